@@ -1,0 +1,1 @@
+"""Where replies come from: the only I/O below the server."""

@@ -1,0 +1,122 @@
+"""Events to one whole reply: the only way a reply that is not streamed is made."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Order,
+    ReasoningDelta,
+    RefusalDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+    Warning,
+)
+from dragoman.core.values import FinishReason, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+
+
+class Collector:
+    """Takes events one by one; `reply` is the whole so far."""
+
+    def __init__(self) -> None:
+        self._order = Order()
+        self._start = Start(id="", model="", created=0)
+        self._parts: list[Part] = []
+        self._text: list[str] = []
+        self._call: ToolCallStart | None = None
+        self._signature = ""
+        self._finish = Finish("stop")
+        self.usage = Usage()
+        self.warnings: list[Warning] = []
+        self.error: DragomanError | None = None
+        """Why the answer broke off, where it did."""
+
+    def send(self, event: AnyEvent) -> None:
+        """Add what happened.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        step = self._order.step(event)
+        if step.closes:
+            self._close(step.closes.kind)
+        match event:
+            case TextDelta(text) | RefusalDelta(text) | ToolCallDelta(_, text):
+                self._text.append(text)
+            case ReasoningDelta(text, signature):
+                self._text.append(text)
+                self._signature = signature or self._signature
+            case ToolCallStart():
+                self._call = event
+            case ToolCallEnd() | ToolCallIncomplete():
+                self._close("tool_call")
+            case Start():
+                self._start = event
+                self.usage = Usage(input_tokens=event.input_tokens)
+            case UsageUpdate(usage):
+                self.usage = usage
+            case Warning():
+                self.warnings.append(event)
+            case Finish():
+                self._finish = event
+            case Failure(error):
+                self.error = error
+            case _:
+                assert_never(event)
+
+    def reply(self) -> Reply:
+        """The whole reply; a call that was cut off is in it with the arguments that came."""
+        return Reply(
+            id=self._start.id,
+            model=self._start.model,
+            created=self._start.created,
+            parts=tuple(self._parts),
+            finish=finish_of(self._finish, self._order),
+            stop_sequence=self._finish.stop_sequence,
+            usage=self.usage,
+        )
+
+    def _close(self, kind: str) -> None:
+        text = "".join(self._text)
+        self._text.clear()
+        if kind == "tool_call" and self._call is not None:
+            self._parts.append(ToolCall(self._call.id, self._call.name, text))
+        elif kind == "reasoning":
+            self._parts.append(Reasoning(text, self._signature))
+            self._signature = ""
+        else:
+            self._parts.append(Refusal(text) if kind == "refusal" else Text(text))
+
+
+def finish_of(finish: Finish, order: Order) -> FinishReason:
+    """The reason to report: an incomplete call makes it "length", calls make "stop" into "tool_calls".
+
+    A client must not run a call that is not whole, and "length" is the one signal that all of them heed.
+    """
+    if order.incomplete:
+        return "length"
+    if order.calls and finish.reason in ("stop", "stop_sequence"):
+        return "tool_calls"
+    if finish.reason == "tool_calls" and not order.calls:
+        return "stop"
+    return finish.reason
+
+
+def collect(events: Iterable[AnyEvent]) -> Reply:
+    """The whole reply of a finished stream.
+
+    Raises: DragomanError: the one that ended the stream, if one did.
+    """
+    collector = Collector()
+    for event in events:
+        collector.send(event)
+    if collector.error is not None:
+        raise collector.error
+    return collector.reply()

@@ -1,0 +1,161 @@
+"""The shapes that plug into one another: a format, a dialect, a backend.
+
+`core` knows no instance of them. Formats and dialects are records, found by listing their folders; a
+backend is an object with a life.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import AnyEvent
+from dragoman.core.scanner import Leaf, Scanner
+from dragoman.core.values import JsonText, Reply, Request, Tool, ToolCall, ToolChoice, ToolResult
+
+NewId: TypeAlias = Callable[[], str]
+"""Gives a fresh random id of `[A-Za-z0-9]{24}`: randomness is passed in, so that tests are stable."""
+
+
+class CallSink(Protocol):
+    """Where a format's reader puts what it has read; it numbers calls and checks names."""
+
+    lenient: bool
+    """Calls without the format's own tags count too, where they name an offered tool."""
+
+    def text(self, text: str) -> None:
+        """More of the answer."""
+
+    def reasoning(self, text: str) -> None:
+        """More of the thoughts."""
+
+    def resolve(self, name: str) -> str | None:
+        """The offered tool that is meant, or None."""
+
+    def start(self, name: str, id: str = "") -> None:
+        """A call begins; `name` is one that `resolve` gave, `id` the model's own or empty."""
+
+    def arguments(self, text: str) -> None:
+        """More of the open call's arguments."""
+
+    def end(self) -> None:
+        """The open call is whole."""
+
+    def incomplete(self, raw: str) -> None:
+        """The open call is broken."""
+
+    def warn(self, code: str, message: str, raw: str = "") -> None:
+        """Something was not as the format has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a constrained decoder must write, for one format and set of tools.
+
+    The reply (or, `lazily`, the part of it from `opening` on) is `opening`, one JSON value of `schema`,
+    `closing`, and again with `separator` between where several calls are allowed.
+    """
+
+    opening: str
+    schema: JsonText
+    """Of the whole call, name included."""
+    closing: str
+    separator: str
+    many: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a family of models writes tool calls, and wants tools and results written to it."""
+
+    name: str
+    models: str
+    """Who writes it, for people."""
+    source: str
+    """The vendor's page or template that states the format, with its date."""
+    read: Callable[[Scanner, CallSink], Leaf[None]]
+    """The reader of one reply."""
+    markers: tuple[str, ...]
+    """Strings that mean something in this format, to be neutralised in anything the model did not write."""
+    write_tools: Callable[[Sequence[Tool], ToolChoice], str]
+    """The system text that states the tools, the protocol and the policy; "" for no tools or choice "none"."""
+    write_call: Callable[[ToolCall], str]
+    write_result: Callable[[ToolResult, str], str]
+    """A result as the model is shown it; second, the name of the tool that was called."""
+    constrain: Callable[[Sequence[Tool], ToolChoice], Constraint | None]
+    """What to hold the model to under this choice; None where it may write what it likes."""
+    stop: tuple[str, ...] = ()
+    """Strings after which the model only makes things up (a tool result of its own): end generation there."""
+    aliases: tuple[str, ...] = ()
+    """Other names that the field uses for it."""
+
+
+class Writer(Protocol):
+    """Turns events into one API's stream."""
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds; b"" where it adds none.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One API: how it asks and how it answers."""
+
+    name: str
+    """The vendor's own name of the API, `anthropic_messages`."""
+    path: str
+    """Where it is served, `/v1/messages`."""
+    read_request: Callable[[bytes], Request]
+    """Raises: CallerError: what is wrong with the body, and where."""
+    writer: Callable[[Request], Writer]
+    write_reply: Callable[[Reply, Request], bytes]
+    write_error: Callable[[DragomanError], bytes]
+    """The body of an error that comes before the answer has begun; its status is `status`."""
+    status: Callable[[DragomanError], int]
+    ping: bytes
+    """What keeps a silent stream open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that a backend offers."""
+
+    id: str
+    context_tokens: int | None = None
+    owner: str = "dragoman"
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one exchange is given from outside: identity, time, chance."""
+
+    id: str
+    created: int
+    """Seconds since 1970."""
+    new_id: NewId
+
+
+class Backend(Protocol):
+    """Where replies come from."""
+
+    def models(self) -> Sequence[Model]:
+        """What it offers now."""
+
+    def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The answer's events, from Start to Finish; closing the generator stops the model.
+
+        Raises: DragomanError: before Start only; later, the stream ends with Failure.
+        """
+
+    async def start(self) -> None:
+        """Make ready; called once before the first `ask`."""
+
+    async def close(self) -> None:
+        """End everything that was started."""
+
+    def state(self) -> Mapping[str, object]:
+        """Facts for /health: at least `ready` (bool)."""

@@ -1,0 +1,156 @@
+"""The error tree: whose fault it is, and what to do.
+
+    DragomanError
+    ├── CallerError                 the request or configuration; sending it again unchanged will not help
+    │   ├── RequestError            a field is wrong or missing                 400
+    │   ├── UnsupportedError        understood, but nobody here can do it       400
+    │   ├── ContextOverflowError    prompt and reply do not fit the model       400
+    │   ├── AuthError               no key, or not one of ours                  401
+    │   ├── ForbiddenError          a Host or origin that is not ours           403
+    │   ├── NotFoundError           no such path                                404
+    │   ├── UnknownModelError       no backend offers that model                404
+    │   ├── TooLargeError           body over the limit                         413
+    │   └── ConfigError             the operator's settings
+    └── RemoteError                 model, engine or server behind; trying again may help
+        ├── BusyError               no place in the queue                       429
+        ├── UpstreamError           answered with an error of its own           502
+        ├── BackendError            died, or never came up                      503
+        └── SilenceError            said nothing for too long                   504
+
+Messages say what was expected, what was there, where, and what to do:
+`expected string, got integer - at $.messages[0].content`. They never quote keys or tokens. Each dialect's
+`write_error` turns an error into that API's own body. An exception that is none of these is a bug here.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class DragomanError(Exception):
+    """Anything that Dragoman itself says went wrong."""
+
+    status_hint = 500
+    """HTTP status for a caller that has not been answered yet."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+        """Seconds after which trying again makes sense, where that is known."""
+
+
+class CallerError(DragomanError):
+    """The request or the configuration is at fault: change it."""
+
+    status_hint = 400
+
+
+class RequestError(CallerError):
+    """A field is wrong or missing: `expected …, got … - at $.path`."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(f"{message} - at {path}" if path else message)
+        self.path = path
+        """JSON path of the field, `$.messages[0].role`; empty where the whole body is meant."""
+
+
+class UnsupportedError(RequestError):
+    """A legal request that this backend or version cannot carry out."""
+
+
+class ContextOverflowError(CallerError):
+    """Prompt and reply do not fit the model: shorten the conversation, or take a model with a larger context."""
+
+    def __init__(self, input_tokens: int, limit_tokens: int) -> None:
+        super().__init__(f"prompt is too long: {input_tokens} tokens > {limit_tokens} maximum")
+        self.input_tokens = input_tokens
+        self.limit_tokens = limit_tokens
+
+
+class AuthError(CallerError):
+    """The key is missing or wrong: send one of the configured keys."""
+
+    status_hint = 401
+
+
+class ForbiddenError(CallerError):
+    """The request came under a name or from a place that is not allowed."""
+
+    status_hint = 403
+
+
+class NotFoundError(CallerError):
+    """There is nothing at that path, or not for that method."""
+
+    status_hint = 404
+
+
+class UnknownModelError(CallerError):
+    """No backend offers that model: take one of those named."""
+
+    status_hint = 404
+
+    def __init__(self, model: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        super().__init__(
+            f"unknown model {quote(model)}{nearest(model, names)}; available: {', '.join(names) or 'none'}"
+        )
+        self.model = model
+
+
+class TooLargeError(CallerError):
+    """The body is over the limit: send less, or raise `limits.body_bytes`."""
+
+    status_hint = 413
+
+
+class ConfigError(CallerError):
+    """The settings are wrong: mend the named key."""
+
+
+class RemoteError(DragomanError):
+    """The model, engine or server behind is at fault: trying again may help."""
+
+    status_hint = 502
+
+
+class BusyError(RemoteError):
+    """All places are taken and the queue is full: try again after `retry_after_s`."""
+
+    status_hint = 429
+
+
+class UpstreamError(RemoteError):
+    """What stands behind answered with an error of its own."""
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.status = status
+        """Its HTTP status, where it had one."""
+
+
+class BackendError(RemoteError):
+    """The engine ended, or could not be started; it is being restarted where that can help."""
+
+    status_hint = 503
+
+
+class SilenceError(RemoteError):
+    """Nothing came for longer than the limit."""
+
+    status_hint = 504
+
+
+def quote(value: str, limit_chars: int = 80) -> str:
+    """The value in quotes, its middle cut out and its length told where it is long."""
+    if len(value) <= limit_chars:
+        return repr(value)
+    half = limit_chars // 2
+    return f"{value[:half]!r}…{value[-half:]!r} ({len(value)} characters)"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing where no known name is close."""
+    close = difflib.get_close_matches(name.lower(), {k.lower(): k for k in known}, n=1)
+    by_lower = {k.lower(): k for k in known}
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

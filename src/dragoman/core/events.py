@@ -1,0 +1,232 @@
+"""What happens while a model answers, in order.
+
+    Start · (ReasoningDelta | TextDelta | RefusalDelta | a call)* · (Finish | Failure)
+    a call = ToolCallStart(i) · ToolCallDelta(i)* · (ToolCallEnd(i) | ToolCallIncomplete(i))
+
+`Usage` and `Warning` may come anywhere between Start and the end. Calls are numbered from 0 in the order
+they begin and never overlap with each other or with text. The joined deltas of a call are at every moment
+a prefix of one JSON object, and that whole object once ToolCallEnd has come. Failure may come at any time,
+also first; nothing comes after it or after Finish.
+
+`Order` is the one machine that knows this grammar. Every writer asks it, so none can write an illegal stream.
+"""
+
+from typing import Literal, NamedTuple, TypeAlias, assert_never
+
+import msgspec
+
+from dragoman.core.errors import DragomanError
+from dragoman.core.values import FinishReason, Usage
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One thing that happened."""
+
+
+class Start(Event, frozen=True):
+    """The backend has taken the request."""
+
+    id: str
+    """Unique, of `[A-Za-z0-9]`; each dialect puts its own prefix in front."""
+    model: str
+    created: int
+    """Seconds since 1970."""
+    input_tokens: int = 0
+    """Tokens of the prompt where they are known before the first word; else 0."""
+
+
+class ReasoningDelta(Event, frozen=True):
+    """More of the model's thoughts; a signature comes with or after the last of them."""
+
+    text: str
+    signature: str = ""
+
+
+class TextDelta(Event, frozen=True):
+    """More of the answer's text."""
+
+    text: str
+
+
+class RefusalDelta(Event, frozen=True):
+    """More of the words with which the model declines."""
+
+    text: str
+
+
+class ToolCallStart(Event, frozen=True):
+    """A call has begun: its name is complete and names a tool."""
+
+    index: int
+    id: str
+    name: str
+
+
+class ToolCallDelta(Event, frozen=True):
+    """More of a call's arguments, as JSON text."""
+
+    index: int
+    text: str
+
+
+class ToolCallEnd(Event, frozen=True):
+    """The call's arguments are one whole JSON object."""
+
+    index: int
+
+
+class ToolCallIncomplete(Event, frozen=True):
+    """The call was cut off or its arguments broke: it must not be run. `raw` is all the model wrote of it."""
+
+    index: int
+    raw: str
+
+
+class Warning(Event, frozen=True):
+    """Something the caller or operator should know; the answer goes on."""
+
+    code: str
+    """One word of the kind `missing_closer`; docs/errors.md lists them."""
+    message: str
+    raw: str = ""
+    """The span of model text that it is about."""
+
+
+class UsageUpdate(Event, frozen=True):
+    """Token counts so far; a later one replaces an earlier one."""
+
+    usage: Usage
+
+
+class Finish(Event, frozen=True):
+    """The answer is complete."""
+
+    reason: FinishReason
+    stop_sequence: str = ""
+    """Which of the request's stop strings ended it, where reason is "stop_sequence"."""
+
+
+class Failure(Event, frozen=True, gc=True):
+    """The answer ends here because something broke."""
+
+    error: DragomanError
+
+
+AnyEvent: TypeAlias = (
+    Start
+    | ReasoningDelta
+    | TextDelta
+    | RefusalDelta
+    | ToolCallStart
+    | ToolCallDelta
+    | ToolCallEnd
+    | ToolCallIncomplete
+    | Warning
+    | UsageUpdate
+    | Finish
+    | Failure
+)
+
+BlockKind: TypeAlias = Literal["reasoning", "text", "refusal", "tool_call"]
+
+
+class Block(NamedTuple):
+    """A run of events that belong together; blocks are numbered from 0 and never overlap."""
+
+    kind: BlockKind
+    number: int
+
+
+class Step(NamedTuple):
+    """What an event does to the blocks: `closes` happens before it, `opens` before it, `ends` after it."""
+
+    closes: Block | None = None
+    opens: Block | None = None
+    ends: Block | None = None
+
+
+class OrderError(RuntimeError):
+    """An event came where the grammar above has no place for it: a bug in whoever sent it."""
+
+
+_NOTHING = Step()
+
+
+class Order:
+    """Follows one stream of events, says which blocks open and close, and refuses what the grammar forbids."""
+
+    __slots__ = ("block", "blocks", "calls", "incomplete", "phase")
+
+    def __init__(self) -> None:
+        self.phase: Literal["new", "open", "ended"] = "new"
+        self.block: Block | None = None
+        self.blocks = 0
+        self.calls = 0
+        self.incomplete = 0
+
+    def step(self, event: AnyEvent) -> Step:
+        """The blocks that this event opens and closes.
+
+        Raises: OrderError: the event may not come now.
+        """
+        self._admit(event)
+        match event:
+            case TextDelta():
+                return self._run("text")
+            case ToolCallDelta(index):
+                self._expect_call(index, event)
+                return _NOTHING
+            case ReasoningDelta():
+                return self._run("reasoning")
+            case RefusalDelta():
+                return self._run("refusal")
+            case ToolCallStart(index):
+                return self._call(index, event)
+            case ToolCallEnd(index) | ToolCallIncomplete(index):
+                self._expect_call(index, event)
+                self.incomplete += isinstance(event, ToolCallIncomplete)
+                return Step(ends=self._close())
+            case Finish() | Failure():
+                self.phase = "ended"
+                return Step(closes=self._close())
+            case Start() | Warning() | UsageUpdate():
+                return _NOTHING
+            case _:
+                assert_never(event)
+
+    def _admit(self, event: AnyEvent) -> None:
+        if self.phase == "open" and not isinstance(event, Start):
+            if isinstance(event, Finish) and self.block is not None and self.block.kind == "tool_call":
+                raise OrderError("Finish inside an open tool call; end it or mark it incomplete first")
+            return
+        if self.phase == "new" and isinstance(event, Start | Failure):
+            self.phase = "open"
+            return
+        raise OrderError(f"{type(event).__name__} cannot come in a stream that is {self.phase}")
+
+    def _run(self, kind: BlockKind) -> Step:
+        if self.block is not None:
+            if self.block.kind == kind:
+                return _NOTHING
+            if self.block.kind == "tool_call":
+                raise OrderError(f"{kind} inside an open tool call")
+        return self._open(kind)
+
+    def _call(self, index: int, event: AnyEvent) -> Step:
+        if index != self.calls or (self.block is not None and self.block.kind == "tool_call"):
+            raise OrderError(f"{event!r} after {self.calls} calls, block {self.block}")
+        self.calls += 1
+        return self._open("tool_call")
+
+    def _expect_call(self, index: int, event: AnyEvent) -> None:
+        if self.block is None or self.block.kind != "tool_call" or index != self.calls - 1:
+            raise OrderError(f"{event!r} outside its call, block {self.block}")
+
+    def _open(self, kind: BlockKind) -> Step:
+        closed, self.block = self.block, Block(kind, self.blocks)
+        self.blocks += 1
+        return Step(closes=closed, opens=self.block)
+
+    def _close(self) -> Block | None:
+        closed, self.block = self.block, None
+        return closed

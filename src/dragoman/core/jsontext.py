@@ -1,0 +1,150 @@
+"""JSON as it streams: passed on verbatim, always a valid prefix, ended by JSON itself.
+
+`JsonText` is a pushdown recogniser (RFC 8259). It takes any cut of the text, copies what it has accepted
+and says where the value ends, so a marker inside a string can never end it. What it copies is the model's
+own text: digits, key order, escapes and duplicate keys stay. The one change: a raw control character inside a
+string, which JSON forbids and small models write all the time, becomes its escape.
+
+    m = JsonText()
+    pos = m.feed(buf, 0)      # m.take() is what may be sent on; m.done, m.problem say how it stands
+
+Whatever the cut, the same text gives the same joined output and the same problem at the same character:
+an escape, a literal and a number are taken only whole (numbers are at most `NUMBER_LIMIT_CHARS` long).
+"""
+
+import re
+from typing import Final
+
+NUMBER_LIMIT_CHARS: Final = 1000
+"""A longer run of digits is a model gone astray; it also bounds how much text is held back."""
+
+_RUN = re.compile(r'[^"\\\x00-\x1f]*')
+_SPACE = re.compile(r"[ \t\n\r]*")
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_ESCAPE_BEGUN = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_WORD = re.compile(r"[-+.0-9A-Za-z_]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_CONTROL = {i: f"\\u{i:04x}" for i in range(32)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+
+# States: what may come next. The place after a value depends on what encloses it, hence NEXT_*.
+_VALUE, _FIRST_ITEM, _FIRST_KEY, _KEY, _COLON, _NEXT_ITEM, _NEXT_KEY, _STRING, _KEY_STRING, _DONE = range(10)
+
+_EXPECTED = {
+    _VALUE: "a value",
+    _FIRST_ITEM: "a value or ']'",
+    _FIRST_KEY: "a string key or '}'",
+    _KEY: "a string key",
+    _COLON: "':'",
+    _NEXT_ITEM: "',' or ']'",
+    _NEXT_KEY: "',' or '}'",
+}
+
+# (state, character) -> next state. What follows a whole value lies on the stack of open containers.
+_STEP = {
+    **{(s, c): to for s in (_VALUE, _FIRST_ITEM) for c, to in (('"', _STRING), ("{", _FIRST_KEY), ("[", _FIRST_ITEM))},
+    **{(s, '"'): _KEY_STRING for s in (_FIRST_KEY, _KEY)},
+    (_COLON, ":"): _VALUE,
+    (_NEXT_ITEM, ","): _VALUE,
+    (_NEXT_KEY, ","): _KEY,
+    **{(s, "]"): _DONE for s in (_FIRST_ITEM, _NEXT_ITEM)},
+    **{(s, "}"): _DONE for s in (_FIRST_KEY, _NEXT_KEY)},
+}
+
+
+class JsonText:
+    """Recognises one JSON value, piece by piece."""
+
+    __slots__ = ("_open", "_out", "_state", "problem")
+
+    def __init__(self) -> None:
+        self._state = _VALUE
+        self._open: list[int] = []  # per open container, the state after one of its values
+        self._out: list[str] = []
+        self.problem = ""
+        """Why the text is not JSON: what was expected at the character where `feed` stopped; empty while it is."""
+
+    @property
+    def done(self) -> bool:
+        """The value is complete."""
+        return self._state == _DONE
+
+    def take(self) -> str:
+        """The text accepted since the last take."""
+        text = "".join(self._out)
+        self._out.clear()
+        return text
+
+    def feed(self, buf: str, pos: int, closed: bool = False) -> int:
+        """Accept what can be accepted of `buf[pos:]`; the position of the first character not taken.
+
+        `closed` says that nothing follows `buf`, which ends a number that nothing else has ended.
+        """
+        end = len(buf)
+        while pos < end and self._state != _DONE and not self.problem:
+            before = pos
+            inside = self._state in (_STRING, _KEY_STRING)
+            pos = self._string(buf, pos) if inside else self._structure(buf, pos, closed)
+            if pos == before:
+                break
+        return pos
+
+    def _string(self, buf: str, pos: int) -> int:
+        stop = _RUN.match(buf, pos).end()  # type: ignore[union-attr]
+        if stop == len(buf):
+            self._out.append(buf[pos:])
+            return stop
+        char = buf[stop]
+        if char == '"':
+            self._state = _COLON if self._state == _KEY_STRING else self._after_value()
+            stop += 1
+        elif char == "\\":
+            if escape := _ESCAPE.match(buf, stop):
+                stop = escape.end()
+            elif not _ESCAPE_BEGUN.match(buf, stop):
+                self.problem = "expected a JSON escape"
+        else:
+            self._out.append(buf[pos:stop] + _CONTROL[ord(char)])
+            return stop + 1
+        self._out.append(buf[pos:stop])
+        return stop
+
+    def _structure(self, buf: str, pos: int, closed: bool) -> int:
+        char = buf[pos]
+        if char in " \t\n\r":
+            stop = _SPACE.match(buf, pos).end()  # type: ignore[union-attr]
+        elif char in '"{}[]:,':
+            stop = self._punctuation(char, pos)
+        else:
+            stop = self._word(buf, pos, closed)
+        self._out.append(buf[pos:stop])
+        return stop
+
+    def _punctuation(self, char: str, pos: int) -> int:
+        state = _STEP.get((self._state, char))
+        if state is None:
+            self.problem = f"expected {_EXPECTED[self._state]}"
+            return pos
+        if char in "{[":
+            self._open.append(_NEXT_KEY if char == "{" else _NEXT_ITEM)
+        elif char in "}]":
+            self._open.pop()
+            state = self._after_value()
+        self._state = state
+        return pos + 1
+
+    def _word(self, buf: str, pos: int, closed: bool) -> int:
+        """A number or literal; the end of the text ends it only where no container is open."""
+        stop = _WORD.match(buf, pos).end()  # type: ignore[union-attr]
+        if self._state not in (_VALUE, _FIRST_ITEM) or not 0 < stop - pos <= NUMBER_LIMIT_CHARS:
+            self.problem = f"expected {_EXPECTED[self._state]}"
+            return pos
+        if stop == len(buf) and (self._open or not closed):
+            return pos
+        if buf[pos:stop] not in ("true", "false", "null") and not _NUMBER.fullmatch(buf, pos, stop):
+            self.problem = f"expected {_EXPECTED[self._state]}"
+            return pos
+        self._state = self._after_value()
+        return stop
+
+    def _after_value(self) -> int:
+        return self._open[-1] if self._open else _DONE

@@ -1,0 +1,240 @@
+"""Reads text that arrives in pieces, so that no cut of it can ever matter.
+
+A format is an ordinary recursive-descent reader, written as a generator over the leaves below. `yield` in a
+leaf means "I need more text"; the place in the code is the state. All that is known of cuts lives here:
+
+    until(markers)    the text up to the first marker; longest marker wins; a marker's beginning is held back
+    literal(*alts)    one of these strings, or nothing
+    peek(n)           the next n characters, without taking them
+    space()           white space
+    raw_until(…)      a raw value up to a closer that something legal follows
+    json_value()      one JSON value, verbatim
+    json_string()     one JSON string, decoded
+
+The commit rule (why cuts cannot matter): a leaf decides only what every continuation agrees on, and what it
+has consumed when it gives up is fixed by the text alone. Whatever is built of such leaves inherits that.
+
+`feed` and `close` belong to whoever drives the generator; a leaf sees `closed` and takes the end as it is.
+"""
+
+import json
+import re
+from collections.abc import Callable, Generator
+from functools import cache
+from typing import Final, TypeAlias, TypeVar
+
+from dragoman.core.jsontext import JsonText
+
+T = TypeVar("T")
+Leaf: TypeAlias = Generator[None, None, T]
+"""Yields when more text is needed; returns what it read."""
+
+SPACE: Final = " \t\r\n"
+CUT_OFF: Final = "the text ended inside a value"
+STRING_LIMIT_CHARS: Final = 4096
+"""The longest key or name that `json_string` reads by default; vendors allow 64 to 128 characters."""
+
+
+class Markers:
+    """A set of strings to look for at once: leftmost first, then longest."""
+
+    def __init__(self, *markers: str) -> None:
+        self.all = markers
+        self._find = re.compile("|".join(re.escape(m) for m in sorted(markers, key=len, reverse=True))).search
+        self._first = frozenset(m[0] for m in markers)
+        self._reach = max(map(len, markers)) - 1
+
+    def find(self, buf: str, pos: int, closed: bool) -> tuple[int, int]:
+        """Where the next marker starts and ends; (start, -1) where `buf` ends in what may become one.
+
+        (len(buf), -1) where there is neither.
+        """
+        match = self._find(buf, pos)
+        begun = len(buf) if closed else self._begun(buf, pos)
+        if match and match.start() < begun:
+            return match.span()
+        return begun, -1
+
+    def _begun(self, buf: str, pos: int) -> int:
+        end = len(buf)
+        for start in range(max(pos, end - self._reach), end):
+            if buf[start] in self._first:
+                tail = buf[start:]
+                if any(len(m) > len(tail) and m.startswith(tail) for m in self.all):
+                    return start
+        return end
+
+
+@cache
+def markers(*strings: str) -> Markers:
+    """The set of these strings, compiled once."""
+    return Markers(*strings)
+
+
+class Scanner:
+    """The text so far and the place in it. Not for sharing between readers."""
+
+    __slots__ = ("_dropped", "_kept", "_kept_from", "buf", "closed", "pos")
+
+    def __init__(self) -> None:
+        self.buf = ""
+        self.pos = 0
+        self.closed = False
+        """Nothing follows `buf`."""
+        self._dropped = 0
+        self._kept: list[str] = []
+        self._kept_from = -1
+
+    def feed(self, text: str) -> None:
+        """Put more text behind what has not been taken yet."""
+        if self._kept_from >= 0:
+            self._kept.append(self.buf[self._kept_from : self.pos])
+            self._kept_from = 0
+        self._dropped += self.pos
+        self.buf = self.buf[self.pos :] + text
+        self.pos = 0
+
+    @property
+    def offset(self) -> int:
+        """Characters taken since the beginning."""
+        return self._dropped + self.pos
+
+    def keep(self) -> None:
+        """Remember what is taken from here on, for `kept`."""
+        self._kept.clear()
+        self._kept_from = self.pos
+
+    def kept(self) -> str:
+        """What has been taken since `keep`."""
+        return "".join(self._kept) + self.buf[self._kept_from : self.pos]
+
+    def forget(self) -> None:
+        """Stop remembering."""
+        self._kept.clear()
+        self._kept_from = -1
+
+    def until(self, wanted: Markers, emit: Callable[[str], None]) -> Leaf[str]:
+        """Emit the text up to the first marker and take the marker; which one, or "" at the end of the text.
+
+        White space right before a marker is taken with it and not emitted; elsewhere it is.
+        """
+        while True:
+            start, end = wanted.find(self.buf, self.pos, self.closed)
+            text = self.buf[self.pos : start]
+            if end >= 0:
+                self._emit(text.rstrip(SPACE), emit)
+                self.pos = end
+                return self.buf[start:end]
+            if self.closed:
+                self._emit(text, emit)
+                self.pos = start
+                return ""
+            text = text.rstrip(SPACE)
+            self._emit(text, emit)
+            self.pos += len(text)
+            yield
+
+    def verbatim_until(self, wanted: Markers, emit: Callable[[str], None]) -> Leaf[str]:
+        """As `until`, but white space before the marker is text too."""
+        while True:
+            start, end = wanted.find(self.buf, self.pos, self.closed)
+            self._emit(self.buf[self.pos : start], emit)
+            self.pos = start if end < 0 else end
+            if end >= 0 or self.closed:
+                return self.buf[start : max(start, end)]
+            yield
+
+    def raw_until(
+        self, closers: Markers, follow: Markers, emit: Callable[[str], None], at_end: bool = False
+    ) -> Leaf[str]:
+        """Emit a raw value up to a closer that is followed by white space and one of `follow`; which closer.
+
+        A closer that something else follows is part of the value. `at_end`: the end of the text may follow
+        too (only where the model stopped of itself). "" where the value was never closed.
+        """
+        while True:
+            closer = yield from self.verbatim_until(closers, emit)
+            if not closer:
+                return ""
+            while (here := self._follows(follow, at_end)) is None:
+                yield
+            if here:
+                return closer
+            emit(closer)
+
+    def _follows(self, follow: Markers, at_end: bool) -> bool | None:
+        """Whether `follow` comes after white space; None while that is open."""
+        rest = self.buf[self.pos :].lstrip(SPACE)
+        if any(rest.startswith(m) for m in follow.all):
+            return True
+        if self.closed:
+            return at_end and not rest
+        return None if any(m.startswith(rest) for m in follow.all) else False
+
+    def literal(self, *alts: str) -> Leaf[str]:
+        """Take the longest of these strings that comes next; "" (and nothing taken) where none does."""
+        while True:
+            rest = self.buf[self.pos : self.pos + max(map(len, alts))]
+            longer = () if self.closed else [a for a in alts if len(a) > len(rest) and a.startswith(rest)]
+            if not longer:
+                found = max((a for a in alts if rest.startswith(a)), key=len, default="")
+                self.pos += len(found)
+                return found
+            yield
+
+    def peek(self, count: int) -> Leaf[str]:
+        """The next characters, fewer only at the end of the text."""
+        while len(self.buf) - self.pos < count and not self.closed:
+            yield
+        return self.buf[self.pos : self.pos + count]
+
+    def space(self) -> Leaf[None]:
+        """Take white space."""
+        while True:
+            rest = self.buf[self.pos :].lstrip(SPACE)
+            self.pos = len(self.buf) - len(rest)
+            if rest or self.closed:
+                return
+            yield
+
+    def json_value(self, emit: Callable[[str], None]) -> Leaf[str]:
+        """Pass on one JSON value as it comes; "", or why it is not whole (`CUT_OFF` at the end of the text).
+
+        Stops at the first character that JSON forbids.
+        """
+        value = JsonText()
+        while True:
+            self.pos = value.feed(self.buf, self.pos, self.closed)
+            self._emit(value.take(), emit)
+            if value.done or value.problem:
+                return value.problem
+            if self.closed:
+                return CUT_OFF
+            yield
+
+    def json_string(self, limit_chars: int = STRING_LIMIT_CHARS) -> Leaf[str | None]:
+        """One JSON string, decoded; None where none comes next, it is longer than the limit, or is cut off."""
+        if (yield from self.peek(1)) != '"':
+            return None
+        pieces: list[str] = []
+        left, value = limit_chars, JsonText()
+        while not value.done:
+            start, window = self.pos, self.buf[: self.pos + left]
+            self.pos = value.feed(window, start)
+            left -= self.pos - start
+            pieces.append(value.take())
+            if (
+                value.problem
+                or (self.closed and not value.done)
+                or (not value.done and len(window) - start >= left + self.pos - start)
+            ):
+                return None
+            if not value.done:
+                yield
+        text: str = json.loads("".join(pieces))
+        return text
+
+    @staticmethod
+    def _emit(text: str, emit: Callable[[str], None]) -> None:
+        if text:
+            emit(text)

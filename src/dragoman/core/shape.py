@@ -1,0 +1,146 @@
+"""Foreign JSON, read once at the edge: a cursor that knows its path and copies nothing it does not look into.
+
+    body = at(b'{"messages": [{"role": "user"}]}')
+    body.field("messages").items()[0].field("role").string()
+
+Every error says what was expected, what was there and where:
+`expected string, got integer - at $.messages[0].role`. What is not looked into stays bytes (`raw`), verbatim.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from dragoman.core.errors import RequestError, nearest, quote
+
+T = TypeVar("T")
+
+_KINDS = {
+    ord("{"): "object",
+    ord("["): "array",
+    ord('"'): "string",
+    ord("t"): "boolean",
+    ord("f"): "boolean",
+    ord("n"): "null",
+}
+
+
+def at(body: bytes) -> "Cursor":
+    """A cursor on the whole body.
+
+    Raises: RequestError: the body is not JSON, or nested deeper than about 500 levels.
+    """
+    try:
+        raw = msgspec.json.decode(body, type=msgspec.Raw)
+    except RecursionError:
+        raise RequestError("expected JSON of at most 500 levels, got deeper nesting", "$") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise RequestError(f"expected a JSON body: {e}", "$") from None
+    return Cursor(raw, "$")
+
+
+class Cursor:
+    """One JSON value and the path to it."""
+
+    __slots__ = ("path", "raw")
+
+    def __init__(self, raw: msgspec.Raw, path: str) -> None:
+        self.raw = raw
+        """The value's own bytes."""
+        self.path = path
+
+    @property
+    def kind(self) -> str:
+        """object, array, string, number, boolean or null."""
+        return _KINDS.get(bytes(memoryview(self.raw)[:1])[0], "number")
+
+    @property
+    def text(self) -> str:
+        """The value's JSON, verbatim."""
+        return bytes(self.raw).decode()
+
+    def fields(self) -> "Fields":
+        """The members of an object; of a name that comes twice, the last."""
+        members = self._as("object", dict[str, msgspec.Raw])
+        return Fields({k: Cursor(v, f"{self.path}.{k}") for k, v in members.items()}, self.path)
+
+    def items(self) -> list["Cursor"]:
+        """The items of an array."""
+        return [Cursor(v, f"{self.path}[{i}]") for i, v in enumerate(self._as("array", list[msgspec.Raw]))]
+
+    def string(self, limit_chars: int | None = None) -> str:
+        """A string, of at most `limit_chars` where that is given."""
+        value = self._as("string", str)
+        if limit_chars is not None and len(value) > limit_chars:
+            raise RequestError(f"expected at most {limit_chars} characters, got {len(value)}", self.path)
+        return value
+
+    def integer(self, least: int | None = None) -> int:
+        """A whole number, `2.0` included."""
+        number = self.number()
+        if number != int(number):
+            raise RequestError(f"expected a whole number, got {self.text}", self.path)
+        if least is not None and number < least:
+            raise RequestError(f"expected a number of at least {least}, got {self.text}", self.path)
+        return int(number)
+
+    def number(self, least: float | None = None, most: float | None = None) -> float:
+        """A number between the limits, both included."""
+        value = self._as("number", float)
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise RequestError(f"expected a number from {least} to {most}, got {self.text}", self.path)
+        return value
+
+    def boolean(self) -> bool:
+        """True or false."""
+        return self._as("boolean", bool)
+
+    def choice(self, known: Collection[str], what: str) -> str:
+        """One of these strings; `what` names it in the error."""
+        value = self.string()
+        if value not in known:
+            listed = ", ".join(repr(k) for k in known)
+            raise RequestError(f"unknown {what} {quote(value)}{nearest(value, known)}; expected {listed}", self.path)
+        return value
+
+    def wrong(self, expected: str) -> RequestError:
+        """The error for a value of a kind that has no place here."""
+        return RequestError(f"expected {expected}, got {self.kind}", self.path)
+
+    def _as(self, kind: str, type_: type[T]) -> T:
+        if self.kind != kind:
+            raise self.wrong(kind)
+        try:
+            return msgspec.json.decode(self.raw, type=type_)
+        except (msgspec.DecodeError, UnicodeDecodeError) as e:
+            raise RequestError(f"expected {kind}: {e}", self.path) from None
+
+
+class Fields:
+    """An object's members, each taken once; what is left over is carried on as `rest`."""
+
+    __slots__ = ("_left", "path")
+
+    def __init__(self, members: dict[str, Cursor], path: str) -> None:
+        self._left = members
+        self.path = path
+
+    def take(self, name: str) -> Cursor | None:
+        """The member, or None where it is absent or null."""
+        found = self._left.pop(name, None)
+        return None if found is None or found.kind == "null" else found
+
+    def need(self, name: str) -> Cursor:
+        """The member.
+
+        Raises: RequestError: it is absent or null.
+        """
+        found = self.take(name)
+        if found is None:
+            raise RequestError(f"missing required field '{name}'", self.path)
+        return found
+
+    def rest(self) -> Mapping[str, msgspec.Raw]:
+        """All that has not been taken, nulls included, to be carried on."""
+        return {k: v.raw for k, v in self._left.items()}

@@ -1,0 +1,90 @@
+"""Server-sent events, both ways, no I/O.
+
+    event: message_start\\n
+    data: {"type":"message_start"}\\n
+    \\n
+
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html (2026-11).
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from dragoman.core.errors import UpstreamError
+
+EVENT_LIMIT_BYTES: Final = 64 * 1024 * 1024
+"""The largest single event that `Decoder` takes; a whole reply with images inline stays well below."""
+
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+
+
+class ServerSentEvent(NamedTuple):
+    """One event; `data` lines joined by a newline."""
+
+    event: str
+    data: bytes
+
+
+def encode(data: bytes, event: str = "") -> bytes:
+    """The bytes of one event; `data` must hold no line break (JSON from here never does)."""
+    if event:
+        return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
+    return b"data: " + data + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """A line that clients skip: keeps a silent connection open."""
+    return f": {text}\n\n".encode()
+
+
+class Decoder:
+    """Takes bytes in any cut and gives the events complete so far.
+
+    Comments, `id` and `retry` are skipped; CR, LF and CRLF end lines; a character may be split between pieces.
+    """
+
+    __slots__ = ("_buf", "_data", "_event", "_first")
+
+    def __init__(self) -> None:
+        self._buf = b""
+        self._data: list[bytes] = []
+        self._event = ""
+        self._first = True
+
+    def feed(self, piece: bytes) -> list[ServerSentEvent]:
+        """The events that this piece completes.
+
+        Raises: UpstreamError: one event is longer than `EVENT_LIMIT_BYTES`; give the connection up.
+        """
+        self._buf += piece
+        if len(self._buf) > EVENT_LIMIT_BYTES:
+            raise UpstreamError(f"expected an event of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
+        events: list[ServerSentEvent] = []
+        start = 0
+        for end in _LINE_END.finditer(self._buf):
+            line = self._buf[start : end.start()]
+            start = end.end()
+            if line:
+                self._line(line)
+            elif self._data:
+                events.append(ServerSentEvent(self._event, b"\n".join(self._data)))
+                self._data, self._event = [], ""
+            else:
+                self._event = ""
+        self._buf = self._buf[start:]
+        return events
+
+    def close(self) -> list[ServerSentEvent]:
+        """The event that only lacks its blank line, if there is one (some servers leave it out)."""
+        return self.feed(b"\n\n") if self._buf or self._data else []
+
+    def _line(self, line: bytes) -> None:
+        if self._first:
+            self._first = False
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+        elif field == b"event":
+            self._event = value.decode("utf-8", "replace")

@@ -1,0 +1,201 @@
+"""What a conversation is made of, in no API's own shape.
+
+A dialect reads API JSON into these values and writes them back; formats and backends see nothing else.
+All values are frozen. JSON that Dragoman has no reason to look into stays text (`JsonText`) or bytes
+(`msgspec.Raw`), exactly as it came: digits, key order and escapes survive.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+JsonText: TypeAlias = str
+"""JSON as text, verbatim."""
+
+Extra: TypeAlias = Mapping[str, msgspec.Raw]
+"""Fields of the caller's JSON that have no place of their own here: carried, never dropped."""
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+"""`tool` messages hold `ToolResult` parts only (the OpenAI shape); Anthropic's results sit in `user` messages."""
+
+FinishReason: TypeAlias = Literal["stop", "stop_sequence", "length", "tool_calls", "content_filter"]
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A frozen value; equality is by content."""
+
+
+class Media(Value, frozen=True):
+    """Where the bytes of an image, document or recording are: exactly one of `data`, `url`, `file_id`, `text`."""
+
+    media_type: str = ""
+    """MIME type, or empty where the API does not say."""
+    data: str = ""
+    """Base64."""
+    url: str = ""
+    """Never fetched by Dragoman."""
+    file_id: str = ""
+    text: str = ""
+    """Plain text of a document."""
+
+
+class Text(Value, frozen=True):
+    """Words of the user or the model."""
+
+    text: str
+    extra: Extra = {}
+
+
+class Image(Value, frozen=True):
+    """A picture."""
+
+    source: Media
+    extra: Extra = {}
+
+
+class Document(Value, frozen=True):
+    """A PDF or a text with a title."""
+
+    source: Media
+    title: str = ""
+    extra: Extra = {}
+
+
+class Audio(Value, frozen=True):
+    """A recording."""
+
+    source: Media
+    extra: Extra = {}
+
+
+class Reasoning(Value, frozen=True):
+    """The model's thoughts; `signature` or `redacted` prove to the vendor that they are its own."""
+
+    text: str
+    signature: str = ""
+    redacted: str = ""
+    """Opaque thoughts in place of `text`."""
+    extra: Extra = {}
+
+
+class Refusal(Value, frozen=True):
+    """The model's words when it declines (OpenAI keeps them apart from text)."""
+
+    text: str
+    extra: Extra = {}
+
+
+class ToolCall(Value, frozen=True):
+    """A request of the model to run a tool."""
+
+    id: str
+    name: str
+    arguments: JsonText
+    """One JSON object; not necessarily complete when the model was cut off."""
+    extra: Extra = {}
+
+
+class Opaque(Value, frozen=True):
+    """A part that this version does not know: carried as it is, or refused by name where it cannot go on."""
+
+    type: str
+    raw: msgspec.Raw
+
+
+ResultPart: TypeAlias = Text | Image | Document | Audio | Opaque
+
+
+class ToolResult(Value, frozen=True):
+    """What came of a call."""
+
+    call_id: str
+    parts: tuple[ResultPart, ...]
+    is_error: bool = False
+    extra: Extra = {}
+
+
+Part: TypeAlias = Text | Image | Document | Audio | Reasoning | Refusal | ToolCall | ToolResult | Opaque
+
+
+class Message(Value, frozen=True):
+    """One turn of one speaker; parts in the order they were said."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    extra: Extra = {}
+
+
+class Tool(Value, frozen=True):
+    """A function that the model may ask for."""
+
+    name: str
+    description: str = ""
+    parameters: JsonText = '{"type":"object","properties":{}}'
+    """JSON Schema of the arguments, as the caller wrote it."""
+    extra: Extra = {}
+    """For a tool that the vendor runs itself (`kind` other than "function"): all of its fields."""
+    kind: str = "function"
+
+
+class ToolChoice(Value, frozen=True):
+    """How free the model is to call tools."""
+
+    mode: Literal["auto", "none", "required", "named"] = "auto"
+    name: str = ""
+    """The tool, where mode is "named"."""
+    parallel: bool = True
+    """False: one call a reply at most."""
+
+
+class Sampling(Value, frozen=True):
+    """How the next token is picked. None: the backend's own default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+
+
+class Request(Value, frozen=True):
+    """One question to a model. A system prompt is the first message."""
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None
+    """Tokens of the reply, thoughts included."""
+    stop: tuple[str, ...] = ()
+    response_schema: JsonText = ""
+    """The reply's text must be JSON of this schema; empty: free text."""
+    stream: bool = False
+    stream_usage: bool = False
+    """OpenAI's `stream_options.include_usage`; Anthropic always reports usage."""
+    extra: Extra = {}
+
+
+class Usage(Value, frozen=True):
+    """Tokens of one exchange, in the model's own tokens."""
+
+    input_tokens: int = 0
+    """All of the prompt, cached part included."""
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class Reply(Value, frozen=True):
+    """A whole answer, as `collect` makes it from events."""
+
+    id: str
+    model: str
+    created: int
+    """Seconds since 1970."""
+    parts: tuple[Part, ...]
+    finish: FinishReason
+    stop_sequence: str = ""
+    usage: Usage = Usage()
