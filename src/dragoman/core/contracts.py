@@ -22,6 +22,8 @@ class CallSink(Protocol):
 
     lenient: bool
     """Calls without the format's own tags count too, where they name an offered tool."""
+    calls: int
+    """Calls begun so far."""
 
     def text(self, text: str) -> None:
         """More of the answer."""
@@ -43,6 +45,9 @@ class CallSink(Protocol):
 
     def incomplete(self, raw: str) -> None:
         """The open call is broken."""
+
+    def over(self, code: str, message: str) -> None:
+        """Whatever the model writes from here on is made up (a tool result of its own): end generation."""
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
         """Something was not as the format has it."""
@@ -84,8 +89,6 @@ class Format:
     """A result as the model is shown it; second, the name of the tool that was called."""
     constrain: Callable[[Sequence[Tool], ToolChoice], Constraint | None]
     """What to hold the model to under this choice; None where it may write what it likes."""
-    stop: tuple[str, ...] = ()
-    """Strings after which the model only makes things up (a tool result of its own): end generation there."""
     aliases: tuple[str, ...] = ()
     """Other names that the field uses for it."""
 

@@ -4,6 +4,7 @@ A format is an ordinary recursive-descent reader, written as a generator over th
 leaf means "I need more text"; the place in the code is the state. All that is known of cuts lives here:
 
     until(markers)    the text up to the first marker; longest marker wins; a marker's beginning is held back
+    verbatim_until(…) the same, white space before the marker included
     literal(*alts)    one of these strings, or nothing
     peek(n)           the next n characters, without taking them
     space()           white space
@@ -30,6 +31,7 @@ Leaf: TypeAlias = Generator[None, None, T]
 """Yields when more text is needed; returns what it read."""
 
 SPACE: Final = " \t\r\n"
+_SPACE = re.compile(r"[ \t\r\n]*")
 CUT_OFF: Final = "the text ended inside a value"
 STRING_LIMIT_CHARS: Final = 4096
 """The longest key or name that `json_string` reads by default; vendors allow 64 to 128 characters."""
@@ -74,13 +76,17 @@ def markers(*strings: str) -> Markers:
 class Scanner:
     """The text so far and the place in it. Not for sharing between readers."""
 
-    __slots__ = ("_dropped", "_kept", "_kept_from", "buf", "closed", "pos")
+    __slots__ = ("_dropped", "_kept", "_kept_from", "buf", "closed", "gap", "pos", "stopped")
 
     def __init__(self) -> None:
         self.buf = ""
         self.pos = 0
         self.closed = False
         """Nothing follows `buf`."""
+        self.stopped = True
+        """The end, once `closed`, is where the model stopped of itself (not at a limit)."""
+        self.gap = ""
+        """White space that `until` found before its marker."""
         self._dropped = 0
         self._kept: list[str] = []
         self._kept_from = -1
@@ -99,9 +105,9 @@ class Scanner:
         """Characters taken since the beginning."""
         return self._dropped + self.pos
 
-    def keep(self) -> None:
-        """Remember what is taken from here on, for `kept`."""
-        self._kept.clear()
+    def keep(self, before: str = "") -> None:
+        """Remember what is taken from here on, for `kept`, as if `before` had been taken just now."""
+        self._kept = [before]
         self._kept_from = self.pos
 
     def kept(self) -> str:
@@ -113,24 +119,25 @@ class Scanner:
         self._kept.clear()
         self._kept_from = -1
 
-    def until(self, wanted: Markers, emit: Callable[[str], None]) -> Leaf[str]:
+    def until(self, wanted: Markers, emit: Callable[[str], None], said: bool = False) -> Leaf[str]:
         """Emit the text up to the first marker and take the marker; which one, or "" at the end of the text.
 
-        White space right before a marker is taken with it and not emitted; elsewhere it is.
+        White space right before the marker is not emitted but left in `gap`. White space alone is no text,
+        unless it ends what has been `said` before.
         """
         while True:
             start, end = wanted.find(self.buf, self.pos, self.closed)
-            text = self.buf[self.pos : start]
-            if end >= 0:
-                self._emit(text.rstrip(SPACE), emit)
-                self.pos = end
-                return self.buf[start:end]
-            if self.closed:
-                self._emit(text, emit)
-                self.pos = start
-                return ""
-            text = text.rstrip(SPACE)
-            self._emit(text, emit)
+            whole = self.buf[self.pos : start]
+            text = whole.rstrip(SPACE)
+            said = said or bool(text)
+            if self.closed and end < 0 and said:
+                text = whole
+            if text:
+                emit(text)
+            if end >= 0 or self.closed:
+                self.gap = whole[len(text) :]
+                self.pos = max(start, end)
+                return self.buf[start : self.pos]
             self.pos += len(text)
             yield
 
@@ -171,36 +178,44 @@ class Scanner:
             return at_end and not rest
         return None if any(m.startswith(rest) for m in follow.all) else False
 
-    def literal(self, *alts: str) -> Leaf[str]:
-        """Take the longest of these strings that comes next; "" (and nothing taken) where none does."""
+    def literal(self, *alts: str, after_space: bool = False) -> Leaf[str]:
+        """Take the longest of these strings that comes next; "" (and nothing taken) where none does.
+
+        `after_space`: white space may come before it, and is taken with it.
+        """
         while True:
-            rest = self.buf[self.pos : self.pos + max(map(len, alts))]
+            start = self._past_space() if after_space else self.pos
+            rest = self.buf[start : start + max(map(len, alts))]
             longer = () if self.closed else [a for a in alts if len(a) > len(rest) and a.startswith(rest)]
             if not longer:
                 found = max((a for a in alts if rest.startswith(a)), key=len, default="")
-                self.pos += len(found)
+                self.pos = start + len(found) if found else self.pos
                 return found
             yield
 
-    def peek(self, count: int) -> Leaf[str]:
-        """The next characters, fewer only at the end of the text."""
-        while len(self.buf) - self.pos < count and not self.closed:
+    def peek(self, count: int = 1, after_space: bool = False) -> Leaf[str]:
+        """The next characters (those after white space), fewer only at the end of the text; nothing is taken."""
+        while True:
+            start = self._past_space() if after_space else self.pos
+            if len(self.buf) - start >= count or self.closed:
+                return self.buf[start : start + count]
             yield
-        return self.buf[self.pos : self.pos + count]
 
     def space(self) -> Leaf[None]:
         """Take white space."""
         while True:
-            rest = self.buf[self.pos :].lstrip(SPACE)
-            self.pos = len(self.buf) - len(rest)
-            if rest or self.closed:
+            self.pos = self._past_space()
+            if self.pos < len(self.buf) or self.closed:
                 return
             yield
+
+    def _past_space(self) -> int:
+        return _SPACE.match(self.buf, self.pos).end()  # type: ignore[union-attr]
 
     def json_value(self, emit: Callable[[str], None]) -> Leaf[str]:
         """Pass on one JSON value as it comes; "", or why it is not whole (`CUT_OFF` at the end of the text).
 
-        Stops at the first character that JSON forbids.
+        Stops at the first character that JSON forbids; of a value that is cut off all is taken.
         """
         value = JsonText()
         while True:
@@ -209,6 +224,7 @@ class Scanner:
             if value.done or value.problem:
                 return value.problem
             if self.closed:
+                self.pos = len(self.buf)
                 return CUT_OFF
             yield
 

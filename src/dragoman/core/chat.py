@@ -1,0 +1,89 @@
+"""A request as plain turns of text, for models and servers that know nothing of tools.
+
+The tools and the policy stand at the end of the system turn, past calls and results in the format's own
+shape, so that over a conversation the text only grows at its end and a prompt cache stays good.
+"""
+
+from typing import Literal, NamedTuple
+
+from dragoman.core.contracts import Format
+from dragoman.core.escape import neutralise_request
+from dragoman.core.values import (
+    Audio,
+    Document,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+
+class ChatTurn(NamedTuple):
+    """What one side said."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+
+
+def as_chat(request: Request, format: Format) -> list[ChatTurn]:
+    """The conversation as turns; no two in a row of the same role, a system turn only first.
+
+    A system message in mid-conversation becomes a reminder in the user's turn. What is not text leaves a
+    placeholder such as `[image]`. Earlier thoughts are left out, as the models' own templates do.
+    """
+    request = neutralise_request(request, format.markers)
+    names: dict[str, str] = {}
+    turns: list[ChatTurn] = []
+    for message in request.messages:
+        names |= {p.id: p.name for p in message.parts if isinstance(p, ToolCall)}
+        _add(turns, _turn(message, names, format, first=not turns))
+    tools = format.write_tools(request.tools, request.tool_choice)
+    if tools:
+        had = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""
+        turns.insert(0, ChatTurn("system", had + tools))
+    return turns
+
+
+def _turn(message: Message, names: dict[str, str], format: Format, *, first: bool) -> ChatTurn:
+    text = "\n".join(t for p in message.parts if (t := _words(p, names, format)))
+    match message.role:
+        case "system" | "developer":
+            reminder = f"<system-reminder>\n{text}\n</system-reminder>" if text else ""
+            return ChatTurn("system", text) if first else ChatTurn("user", reminder)
+        case "assistant":
+            return ChatTurn("assistant", text)
+        case _:
+            return ChatTurn("user", text)
+
+
+def _add(turns: list[ChatTurn], turn: ChatTurn) -> None:
+    """Append, or join to a turn of the same role; turns without words are left out."""
+    if not turn.text:
+        return
+    if turns and turns[-1].role == turn.role:
+        turn = ChatTurn(turn.role, f"{turns.pop().text}\n{turn.text}")
+    turns.append(turn)
+
+
+def _words(part: Part, names: dict[str, str], format: Format) -> str:
+    match part:
+        case Text(text) | Refusal(text):
+            return text
+        case ToolCall():
+            return format.write_call(part)
+        case ToolResult(call_id):
+            return format.write_result(part, names.get(call_id, ""))
+        case Document(source, title) if source.text:
+            return f"{title}\n{source.text}" if title else source.text
+        case Reasoning():
+            return ""
+        case Image() | Audio() | Document():
+            return f"[{type(part).__name__.lower()}]"
+        case Opaque(type=kind):
+            return f"[{kind}]"

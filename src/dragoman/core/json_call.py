@@ -1,0 +1,211 @@
+"""The shape that most formats share: one JSON object is the whole call.
+
+    {"name": "get_weather", "arguments": {"city": "Paris"}}
+
+Keys may come in any order and others may stand between them; `arguments` may be missing, null, or the
+arguments' JSON inside a string. Arguments stream as soon as the name is known; what cannot be a call gives
+nothing, so that the reader can pass the raw text on.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from dragoman.core.contracts import CallSink
+from dragoman.core.jsontext import JsonText
+from dragoman.core.scanner import CUT_OFF, Leaf, Scanner
+from dragoman.core.values import JsonText as Json
+from dragoman.core.values import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class CallKeys:
+    """Which members of the object mean what."""
+
+    name: tuple[str, ...] = ("name",)
+    arguments: tuple[str, ...] = ("arguments", "parameters")
+    id: tuple[str, ...] = ("id",)
+
+
+class Outcome(Enum):
+    """How reading a call went."""
+
+    WHOLE = "the call is out, complete"
+    NOT_A_CALL = "nothing is out; the kept text is the answer's own"
+    BROKEN = "the call had begun and has been marked incomplete"
+    CUT_OFF = "so it has, and the text is at its end"
+
+
+def read_json_call(s: Scanner, sink: CallSink, keys: CallKeys, first_keys: tuple[str, ...] = ()) -> Leaf[Outcome]:
+    """Read one call object, the scanner standing before its `{`; the scanner must be keeping the raw text.
+
+    With `first_keys` an object that begins with any other key is not a call (for text without tags).
+    """
+    call = _Call(s, sink, keys)
+    if not (yield from s.literal("{", after_space=True)):
+        return Outcome.NOT_A_CALL
+    expected = first_keys
+    while True:
+        yield from s.space()
+        key = yield from s.json_string()
+        if key is None or (expected and key not in expected):
+            return call.fail("expected a key of a call" if key is None else f"unexpected key {key!r}")
+        expected = ()
+        if not (yield from s.literal(":", after_space=True)):
+            return call.fail("expected ':'")
+        yield from s.space()
+        problem = yield from call.member(key)
+        separator = "" if problem else (yield from s.literal(",", "}", after_space=True))
+        if separator == "}":
+            return call.close()
+        if separator != ",":
+            return call.fail(problem or "expected ',' or '}'")
+
+
+class _Call:
+    """One call object while it is read."""
+
+    def __init__(self, s: Scanner, sink: CallSink, keys: CallKeys) -> None:
+        self._s = s
+        self._sink = sink
+        self._keys = keys
+        self._name = ""
+        self._id = ""
+        self._held: str | None = None  # arguments that came before the name
+        self._begun = False
+        self._whole = False
+
+    def member(self, key: str) -> Leaf[str]:
+        """Read the value of `key`; why it cannot be one, or ""."""
+        if key in self._keys.name and not self._name:
+            return (yield from self._read_name())
+        if key in self._keys.arguments and self._held is None and not self._begun:
+            return (yield from self._read_arguments())
+        if key in self._keys.id and not self._begun and (yield from self._s.peek()) == '"':
+            self._id = (yield from self._s.json_string()) or ""
+            return ""
+        return (yield from self._s.json_value(_nothing))
+
+    def close(self) -> Outcome:
+        """The object has ended."""
+        if not self._name:
+            return self.fail("expected a name")
+        if not self._whole:
+            self._put("{}")
+        return Outcome.WHOLE
+
+    def fail(self, problem: str) -> Outcome:
+        """The object is not one, or has broken off."""
+        if self._whole:
+            self._sink.warn("unfinished_call_object", f"{problem}, after the arguments were complete", self._s.kept())
+            return Outcome.WHOLE
+        if self._begun:
+            self._sink.incomplete(self._s.kept())
+            if problem == CUT_OFF:
+                return Outcome.CUT_OFF
+            self._sink.warn("malformed_arguments", problem, self._s.kept())
+            return Outcome.BROKEN
+        return Outcome.NOT_A_CALL
+
+    def _read_name(self) -> Leaf[str]:
+        written = yield from self._s.json_string()
+        if written is None:
+            return "expected the tool's name as a string"
+        name = self._sink.resolve(written)
+        if name is None:
+            self._sink.warn("unknown_tool", f"the model called {written!r}, which is not an offered tool")
+            return "not an offered tool"
+        self._name = name
+        if self._held is not None:
+            self._put(self._held)
+        return ""
+
+    def _read_arguments(self) -> Leaf[str]:
+        first = yield from self._s.peek()
+        if first == "{" and self._name:
+            self._begin()
+            problem = yield from self._s.json_value(self._sink.arguments)
+            if not problem:
+                self._end()
+            return problem
+        pieces: list[str] = []
+        problem = yield from self._s.json_value(pieces.append)
+        text = "".join(pieces)
+        if not problem and first != "{":
+            text, problem = _unwrapped(text)
+        if problem:
+            return problem
+        if self._name:
+            self._put(text)
+        else:
+            self._held = text
+        return ""
+
+    def _put(self, arguments: Json) -> None:
+        self._begin()
+        self._sink.arguments(arguments)
+        self._end()
+
+    def _begin(self) -> None:
+        self._sink.start(self._name, self._id)
+        self._begun = True
+
+    def _end(self) -> None:
+        self._sink.end()
+        self._whole = True
+
+
+def _unwrapped(text: str) -> tuple[Json, str]:
+    """Arguments that are not an object: null, or a string that holds one; and why they are neither, or ""."""
+    inner = "{}" if text == "null" else ""
+    if text.startswith('"'):
+        inner = json.loads(text).strip() or "{}"
+    value = JsonText()
+    whole = inner.startswith("{") and value.feed(inner, 0) == len(inner) and value.done
+    return (value.take(), "") if whole else ("", "expected the arguments as an object")
+
+
+def _nothing(_: str) -> None:
+    """Take no notice."""
+
+
+def write_json_call(name: str, arguments: Json) -> Json:
+    """The call as one line of JSON; arguments verbatim, or as a string where they are not a JSON object."""
+    value = JsonText()
+    whole = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done
+    shown = value.take() if whole else json.dumps(arguments, ensure_ascii=False)
+    return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {shown}}}'
+
+
+def call_schema(tools: Sequence[Tool], name_key: str = "name", arguments_key: str = "arguments") -> Json:
+    """JSON Schema of one call of any of these tools, name before arguments."""
+    calls = []
+    for i, tool in enumerate(tools):
+        place = f"#/anyOf/{i}/properties/{arguments_key}" if len(tools) > 1 else f"#/properties/{arguments_key}"
+        calls.append(
+            {
+                "type": "object",
+                "properties": {
+                    name_key: {"const": tool.name},
+                    arguments_key: _rerooted(json.loads(tool.parameters), place),
+                },
+                "required": [name_key, arguments_key],
+                "additionalProperties": False,
+            }
+        )
+    return json.dumps(calls[0] if len(calls) == 1 else {"anyOf": calls}, ensure_ascii=False)
+
+
+def _rerooted(schema: Any, place: str) -> Any:
+    """The schema with its references to its own root leading to `place` in the larger one."""
+    if isinstance(schema, list):
+        return [_rerooted(item, place) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {k: _rerooted(v, place) for k, v in schema.items()}
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = place + reference[1:]
+    return moved

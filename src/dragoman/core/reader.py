@@ -1,0 +1,171 @@
+"""Drives a format's reader: text in, events out.
+
+    reader = ToolCallReader(formats.get("hermes"), tools, new_id=new_id)
+    for piece in pieces:
+        for event in reader.feed(piece): ...
+    for event in reader.close("stop"): ...
+
+`feed` gives all that this piece decides; the joined events do not depend on how the text was cut.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from dragoman.core.contracts import Format, NewId
+from dragoman.core.events import (
+    AnyEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    Warning,
+)
+from dragoman.core.scanner import Scanner
+from dragoman.core.values import Tool
+
+
+class ToolCallReader:
+    """Reads one reply of a model.
+
+    `tools` are those offered: a call of any other name stays text, with a warning. None: any name is taken.
+    `prompt_tail` is what the prompt has already opened of the reply, such as `<think>`; it gives no events.
+    `lenient` also takes calls that lack the format's tags, where they name an offered tool.
+    `taken_ids` are call ids of the conversation so far; an id that the model repeats is replaced.
+    """
+
+    def __init__(
+        self,
+        format: Format,
+        tools: Iterable[Tool] | None,
+        *,
+        new_id: NewId,
+        prompt_tail: str = "",
+        lenient: bool = False,
+        taken_ids: Iterable[str] = (),
+    ) -> None:
+        self._scanner = Scanner()
+        names = None if tools is None else [t.name for t in tools if t.kind == "function"]
+        self._sink = _Sink(names, new_id, lenient, set(taken_ids))
+        self._run = format.read(self._scanner, self._sink)
+        self._ended = False
+        self.feed(prompt_tail)
+
+    @property
+    def over(self) -> bool:
+        """Nothing that still comes can matter: end the generation."""
+        return self._sink.is_over
+
+    def feed(self, text: str) -> list[AnyEvent]:
+        """The events that this piece of text decides."""
+        self._scanner.feed(text)
+        return self._drain()
+
+    def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
+        """The events that the end of the text decides; call it once, last.
+
+        `reason` "length" says that the model was cut off, so that what is open stays unfinished.
+        """
+        self._scanner.closed = True
+        self._scanner.stopped = reason == "stop"
+        return self._drain()
+
+    def _drain(self) -> list[AnyEvent]:
+        if not self._ended and not self.over:
+            try:
+                next(self._run)
+            except StopIteration:
+                self._ended = True
+        return self._sink.take()
+
+
+class _Sink:
+    """Numbers calls, checks names, joins what belongs together."""
+
+    def __init__(self, names: Iterable[str] | None, new_id: NewId, lenient: bool, taken_ids: set[str]) -> None:
+        self._names = None if names is None else frozenset(names)
+        self._by_lower = _unique(self._names or (), str.lower)
+        self._new_id = new_id
+        self._taken = taken_ids
+        self._out: list[AnyEvent] = []
+        self._pieces: list[str] = []
+        self._kind: Literal["text", "reasoning", "arguments"] = "text"
+        self.lenient = lenient
+        self.calls = 0
+        self.is_over = False
+
+    def text(self, text: str) -> None:
+        self._add("text", text)
+
+    def reasoning(self, text: str) -> None:
+        self._add("reasoning", text)
+
+    def arguments(self, text: str) -> None:
+        self._add("arguments", text)
+
+    def resolve(self, name: str) -> str | None:
+        """Exactly, else without `functions.` in front, else in whatever case where only one tool fits."""
+        if self._names is None:
+            return name or None
+        bare = name.removeprefix("functions.")
+        if name in self._names or bare in self._names:
+            return name if name in self._names else bare
+        return self._by_lower.get(bare.lower())
+
+    def start(self, name: str, id: str = "") -> None:
+        fits = id.isascii() and len(id) <= 64 and id.replace("-", "_").replace("_", "a").isalnum()
+        if not fits or id in self._taken:
+            id = f"call_{self._new_id()}"
+        self._taken.add(id)
+        self._send(ToolCallStart(self.calls, id, name))
+        self.calls += 1
+
+    def end(self) -> None:
+        self._send(ToolCallEnd(self.calls - 1))
+
+    def incomplete(self, raw: str) -> None:
+        self._send(ToolCallIncomplete(self.calls - 1, raw))
+
+    def over(self, code: str, message: str) -> None:
+        self.warn(code, message)
+        self.is_over = True
+
+    def warn(self, code: str, message: str, raw: str = "") -> None:
+        self._send(Warning(code, message, raw))
+
+    def take(self) -> list[AnyEvent]:
+        self._flush()
+        out, self._out = self._out, []
+        return out
+
+    def _add(self, kind: Literal["text", "reasoning", "arguments"], text: str) -> None:
+        if kind != self._kind:
+            self._flush()
+            self._kind = kind
+        self._pieces.append(text)
+
+    def _send(self, event: AnyEvent) -> None:
+        self._flush()
+        self._out.append(event)
+
+    def _flush(self) -> None:
+        text = "".join(self._pieces)
+        if not text:
+            return
+        self._pieces.clear()
+        match self._kind:
+            case "text":
+                self._out.append(TextDelta(text))
+            case "reasoning":
+                self._out.append(ReasoningDelta(text))
+            case "arguments":
+                self._out.append(ToolCallDelta(self.calls - 1, text))
+
+
+def _unique(names: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
+    """Names by key, without the keys that several names share."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(key(name), []).append(name)
+    return {k: v[0] for k, v in found.items() if len(v) == 1}

@@ -1,0 +1,125 @@
+"""Every case of every format, whole, per character, cut everywhere, in random pieces, and truncated everywhere."""
+
+import random
+import re
+from collections.abc import Iterable
+
+import jiter
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases import DATA, Case, all_cases, shown
+from dragoman import formats
+from dragoman.core import events as ev
+
+CASES = all_cases()
+each = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
+
+
+def expected_with_ids(case: Case) -> bool:
+    return any(re.search(r"\} (call_\w+|my_call-7|a)$", line) for line in case.expected)
+
+
+def check_stream(events: Iterable[ev.AnyEvent]) -> None:
+    """The order is legal, and arguments are at every moment a prefix of one JSON object."""
+    order = ev.Order()
+    order.step(ev.Start("id", "m", 0))
+    text = ""
+    for event in events:
+        order.step(event)
+        match event:
+            case ev.ToolCallStart():
+                text = ""
+            case ev.ToolCallDelta(_, piece):
+                text += piece
+                assert text.startswith("{")
+                jiter.from_json(text.encode(), partial_mode="trailing-strings")
+            case ev.ToolCallEnd():
+                assert isinstance(jiter.from_json(text.encode()), dict)
+    order.step(ev.Finish("stop"))
+
+
+def test_each_format_has_cases() -> None:
+    assert {p.stem for p in (DATA / "formats").glob("*.txt")} == set(formats.names())
+
+
+@each
+def test_whole(case: Case) -> None:
+    events = case.read([case.text])
+    check_stream(events)
+    assert shown(events, ids=expected_with_ids(case)) == case.expected
+
+
+@each
+def test_per_character(case: Case) -> None:
+    events = case.read(case.text)
+    check_stream(events)
+    assert shown(events, ids=expected_with_ids(case)) == case.expected
+
+
+@each
+def test_cut_at_every_position(case: Case) -> None:
+    whole = shown(case.read([case.text]), ids=True)
+    for i in range(len(case.text) + 1):
+        assert shown(case.read([case.text[:i], case.text[i:]]), ids=True) == whole, f"cut at {i}"
+
+
+@each
+def test_in_random_pieces(case: Case) -> None:
+    whole = shown(case.read([case.text]), ids=True)
+    for seed in range(20):
+        events = case.read(random_pieces(case.text, seed))
+        check_stream(events)
+        assert shown(events, ids=True) == whole, f"seed {seed}"
+
+
+@each
+def test_truncated_everywhere(case: Case) -> None:
+    """A cut reply never raises and never completes a call that the whole one does not have."""
+    whole = [line for line in shown(case.read([case.text], "stop")) if line.startswith("call")]
+    for i in range(len(case.text)):
+        events = case.read([case.text[:i]], "length")
+        check_stream(events)
+        calls = [line for line in shown(events) if line.startswith("call")]
+        assert calls == whole[: len(calls)], f"truncated at {i}"
+
+
+def random_pieces(text: str, seed: int) -> list[str]:
+    chance, pieces = random.Random(seed), []
+    while text:
+        size = chance.randint(1, 9)
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+SOUP = ["<tool_call>", "</tool_call>", "```", '{"name": "', 'ping"', ", ", '"arguments": ', "{}", "}", "\n", "a"]
+
+
+@given(
+    case=st.sampled_from(CASES),
+    at=st.floats(0, 1),
+    size=st.integers(0, 8),
+    junk=st.text('<>/{}[]",:\\ \n`tool_cal', max_size=6),
+)
+def test_damaged(case: Case, at: float, size: int, junk: str) -> None:
+    """A valid text with one slice damaged: nothing raises, the stream is legal, cuts do not matter."""
+    start = int(at * len(case.text))
+    text = case.text[:start] + junk + case.text[start + size :]
+    events = case.read([text])
+    check_stream(events)
+    whole = shown(events, ids=True)
+    assert shown(case.read(text), ids=True) == whole
+    assert shown(case.read(random_pieces(text, start)), ids=True) == whole
+
+
+@given(st.lists(st.sampled_from(SOUP), max_size=12).map("".join))
+def test_soup_of_markers(text: str) -> None:
+    case = Case("hermes", "", text, [], {"lenient": ""})
+    events = case.read([text])
+    check_stream(events)
+    assert shown(case.read(text)) == shown(events)
+    if not any(isinstance(e, ev.ToolCallStart | ev.ReasoningDelta) for e in events):
+        said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
+        assert said == text or not text.strip()
