@@ -5,7 +5,8 @@
 
 `Usage` and `Warning` may come anywhere between Start and the end. Calls are numbered from 0 in the order
 they begin and never overlap with each other or with text. The joined deltas of a call are at every moment
-a prefix of one JSON object, and that whole object once ToolCallEnd has come. Failure may come at any time,
+a prefix of one JSON object, and that whole object once ToolCallEnd has come. A delta without a word in it
+opens no block of its own (some servers begin every answer with an empty text). Failure may come at any time,
 also first; nothing comes after it or after Finish.
 
 `Order` is the one machine that knows this grammar. Every writer asks it, so none can write an illegal stream.
@@ -171,15 +172,15 @@ class Order:
         """
         self._admit(event)
         match event:
-            case TextDelta():
-                return self._run("text")
+            case TextDelta(text):
+                return self._run("text", text)
             case ToolCallDelta(index):
                 self._expect_call(index, event)
                 return _NOTHING
-            case ReasoningDelta():
-                return self._run("reasoning")
-            case RefusalDelta():
-                return self._run("refusal")
+            case ReasoningDelta(text, signature):
+                return self._run("reasoning", text or signature)
+            case RefusalDelta(text):
+                return self._run("refusal", text)
             case ToolCallStart(index):
                 return self._call(index, event)
             case ToolCallEnd(index) | ToolCallIncomplete(index):
@@ -204,13 +205,13 @@ class Order:
             return
         raise OrderError(f"{type(event).__name__} cannot come in a stream that is {self.phase}")
 
-    def _run(self, kind: BlockKind) -> Step:
+    def _run(self, kind: BlockKind, said: str) -> Step:
         if self.block is not None:
             if self.block.kind == kind:
                 return _NOTHING
             if self.block.kind == "tool_call":
                 raise OrderError(f"{kind} inside an open tool call")
-        return self._open(kind)
+        return self._open(kind) if said else _NOTHING
 
     def _call(self, index: int, event: AnyEvent) -> Step:
         if index != self.calls or (self.block is not None and self.block.kind == "tool_call"):

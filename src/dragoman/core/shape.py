@@ -7,14 +7,17 @@ Every error says what was expected, what was there and where:
 `expected string, got integer - at $.messages[0].role`. What is not looked into stays bytes (`raw`), verbatim.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
 
 from dragoman.core.errors import RequestError, nearest, quote
+from dragoman.core.values import JsonText
 
 T = TypeVar("T")
+S = TypeVar("S", bound=str)
 
 _KINDS = {
     ord("{"): "object",
@@ -26,18 +29,38 @@ _KINDS = {
 }
 
 
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair: one character
+    rb"|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"|\\."  # any other escape, so that the second of two backslashes never begins one
+)
+
+
 def at(body: bytes) -> "Cursor":
     """A cursor on the whole body.
 
-    Raises: RequestError: the body is not JSON, or nested deeper than about 500 levels.
+    Half of a surrogate pair, as JavaScript writes it when it cuts a string inside a character (`"\\ud83d"`),
+    is read as U+FFFD.
+
+    Raises: RequestError: the body is not JSON in UTF-8, or nested deeper than about 500 levels.
     """
     try:
-        raw = msgspec.json.decode(body, type=msgspec.Raw)
+        str(body, "utf-8")  # msgspec does not check text that nobody looks into
+        return Cursor(_decode(body), "$")
     except RecursionError:
         raise RequestError("expected JSON of at most 500 levels, got deeper nesting", "$") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
         raise RequestError(f"expected a JSON body: {e}", "$") from None
-    return Cursor(raw, "$")
+
+
+def _decode(body: bytes) -> msgspec.Raw:
+    try:
+        return msgspec.json.decode(body, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        mended = _ESCAPE.sub(lambda m: rb"\ufffd" if m["lone"] else m[0], body)
+        if mended == body:
+            raise
+        return msgspec.json.decode(mended, type=msgspec.Raw)
 
 
 class Cursor:
@@ -63,7 +86,7 @@ class Cursor:
     def fields(self) -> "Fields":
         """The members of an object; of a name that comes twice, the last."""
         members = self._as("object", dict[str, msgspec.Raw])
-        return Fields({k: Cursor(v, f"{self.path}.{k}") for k, v in members.items()}, self.path)
+        return Fields({k: Cursor(v, f"{self.path}.{k}") for k, v in members.items()}, self.path, self.raw)
 
     def items(self) -> list["Cursor"]:
         """The items of an array."""
@@ -76,6 +99,19 @@ class Cursor:
             raise RequestError(f"expected at most {limit_chars} characters, got {len(value)}", self.path)
         return value
 
+    def word(self, limit_chars: int | None = None) -> str:
+        """A string of at least one character."""
+        value = self.string(limit_chars)
+        if not value:
+            raise RequestError("expected a string of at least 1 character, got an empty one", self.path)
+        return value
+
+    def object(self) -> JsonText:
+        """An object's JSON, verbatim."""
+        if self.kind != "object":
+            raise self.wrong("object")
+        return self.text
+
     def integer(self, least: int | None = None) -> int:
         """A whole number, `2.0` included."""
         number = self.number()
@@ -83,7 +119,8 @@ class Cursor:
             raise RequestError(f"expected a whole number, got {self.text}", self.path)
         if least is not None and number < least:
             raise RequestError(f"expected a number of at least {least}, got {self.text}", self.path)
-        return int(number)
+        # A float has no room for all digits of a 64-bit seed.
+        return int(self.text) if self.text.lstrip("-").isdigit() else int(number)
 
     def number(self, least: float | None = None, most: float | None = None) -> float:
         """A number between the limits, both included."""
@@ -96,13 +133,14 @@ class Cursor:
         """True or false."""
         return self._as("boolean", bool)
 
-    def choice(self, known: Collection[str], what: str) -> str:
+    def choice(self, known: Collection[S], what: str) -> S:
         """One of these strings; `what` names it in the error."""
         value = self.string()
-        if value not in known:
-            listed = ", ".join(repr(k) for k in known)
-            raise RequestError(f"unknown {what} {quote(value)}{nearest(value, known)}; expected {listed}", self.path)
-        return value
+        for one in known:
+            if one == value:
+                return one
+        listed = ", ".join(repr(k) for k in known)
+        raise RequestError(f"unknown {what} {quote(value)}{nearest(value, known)}; expected {listed}", self.path)
 
     def wrong(self, expected: str) -> RequestError:
         """The error for a value of a kind that has no place here."""
@@ -120,11 +158,13 @@ class Cursor:
 class Fields:
     """An object's members, each taken once; what is left over is carried on as `rest`."""
 
-    __slots__ = ("_left", "path")
+    __slots__ = ("_left", "path", "raw")
 
-    def __init__(self, members: dict[str, Cursor], path: str) -> None:
+    def __init__(self, members: dict[str, Cursor], path: str, raw: msgspec.Raw) -> None:
         self._left = members
         self.path = path
+        self.raw = raw
+        """The whole object's own bytes."""
 
     def take(self, name: str) -> Cursor | None:
         """The member, or None where it is absent or null."""
@@ -140,6 +180,36 @@ class Fields:
         if found is None:
             raise RequestError(f"missing required field '{name}'", self.path)
         return found
+
+    def string(self, name: str) -> str:
+        """The string of that name, or "" where there is none."""
+        found = self.take(name)
+        return found.string() if found else ""
+
+    def number(self, name: str, least: float, most: float) -> float | None:
+        """The number of that name between the limits, or None."""
+        found = self.take(name)
+        return found.number(least, most) if found else None
+
+    def integer(self, name: str, least: int | None = None) -> int | None:
+        """The whole number of that name, or None."""
+        found = self.take(name)
+        return found.integer(least) if found else None
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True or false of that name."""
+        found = self.take(name)
+        return found.boolean() if found else default
+
+    def object(self, name: str) -> JsonText:
+        """The JSON of the object of that name, verbatim, or ""."""
+        found = self.take(name)
+        return found.object() if found else ""
+
+    def items(self, name: str) -> list[Cursor]:
+        """The items of the array of that name; none where it is absent."""
+        found = self.take(name)
+        return found.items() if found else []
 
     def rest(self) -> Mapping[str, msgspec.Raw]:
         """All that has not been taken, nulls included, to be carried on."""

@@ -43,10 +43,11 @@ class Decoder:
     Comments, `id` and `retry` are skipped; CR, LF and CRLF end lines; a character may be split between pieces.
     """
 
-    __slots__ = ("_buf", "_data", "_event", "_first")
+    __slots__ = ("_buf", "_bytes", "_data", "_event", "_first")
 
     def __init__(self) -> None:
         self._buf = b""
+        self._bytes = 0
         self._data: list[bytes] = []
         self._event = ""
         self._first = True
@@ -57,7 +58,7 @@ class Decoder:
         Raises: UpstreamError: one event is longer than `EVENT_LIMIT_BYTES`; give the connection up.
         """
         self._buf += piece
-        if len(self._buf) > EVENT_LIMIT_BYTES:
+        if len(self._buf) + self._bytes > EVENT_LIMIT_BYTES:
             raise UpstreamError(f"expected an event of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
         events: list[ServerSentEvent] = []
         start = 0
@@ -68,7 +69,7 @@ class Decoder:
                 self._line(line)
             elif self._data:
                 events.append(ServerSentEvent(self._event, b"\n".join(self._data)))
-                self._data, self._event = [], ""
+                self._data, self._event, self._bytes = [], "", 0
             else:
                 self._event = ""
         self._buf = self._buf[start:]
@@ -86,5 +87,6 @@ class Decoder:
         value = value.removeprefix(b" ")
         if field == b"data":
             self._data.append(value)
+            self._bytes += len(value)
         elif field == b"event":
             self._event = value.decode("utf-8", "replace")

@@ -1,0 +1,436 @@
+"""OpenAI Chat Completions.
+
+    request   {"model": "m", "messages": [{"role": "user", "content": "Weather in Bern?"}],
+               "tools": [{"type": "function", "function": {"name": "weather", "parameters": {…}}}]}
+
+    stream    data: {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+                     "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}
+              … delta {"content": "Let me look."}
+              … delta {"tool_calls": [{"index": 0, "id": "call_1", "type": "function",
+                                       "function": {"name": "weather", "arguments": ""}}]}
+              … delta {"tool_calls": [{"index": 0, "function": {"arguments": "{\\"city\\":\\"Bern\\"}"}}]}
+              … delta {}, "finish_reason": "tool_calls"
+              … choices [], "usage": {…}                     where stream_options.include_usage asks for it
+              data: [DONE]
+
+    whole     {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
+               "choices": [{"index": 0, "message": {"role": "assistant", "content": null, "tool_calls": […]},
+                            "finish_reason": "tool_calls"}], "usage": {…}}
+
+    error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
+
+Thoughts go as `reasoning_content`, the field that open servers and their clients agree on. A call that was cut
+off keeps the arguments that came; `finish_reason` is then "length".
+
+Taken more kindly than the page has it: `max_tokens` -1 (LM Studio's own examples) means no limit; arguments of a
+past call may be an object; an empty stop string is left out; a tool_choice without tools counts as "auto".
+`response_format` of a schema also stays in `extra`, because its name and `strict` have no other place;
+`stream_options` is for the stream written here, and goes no further.
+Refused by name: `n` over 1, and the `functions` of 2023, whose clients would not understand the answer.
+
+Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, TypeVar, assert_never
+
+import msgspec
+
+from dragoman.core import errors, events, shape, sse, values
+from dragoman.core.collect import finish_of
+from dragoman.core.contracts import Dialect
+from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
+from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
+from dragoman.core.shape import Cursor, Fields
+from dragoman.core.values import Message, Opaque, Part, Reply, Request, Text, Tool, ToolCall, ToolChoice, Usage
+
+NAME_LIMIT_CHARS: Final = 128
+"""Of a tool's name: the longest that any of the APIs takes."""
+
+_ROLES: Final[tuple[values.Role, ...]] = ("system", "developer", "user", "assistant", "tool")
+_MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
+_ANY_OBJECT = '{"type":"object"}'
+
+P = TypeVar("P")
+_encode = msgspec.json.Encoder().encode
+
+
+# Requests
+
+
+def read_request(body: bytes) -> Request:
+    """The request that a body asks for.
+
+    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    """
+    fields = shape.at(body).fields()
+    for name in ("functions", "function_call"):
+        if fields.take(name):
+            raise _legacy(f"$.{name}")
+    if (n := fields.take("n")) and n.integer(least=1) > 1:
+        raise UnsupportedError(f"expected one choice a request, got n = {n.text}", n.path)
+    tools, choice = _tool_choice(fields, tuple(_tool(item) for item in fields.items("tools")))
+    schema, kept = _response_format(fields.take("response_format"))
+    options = fields.take("stream_options")
+    limits = [_limit(fields.take(name)) for name in ("max_completion_tokens", "max_tokens")]
+    return Request(
+        model=fields.need("model").string(),
+        messages=_messages(fields.need("messages")),
+        tools=tools,
+        tool_choice=choice,
+        sampling=values.Sampling(
+            temperature=fields.number("temperature", 0, 2),
+            top_p=fields.number("top_p", 0, 1),
+            top_k=fields.integer("top_k"),
+            seed=fields.integer("seed"),
+            presence_penalty=fields.number("presence_penalty", -2, 2),
+            frequency_penalty=fields.number("frequency_penalty", -2, 2),
+        ),
+        max_tokens=next((limit for limit in limits if limit is not None), None),
+        stop=_stop(fields.take("stop")),
+        response_schema=schema,
+        stream=fields.flag("stream"),
+        stream_usage=options.fields().flag("include_usage") if options else False,
+        extra={**kept, **fields.rest()},
+    )
+
+
+def _legacy(path: str) -> UnsupportedError:
+    return UnsupportedError("the function calling of 2023 is not supported; send tools and tool_calls", path)
+
+
+def _limit(found: Cursor | None) -> int | None:
+    return None if found is None or found.integer() == -1 else found.integer(least=1)
+
+
+def _stop(found: Cursor | None) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    if found.kind not in ("string", "array"):
+        raise found.wrong("string, array of strings or null")
+    items = [found] if found.kind == "string" else found.items()
+    return tuple(text for text in (item.string() for item in items) if text)
+
+
+def _response_format(found: Cursor | None) -> tuple[values.JsonText, values.Extra]:
+    if found is None:
+        return "", {}
+    fields = found.fields()
+    kind = fields.need("type")
+    match kind.choice(("text", "json_object", "json_schema"), "response format"):
+        case "text":
+            return "", {}
+        case "json_object":
+            return _ANY_OBJECT, {}
+    schema = fields.need("json_schema").fields().object("schema")
+    return schema or _ANY_OBJECT, {"response_format": found.raw}
+
+
+def _messages(found: Cursor) -> tuple[Message, ...]:
+    items = found.items()
+    if not items:
+        raise RequestError("expected at least one message, got none", found.path)
+    return tuple(_message(item) for item in items)
+
+
+def _message(cursor: Cursor) -> Message:
+    fields = cursor.fields()
+    named = fields.need("role")
+    if named.kind == "string" and named.string() == "function":
+        raise _legacy(named.path)
+    role = named.choice(_ROLES, "role")
+    content = fields.take("content")
+    parts: tuple[Part, ...]
+    if role == "tool":
+        call_id = fields.need("tool_call_id").string()
+        parts = (values.ToolResult(call_id, _parts(content, _RESULT_PARTS)),)
+    elif role == "assistant":
+        parts = _assistant(fields, _parts(content, _PARTS))
+    else:
+        parts = _parts(content, _PARTS)
+    return Message(role, parts, fields.rest())
+
+
+def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
+    if fields.take("function_call"):
+        raise _legacy(f"{fields.path}.function_call")
+    thoughts, refusal = fields.string("reasoning_content") or fields.string("reasoning"), fields.string("refusal")
+    before = (values.Reasoning(thoughts),) if thoughts else ()
+    after = (values.Refusal(refusal),) if refusal else ()
+    return (*before, *content, *after, *(_call(item) for item in fields.items("tool_calls")))
+
+
+def _call(cursor: Cursor) -> Part:
+    fields = cursor.fields()
+    kind = fields.take("type")
+    if kind and kind.string() != "function":
+        return Opaque(kind.string(), cursor.raw)
+    function = fields.need("function").fields()
+    call_id, name, given = fields.need("id").word(), function.need("name").word(), function.take("arguments")
+    arguments = "" if given is None else given.text if given.kind == "object" else given.string()
+    return ToolCall(call_id, name, arguments or "{}", {**function.rest(), **fields.rest()})
+
+
+def _parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], P]]) -> tuple[P | Text | Opaque, ...]:
+    if content is None:
+        return ()
+    if content.kind == "string":
+        text = content.string()
+        return (Text(text),) if text else ()
+    if content.kind != "array":
+        raise content.wrong("string, array or null")
+    parts = (_part(item, readers) for item in content.items())
+    return tuple(part for part in parts if part != Text(""))
+
+
+def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | Opaque:
+    fields = cursor.fields()
+    kind = fields.need("type").string()
+    return readers[kind](fields) if kind in readers else Opaque(kind, cursor.raw)
+
+
+def _text(fields: Fields) -> Text:
+    return Text(fields.need("text").string(), fields.rest())
+
+
+def _image(fields: Fields) -> values.Image:
+    source = fields.need("image_url")
+    if source.kind == "string":
+        return values.Image(_media(source.string()), fields.rest())
+    inner = source.fields()
+    return values.Image(_media(inner.need("url").string()), {**inner.rest(), **fields.rest()})
+
+
+def _audio(fields: Fields) -> values.Audio:
+    inner = fields.need("input_audio").fields()
+    source = values.Media(media_type=f"audio/{inner.need('format').string()}", data=inner.need("data").string())
+    return values.Audio(source, {**inner.rest(), **fields.rest()})
+
+
+def _file(fields: Fields) -> values.Document:
+    inner = fields.need("file").fields()
+    title, data, file_id = (inner.string(name) for name in ("filename", "file_data", "file_id"))
+    if not data and not file_id:
+        raise RequestError("missing required field 'file_data' or 'file_id'", inner.path)
+    source = _media(data) if data.startswith("data:") else values.Media(data=data, file_id=file_id)
+    return values.Document(source, title, {**inner.rest(), **fields.rest()})
+
+
+def _refusal(fields: Fields) -> values.Refusal:
+    return values.Refusal(fields.need("refusal").string(), fields.rest())
+
+
+def _media(url: str) -> values.Media:
+    inline = re.match(r"data:([^,]*);base64,", url, re.IGNORECASE)
+    return values.Media(media_type=inline[1], data=url[inline.end() :]) if inline else values.Media(url=url)
+
+
+_RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
+    "text": _text,
+    "image_url": _image,
+    "input_audio": _audio,
+    "file": _file,
+}
+_PARTS: Final[dict[str, Callable[[Fields], Part]]] = {**_RESULT_PARTS, "refusal": _refusal}
+
+
+def _tool(cursor: Cursor) -> Tool:
+    fields = cursor.fields()
+    kind = fields.need("type").string()
+    if kind != "function":
+        inner = fields.take(kind)
+        named = inner.fields() if inner and inner.kind == "object" else fields
+        return Tool(named.string("name"), kind=kind, extra=cursor.fields().rest())
+    function = fields.need("function").fields()
+    name = function.need("name").word(NAME_LIMIT_CHARS)
+    return Tool(
+        name=name,
+        description=function.string("description"),
+        parameters=function.object("parameters") or Tool(name).parameters,
+        extra={**function.rest(), **fields.rest()},
+    )
+
+
+def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice]:
+    """The tools that may be called, and how freely."""
+    found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
+    if not tools:
+        return tools, ToolChoice()
+    if found is None:
+        return tools, ToolChoice(parallel=parallel)
+    if found.kind != "object":
+        return tools, ToolChoice(found.choice(_MODES, "tool choice"), parallel=parallel)
+    inner = found.fields()
+    kind = inner.need("type").choice(("function", "custom", "allowed_tools"), "tool choice")
+    named = inner.need(kind).fields()
+    offered = [tool.name for tool in tools if tool.name]
+    if kind != "allowed_tools":
+        return tools, ToolChoice("named", named.need("name").choice(offered, "tool"), parallel)
+    allowed = {_allowed(item.fields()).choice(offered, "tool") for item in named.need("tools").items()}
+    mode = named.need("mode").choice(_MODES, "mode")
+    return tuple(tool for tool in tools if tool.name in allowed), ToolChoice(mode, parallel=parallel)
+
+
+def _allowed(fields: Fields) -> Cursor:
+    return fields.need(fields.need("type").string()).fields().need("name")
+
+
+# Replies
+
+
+class Writer:
+    """One streamed reply."""
+
+    __slots__ = ("_base", "_head", "_order", "_rest", "_tail", "_usage", "_wants_usage")
+
+    def __init__(self, request: Request) -> None:
+        self._order = Order()
+        self._usage = Usage()
+        self._wants_usage = request.stream_usage
+        self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
+        self._tail = b'},"finish_reason":null}]' + self._rest
+        self._base = self._head = b""
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        self._order.step(event)
+        match event:
+            case events.TextDelta(text):
+                return self._delta(b'"content":', text)
+            case events.ToolCallDelta(index, text):
+                return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % index, text, b"}}]")
+            case events.ReasoningDelta(text):
+                return self._delta(b'"reasoning_content":', text)
+            case events.RefusalDelta(text):
+                return self._delta(b'"refusal":', text)
+            case ToolCallStart(index):
+                return self._head + b'"tool_calls":[' + _encode({"index": index, **_head(event)}) + b"]" + self._tail
+            case Start():
+                return self._start(event)
+            case events.UsageUpdate(usage):
+                self._usage = usage
+                return b""
+            case events.ToolCallEnd() | events.ToolCallIncomplete() | events.Warning():
+                return b""
+            case Finish():
+                return self._finish(event)
+            case events.Failure(error):
+                return sse.encode(write_error(error)) + _DONE
+            case _:
+                assert_never(event)
+
+    def _delta(self, name: bytes, text: str, closing: bytes = b"") -> bytes:
+        return self._head + name + _encode(text) + closing + self._tail if text else b""
+
+    def _start(self, event: Start) -> bytes:
+        self._usage = Usage(input_tokens=event.input_tokens)
+        fields = _identity(event, "chat.completion.chunk")
+        self._base = b"data: " + _encode(fields)[:-1] + b',"choices":['
+        self._head = self._base + b'{"index":0,"delta":{'
+        return self._head + b'"role":"assistant","content":""' + self._tail
+
+    def _finish(self, event: Finish) -> bytes:
+        reason = _finish_reason(finish_of(event, self._order))
+        last = self._head + b'},"finish_reason":' + _encode(reason) + b"}]" + self._rest
+        if self._wants_usage:
+            last += self._base + b'],"usage":' + _encode(_usage(self._usage)) + b"}\n\n"
+        return last + _DONE
+
+
+_DONE = sse.encode(b"[DONE]")
+
+
+def _identity(reply: Reply | Start, kind: str) -> dict[str, object]:
+    return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
+
+
+def _head(call: ToolCall | ToolCallStart, arguments: str = "") -> dict[str, object]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _finish_reason(reason: values.FinishReason) -> str:
+    return "stop" if reason == "stop_sequence" else reason
+
+
+def _usage(usage: Usage) -> dict[str, object]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def write_reply(reply: Reply, request: Request) -> bytes:
+    """The body of a whole reply; `content` is null where there are only calls or a refusal."""
+    text, thoughts, refusal = (
+        "".join(part.text for part in reply.parts if isinstance(part, kind))
+        for kind in (Text, values.Reasoning, values.Refusal)
+    )
+    calls = [_head(part, part.arguments) for part in reply.parts if isinstance(part, ToolCall)]
+    message: dict[str, object] = {
+        "role": "assistant",
+        "content": None if not text and (calls or refusal) else text,
+        "refusal": refusal or None,
+    }
+    if thoughts:
+        message["reasoning_content"] = thoughts
+    if calls:
+        message["tool_calls"] = calls
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply.finish)}
+    return _encode({**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)})
+
+
+# Errors
+
+_CODES: Final[dict[type[DragomanError], str]] = {
+    errors.ContextOverflowError: "context_length_exceeded",
+    UnsupportedError: "unsupported_parameter",
+    errors.UnknownModelError: "model_not_found",
+    errors.AuthError: "invalid_api_key",
+    errors.ForbiddenError: "forbidden",
+    errors.TooLargeError: "request_too_large",
+    errors.BusyError: "rate_limit_exceeded",
+    errors.BackendError: "server_overloaded",
+    errors.SilenceError: "timeout",
+}
+_UPSTREAM: Final = {400: 400, 413: 413, 422: 400, 429: 429, 503: 503, 529: 503}
+"""What an upstream's own status becomes; any other (a key of ours that it refuses, say) is 502."""
+
+
+def status(error: DragomanError) -> int:
+    """The HTTP status for an error that comes before the answer has begun."""
+    if isinstance(error, errors.UpstreamError) and error.status is not None:
+        return _UPSTREAM.get(error.status, error.status_hint)
+    return error.status_hint
+
+
+def write_error(error: DragomanError) -> bytes:
+    """The body of an error; `param` is the field's path without `$.`."""
+    message, number = error.message, status(error)
+    if isinstance(error, errors.ContextOverflowError):  # clients look for these words and shorten the conversation
+        message = (
+            f"This model's maximum context length is {error.limit_tokens} tokens. However, your messages resulted "
+            f"in {error.input_tokens} tokens. Please reduce the length of the messages."
+        )
+    kind = "server_error" if number >= 500 else "rate_limit_error" if number == 429 else "invalid_request_error"
+    path = error.path.removeprefix("$").removeprefix(".") if isinstance(error, RequestError) else ""
+    body = {"message": message, "type": kind, "param": path or None, "code": _CODES.get(type(error))}
+    return _encode({"error": body})
+
+
+DIALECT: Final = Dialect(
+    name="openai_chat",
+    path="/v1/chat/completions",
+    read_request=read_request,
+    writer=Writer,
+    write_reply=write_reply,
+    write_error=write_error,
+    status=status,
+    ping=sse.comment("ping"),
+)
