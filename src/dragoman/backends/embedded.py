@@ -1,0 +1,249 @@
+"""The model in the box: llama.cpp with weights on this machine, no other server needed.
+
+Prompts are rendered, constrained and read here; the engine only turns text into more text. Its own tool
+handling is never used: it drops tools in silence where a template knows none, and ignores `required`.
+"""
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from dragoman import formats, profiles
+from dragoman.backends import constraint, gguf
+from dragoman.backends.engine import Done, Engine, EngineSettings, Piece, Progress
+from dragoman.backends.stops import StopStrings
+from dragoman.backends.template import ChatTemplate
+from dragoman.core.contracts import Model, Turn
+from dragoman.core.errors import DragomanError, RequestError
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
+from dragoman.core.reader import ToolCallReader
+from dragoman.core.values import FinishReason, Request, ToolCall, Usage
+
+log = logging.getLogger("dragoman.embedded")
+
+CONTEXT_TOKENS: Final = 8192
+"""Context per request unless set: what the small model has; larger costs memory for each place."""
+
+
+class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The model in the box (llama.cpp)."""
+
+    enabled: Annotated[bool, msgspec.Meta(description="Whether to serve an embedded model.")] = True
+    model: Annotated[
+        str, msgspec.Meta(description="A known model (`dragoman pull --list`) or a .gguf file; empty: the default.")
+    ] = ""
+    context_tokens: Annotated[
+        int, msgspec.Meta(ge=0, description="Tokens of context per request; 0: the model's own, at most 8192.")
+    ] = 0
+    parallel: Annotated[int, msgspec.Meta(ge=1, le=64, description="Requests answered at once.")] = 2
+    queue: Annotated[int, msgspec.Meta(ge=0, description="Requests that may wait for a place; more get 429.")] = 16
+    threads: Annotated[int, msgspec.Meta(ge=0, description="Threads of the engine; 0: one less than the cores.")] = 0
+    memory_mb: Annotated[
+        int, msgspec.Meta(ge=0, description="Memory limit of the engine's process, in MB; 0: none.")
+    ] = 0
+    load_timeout_s: Annotated[float, msgspec.Meta(gt=0, description="Time for loading the weights, in seconds.")] = 300
+    silence_s: Annotated[
+        float, msgspec.Meta(gt=0, description="Silence of a busy engine after which it is restarted, in seconds.")
+    ] = 180
+    pull: Annotated[bool, msgspec.Meta(description="Fetch missing weights at start.")] = True
+
+
+class Embedded:
+    """One model under one engine."""
+
+    def __init__(self, name: str, path: Path, format: str, config: EmbeddedConfig, say: Callable[[str], None]) -> None:
+        facts = gguf.metadata(path)
+        self._format = formats.get(format)
+        self._template = ChatTemplate(facts.chat_template, facts.bos, facts.eos, facts.special_tokens)
+        context_tokens = config.context_tokens or min(facts.context_tokens, CONTEXT_TOKENS)
+        self._model = Model(name, context_tokens)
+        self.engine = Engine(
+            EngineSettings(
+                path=path,
+                context_tokens=context_tokens,
+                parallel=config.parallel,
+                queue=config.queue,
+                threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
+                memory_mb=config.memory_mb,
+                load_timeout_s=config.load_timeout_s,
+                silence_s=config.silence_s,
+            ),
+            say,
+        )
+
+    @classmethod
+    def of(cls, config: EmbeddedConfig, path: Path, say: Callable[[str], None]) -> "Embedded":
+        """The configured model, its weights at `path`.
+
+        Raises: ConfigError: the file is no model that can be used.
+        """
+        if config.model.endswith(".gguf"):
+            return cls(path.stem, path, "hermes", config, say)
+        profile = profiles.get(config.model) if config.model else profiles.default()
+        return cls(profile.name, path, profile.format, config, say)
+
+    def models(self) -> Sequence[Model]:
+        """The one."""
+        return (self._model,)
+
+    async def start(self) -> None:
+        """Load the weights.
+
+        Raises: BackendError: the engine did not come up.
+        """
+        await self.engine.start()
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self.engine.close()
+
+    def state(self) -> Mapping[str, object]:
+        """For /health."""
+        engine = self.engine
+        return {
+            "backend": "embedded",
+            "model": self._model.id,
+            "ready": engine.is_ready,
+            "active": engine.active,
+            "restarts": engine.restarts,
+        }
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The model's answer.
+
+        Raises: DragomanError: before Start; see `Backend`.
+        """
+        answer = _Answer(self, request, turn)
+        try:
+            async with aclosing(answer.events()) as events:
+                async for event in events:
+                    yield event
+        except DragomanError as error:
+            if not answer.started:
+                raise
+            yield Failure(error)
+
+    def prepared(self, request: Request) -> "_Prepared":
+        """Prompt, grammar and what the caller should know of them."""
+        prompt = self._template.prompt(request, self._format)
+        body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": request.max_tokens or -1}
+        sampling = msgspec.structs.asdict(request.sampling)
+        body |= {k: v for k, v in sampling.items() if v is not None}
+        warnings = []
+        has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
+        if has_tools:
+            grammar = constraint.for_tools(self._format, request.tools, request.tool_choice)
+            if grammar is None:
+                warnings.append(Warning("unconstrained", "no grammar can hold the model to these tools"))
+            else:
+                body["grammar"] = grammar.text
+                warnings += [
+                    Warning("relaxed_schema", f"{name}: its schema is beyond the engine; any object is let through")
+                    for name in grammar.relaxed
+                ]
+        elif request.response_schema:
+            text = constraint.for_json(request.response_schema)
+            if text is None:
+                warnings.append(Warning("unconstrained", "the engine cannot take the response schema"))
+            else:
+                body["grammar"] = text
+        return _Prepared(body, prompt.tail, warnings, has_tools)
+
+    def reader(self, request: Request, turn: Turn, prepared: "_Prepared") -> ToolCallReader:
+        """For one reply."""
+        past = (p.id for m in request.messages for p in m.parts if isinstance(p, ToolCall))
+        return ToolCallReader(
+            self._format,
+            request.tools if prepared.has_tools else (),
+            new_id=turn.new_id,
+            prompt_tail=prepared.tail,
+            lenient=prepared.has_tools,
+            taken_ids=past,
+        )
+
+
+class _Prepared(msgspec.Struct, frozen=True):
+    body: dict[str, Any]
+    tail: str
+    warnings: list[Warning]
+    has_tools: bool
+
+
+class _Answer:
+    """One reply on its way."""
+
+    def __init__(self, backend: Embedded, request: Request, turn: Turn) -> None:
+        self.started = False
+        self._backend = backend
+        self._request = request
+        self._turn = turn
+        self._prepared = backend.prepared(request)
+        self._reader = backend.reader(request, turn, self._prepared)
+        self._stops = StopStrings(request.stop)
+        self._usage = Usage()
+        self._enough = False  # the one call that was allowed is out
+
+    async def events(self) -> AsyncGenerator[AnyEvent, None]:
+        body = self._prepared.body
+        try:
+            async with aclosing(self._run(body)) as events:
+                async for event in events:
+                    yield event
+        except RequestError as error:
+            if self.started or "grammar" not in body:
+                raise
+            log.warning("going on without a grammar: %s", error)
+            self._prepared.warnings.append(Warning("unconstrained", "the engine refused the grammar"))
+            async with aclosing(self._run({k: v for k, v in body.items() if k != "grammar"})) as events:
+                async for event in events:
+                    yield event
+
+    async def _run(self, body: Mapping[str, Any]) -> AsyncGenerator[AnyEvent, None]:
+        reason: FinishReason = "stop"
+        async with aclosing(self._backend.engine.complete(body)) as outputs:
+            async for output in outputs:
+                match output:
+                    case Progress(total):
+                        for event in self._begin(total):
+                            yield event
+                    case Piece(text):
+                        self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
+                        for event in self._reader.feed(self._stops.feed(text)):
+                            yield event
+                            if isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel:
+                                self._enough = True
+                        if self._over():
+                            break
+                    case Done(finish, output_tokens, cached_tokens):
+                        reason = "length" if finish == "length" else "stop"
+                        self._usage = msgspec.structs.replace(
+                            self._usage, output_tokens=output_tokens, cached_input_tokens=cached_tokens
+                        )
+        for event in self._end(reason):
+            yield event
+
+    def _over(self) -> bool:
+        """Whether what still comes is of no use."""
+        return self._enough or self._reader.over or bool(self._stops.found)
+
+    def _begin(self, total: int) -> list[AnyEvent]:
+        if self.started:
+            return []
+        self.started = True
+        self._usage = Usage(input_tokens=total)
+        start = Start(self._turn.id, self._request.model, self._turn.created, total)
+        return [start, *self._prepared.warnings]
+
+    def _end(self, reason: FinishReason) -> list[AnyEvent]:
+        events: list[AnyEvent] = []
+        if not self._enough:
+            events += self._reader.feed(self._stops.close())
+            events += self._reader.close("length" if reason == "length" else "stop")
+        if self._stops.found:
+            reason = "stop_sequence"
+        return [*events, UsageUpdate(self._usage), Finish(reason, self._stops.found)]

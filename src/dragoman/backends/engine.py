@@ -1,0 +1,351 @@
+"""llama.cpp in a child process that is watched: its crash, memory or busy threads never harm us.
+
+A request that the child held when it died gets a clear error; the child is started again, later each time it
+dies young. Never more requests are inside than it has places: the rest wait here, where they can leave.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from dragoman.core.errors import (
+    BackendError,
+    BusyError,
+    ContextOverflowError,
+    DragomanError,
+    RequestError,
+    SilenceError,
+    UpstreamError,
+)
+
+LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+STDERR_LINES: Final = 20
+RESTART_AFTER_S: Final = (0.1, 1.0, 5.0, 30.0)
+"""Pauses before the child is started again; a child that lived for a minute begins anew at the first."""
+LONG_LIFE_S: Final = 60.0
+
+
+class Progress(NamedTuple):
+    """How far the prompt has been read, in tokens; the first comes before any work."""
+
+    total: int
+    done: int
+
+
+class Piece(NamedTuple):
+    """More of the reply's text: about one token."""
+
+    text: str
+
+
+class Done(NamedTuple):
+    """The end of the reply."""
+
+    finish: str
+    """"stop" or "length"."""
+    output_tokens: int
+    cached_tokens: int
+
+
+Output: TypeAlias = Progress | Piece | Done
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How to run the child."""
+
+    path: Path
+    context_tokens: int
+    parallel: int
+    queue: int
+    threads: int
+    memory_mb: int
+    load_timeout_s: float
+    silence_s: float
+    """Longest time without a sign of life during a request; a batch of prompt tokens is one sign."""
+    batch_tokens: int = 256
+    cache_mb: int = 512
+    """Memory for prompts that lost their place and may come back."""
+
+
+class Engine:
+    """Starts, feeds, watches and ends the child."""
+
+    def __init__(self, settings: EngineSettings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+        self._process: asyncio.subprocess.Process | None = None
+        self._ready = asyncio.Event()
+        self._first: asyncio.Future[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._held: dict[int, asyncio.Queue[dict[str, Any] | DragomanError]] = {}
+        self._metrics: asyncio.Future[str] | None = None
+        self._places = asyncio.Semaphore(settings.parallel)
+        self._waiting = 0
+        self._count = 0
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self.restarts = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """The child is up and has loaded its weights."""
+        return self._ready.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, while there is one."""
+        return self._process.pid if self._process else None
+
+    @property
+    def active(self) -> int:
+        """Requests inside the child now."""
+        return len(self._held)
+
+    async def start(self) -> None:
+        """Start the child and wait until it can answer.
+
+        Raises: BackendError: it did not come up; the message ends with its last words.
+        """
+        self._first = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep())
+        await self._first
+
+    async def close(self) -> None:
+        """End the child and what it held."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+
+    async def metrics(self) -> str:
+        """The engine's own counters, as Prometheus text."""
+        self._metrics = asyncio.get_running_loop().create_future()
+        await self._send({"metrics": True})
+        return await self._metrics
+
+    async def complete(self, body: Mapping[str, Any]) -> AsyncGenerator[Output, None]:
+        """One completion; closing the generator stops it within a token.
+
+        Raises: DragomanError: it could not begin, was refused, or broke off.
+        """
+        async with self._place():
+            self._count += 1
+            id, inbox = self._count, asyncio.Queue[dict[str, Any] | DragomanError]()
+            self._held[id] = inbox
+            ended = False
+            try:
+                await self._send({"id": id, "body": body})
+                while not ended:
+                    message = await self._next(inbox)
+                    ended = "finish" in message or "error" in message
+                    for output in _outputs(message, self._settings.context_tokens):
+                        yield output
+            except DragomanError:
+                ended = True  # the child is gone, or has said so itself
+                raise
+            finally:
+                self._held.pop(id, None)
+                if not ended:
+                    await self._stop(id, inbox)
+
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncGenerator[None, None]:
+        if self._places.locked() and self._waiting >= self._settings.queue:
+            raise BusyError(f"all {self._settings.parallel} places and the queue are taken", retry_after_s=2)
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            await self._await_ready()
+            yield
+        finally:
+            self._places.release()
+
+    async def _await_ready(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.load_timeout_s):
+                await self._ready.wait()
+        except TimeoutError:
+            raise BackendError("the embedded engine is not up; see the server's log", retry_after_s=10) from None
+
+    async def _next(self, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(self._settings.silence_s):
+                message = await inbox.get()
+        except TimeoutError:
+            self._kill()
+            raise SilenceError(
+                f"the embedded engine gave no sign of life for {self._settings.silence_s:g} s; it is being restarted"
+            ) from None
+        if isinstance(message, DragomanError):
+            raise message
+        return message
+
+    async def _stop(self, id: int, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> None:
+        """Tell the child to stop; its place is free only when it has, which is a token or a prompt batch away."""
+        self._held[id] = inbox
+        try:
+            await self._send({"cancel": id})
+            while True:
+                message = await self._next(inbox)
+                if "finish" in message or "error" in message:
+                    return
+        except DragomanError:
+            return  # the child is gone, and the request with it
+        finally:
+            self._held.pop(id, None)
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        process = self._process
+        if process is None or process.stdin is None:
+            raise BackendError("the embedded engine is being restarted", retry_after_s=2)
+        with contextlib.suppress(ConnectionError):  # a dead child is told of by its keeper
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            await process.stdin.drain()
+
+    async def _keep(self) -> None:
+        """Run one child after the other until cancelled."""
+        young = 0
+        loop = asyncio.get_running_loop()
+        while True:
+            born = loop.time()
+            try:
+                error = await self._live()
+            except OSError as e:
+                error = BackendError(f"the embedded engine could not be started: {e}")
+            self._ready.clear()
+            if self._first is not None and not self._first.done():
+                self._first.set_exception(error)
+                return
+            for inbox in self._held.values():
+                inbox.put_nowait(error)
+            young = 0 if loop.time() - born > LONG_LIFE_S else young + 1
+            pause = RESTART_AFTER_S[min(young, len(RESTART_AFTER_S) - 1)]
+            self._say(f"{error}; starting it again in {pause:g} s")
+            await asyncio.sleep(pause)
+            self.restarts += 1
+
+    async def _live(self) -> BackendError:
+        """One child's life; why it ended."""
+        environment = {
+            k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
+        }
+        # Threads that spin at barriers are deadly on a busy machine; gdb is not to be called by a crash.
+        environment |= {"OMP_WAIT_POLICY": "passive", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1"}
+        process = self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dragoman.backends.engine_worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+            limit=LINE_LIMIT_BYTES,
+            start_new_session=True,  # Ctrl-C is for us to handle
+        )
+        words = asyncio.create_task(self._listen(process))
+        try:
+            await self._send(_child_settings(self._settings))
+            await self._read(process)
+        finally:
+            self._process = None
+            if process.returncode is None:
+                self._kill(process)
+            await process.wait()
+            await asyncio.wait({words}, timeout=1)
+        last = f": {self._stderr[-1]}" if self._stderr else ""
+        return BackendError(f"the embedded engine ended ({_ending(process.returncode)}){last}", retry_after_s=2)
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        """Hand on what the child says, until it says no more."""
+        assert process.stdout is not None
+        lines = process.stdout
+        loading = asyncio.create_task(self._loading(process))
+        try:
+            while line := await lines.readline():
+                message = json.loads(line)
+                if "ready" in message:
+                    loading.cancel()
+                    self._ready.set()
+                    if self._first is not None and not self._first.done():
+                        self._first.set_result(None)
+                elif "metrics" in message:
+                    if self._metrics is not None and not self._metrics.done():
+                        self._metrics.set_result(message["metrics"])
+                elif inbox := self._held.get(message["id"]):
+                    inbox.put_nowait(message)
+        finally:
+            loading.cancel()
+
+    async def _loading(self, process: asyncio.subprocess.Process) -> None:
+        """Say how loading goes, and end a child that takes too long."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        size_mb = self._settings.path.stat().st_size / 1e6
+        self._say(f"loading {self._settings.path.name} ({size_mb:.0f} MB)")
+        while (waited := loop.time() - began) < self._settings.load_timeout_s:
+            await asyncio.sleep(3)
+            self._say(f"still loading after {waited + 3:.0f} s")
+        self._stderr.append(f"loading took longer than {self._settings.load_timeout_s:g} s")
+        self._kill(process)
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        while line := await process.stderr.readline():
+            self._stderr.append(line.decode("utf-8", "replace").strip()[:500])
+
+    def _kill(self, process: asyncio.subprocess.Process | None = None) -> None:
+        process = process or self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
+
+def _child_settings(settings: EngineSettings) -> dict[str, Any]:
+    return {
+        "path": str(settings.path),
+        "context_tokens": settings.context_tokens,
+        "parallel": settings.parallel,
+        "threads": settings.threads,
+        "memory_mb": settings.memory_mb,
+        "batch_tokens": settings.batch_tokens,
+        "cache_mb": settings.cache_mb,
+    }
+
+
+def _outputs(message: dict[str, Any], context_tokens: int) -> list[Output]:
+    """What one line of the child means.
+
+    Raises: DragomanError: the engine has refused the request or broken off.
+    """
+    if "error" in message:
+        raise _error(message["error"], context_tokens)
+    if "total" in message:
+        return [Progress(message["total"], message["done"])]
+    outputs: list[Output] = [Piece(message["text"])] if message.get("text") else []
+    if "finish" in message:
+        usage = message["usage"]
+        cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+        outputs.append(Done(message["finish"], usage.get("completion_tokens", 0), cached))
+    return outputs
+
+
+def _error(error: dict[str, Any], context_tokens: int) -> DragomanError:
+    if error.get("type") == "exceed_context_size_error":
+        return ContextOverflowError(error.get("n_prompt_tokens", 0), error.get("n_ctx", context_tokens))
+    if error.get("code") == 400:
+        return RequestError(f"the embedded engine refused the request: {error.get('message')}")
+    return UpstreamError(f"the embedded engine failed: {error.get('message')}", status=error.get("code"))
+
+
+def _ending(returncode: int | None) -> str:
+    if returncode is not None and returncode < 0:
+        return f"signal {signal.Signals(-returncode).name}"
+    return f"exit status {returncode}"

@@ -1,0 +1,125 @@
+"""The child process that holds llama.cpp. Run by `engine`, never imported by it.
+
+Lines of JSON in: the settings first, then {"id": 1, "body": {…}} to complete and {"cancel": 1} to stop.
+Lines of JSON out: {"ready": true}, then for each id
+    {"id", "total", "done"}      the prompt: tokens in all, tokens read so far
+    {"id", "text"}               more of the reply
+    {"id", "finish", "usage"}    its end; finish is "stop", "length" or "cancelled"
+    {"id", "error"}              or why there is none
+and {"metrics": "…"} for {"metrics": true}. It ends with its standard input, so it cannot outlive its parent.
+
+Facts about the engine were measured with xllamacpp 2026.10.11549: a callback that returns True stops the
+generation within one token; a request that waits for a place in the engine cannot be stopped, so never more
+are handed over than there are places; the GIL is held while weights load.
+"""
+
+import json
+import os
+import secrets
+import sys
+import tempfile
+import threading
+from typing import Any
+
+
+def main() -> None:
+    """Serve completions until standard input ends."""
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever a library prints must not stand between our lines
+    settings = json.loads(sys.stdin.buffer.readline())
+    _limit_memory(settings["memory_mb"])
+    with tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True) as private:
+        _Worker(_load(settings, private), out).run()
+    os._exit(0)  # threads inside the engine abort an ordinary exit
+
+
+def _limit_memory(limit_mb: int) -> None:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if limit_mb:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_mb << 20, limit_mb << 20))
+
+
+def _load(settings: dict[str, Any], private: str) -> Any:
+    """The engine, its own HTTP listener shut away on a socket in a private folder."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = settings["path"]
+    params.n_parallel = settings["parallel"]
+    params.n_ctx = settings["context_tokens"] * settings["parallel"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
+    params.n_batch = params.n_ubatch = settings["batch_tokens"]
+    params.cache_ram_mib = settings["cache_mb"]
+    params.warmup = False
+    params.verbosity = -1
+    params.endpoint_metrics = True
+    params.ui = False
+    params.cors_origins = ""
+    params.api_keys = [secrets.token_urlsafe(32)]
+    params.hostnames = [os.path.join(private, "engine.sock")]
+    return xllamacpp.Server(params)
+
+
+class _Worker:
+    def __init__(self, server: Any, out: Any) -> None:
+        self._server = server
+        self._out = out
+        self._lock = threading.Lock()
+        self._cancelled: set[int] = set()
+
+    def run(self) -> None:
+        self._send({"ready": True})
+        for line in sys.stdin.buffer:
+            message = json.loads(line)
+            if "cancel" in message:
+                self._cancelled.add(message["cancel"])
+            elif "metrics" in message:
+                self._send({"metrics": self._server.handle_metrics()})
+            else:
+                threading.Thread(target=self._complete, args=(message["id"], message["body"]), daemon=True).start()
+
+    def _complete(self, id: int, body: dict[str, Any]) -> None:
+        ended = False
+
+        def took(chunk: dict[str, Any]) -> bool:
+            nonlocal ended
+            message = _message(chunk)
+            if message and not ended:
+                self._send({"id": id, **message})
+            ended = ended or "finish" in message or "error" in message
+            return id in self._cancelled
+
+        try:
+            self._server.handle_completions(body | {"stream": True, "return_progress": True}, took)
+        except (RuntimeError, ValueError, TypeError) as e:
+            self._send({"id": id, "error": {"code": 400, "message": str(e)}})
+            ended = True
+        if not ended:
+            self._send({"id": id, "finish": "cancelled", "usage": {}})
+        self._cancelled.discard(id)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            self._out.write(line)
+
+
+def _message(chunk: dict[str, Any]) -> dict[str, Any]:
+    """What the parent is told of one chunk of the engine."""
+    if "error" in chunk:
+        return {"error": chunk["error"]}
+    if "prompt_progress" in chunk:
+        progress = chunk["prompt_progress"]
+        return {"total": progress["total"], "done": progress["processed"]}
+    choice = chunk["choices"][0]
+    if choice["finish_reason"]:
+        return {"finish": choice["finish_reason"], "usage": chunk["usage"], "text": choice["text"]}
+    return {"text": choice["text"]} if choice["text"] else {}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""`dragoman parse`: the raw text of a model on standard input, what is in it on standard output."""
+
+import argparse
+import codecs
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from dragoman import dialects, formats
+from dragoman.core.collect import Collector
+from dragoman.core.errors import ConfigError, RequestError
+from dragoman.core.events import AnyEvent, Finish, Start
+from dragoman.core.reader import ToolCallReader
+from dragoman.core.shape import at
+from dragoman.core.values import Part, Reasoning, Text, Tool, ToolCall
+
+EXAMPLE = """example:
+  printf '%s' '<tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>' | dragoman parse
+"""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "parse",
+        help="raw model text to tool calls",
+        description="Read a model's raw text on standard input and print the text, thoughts and calls in it as JSON.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--format", choices=formats.names(), default="hermes", help="how the model writes calls")
+    command.add_argument("--stream", action="store_true", help="one line of JSON for each event, as it comes")
+    command.add_argument("--tools", metavar="FILE", type=Path, help="offered tools, in OpenAI's or Anthropic's shape")
+    command.add_argument("--tail", default="", metavar="TEXT", help="what the prompt has opened, such as '<think>'")
+    command.add_argument("--lenient", action="store_true", help="take calls without tags too (needs --tools)")
+    command.add_argument("--cut-off", action="store_true", help="the text was ended by a limit, not by the model")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, print."""
+    tools = _tools(args.tools) if args.tools else None
+    if args.lenient and tools is None:
+        raise ConfigError("--lenient needs --tools FILE: without tags only an offered name makes a call")
+    reader = ToolCallReader(
+        formats.get(args.format),
+        tools,
+        new_id=lambda: secrets.token_hex(12),
+        prompt_tail=args.tail,
+        lenient=args.lenient,
+    )
+    collector = Collector()
+    collector.send(Start("parse", "-", 0))
+    for event in _events(reader, "length" if args.cut_off else "stop"):
+        collector.send(event)
+        if args.stream:
+            print(_line(event), flush=True)
+    if not args.stream:
+        print(json.dumps(_whole(collector), ensure_ascii=False, indent=2))
+    return 0
+
+
+def _events(reader: ToolCallReader, reason: str) -> Iterator[AnyEvent]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while piece := os.read(sys.stdin.fileno(), 65536):
+        yield from reader.feed(decoder.decode(piece))
+    yield from reader.feed(decoder.decode(b"", final=True))
+    yield from reader.close("length" if reason == "length" else "stop")
+    yield Finish("length" if reason == "length" else "stop")
+
+
+def _line(event: AnyEvent) -> str:
+    return json.dumps({"event": type(event).__name__, **msgspec.to_builtins(event)}, ensure_ascii=False)
+
+
+def _whole(collector: Collector) -> dict[str, object]:
+    reply = collector.reply()
+    return {
+        "parts": [_part(p) for p in reply.parts],
+        "finish": reply.finish,
+        "warnings": [{"code": w.code, "message": w.message} for w in collector.warnings],
+    }
+
+
+def _part(part: Part) -> dict[str, object]:
+    match part:
+        case ToolCall(id, name, arguments):
+            return {"type": "tool_call", "id": id, "name": name, "arguments": arguments}
+        case Reasoning(text):
+            return {"type": "reasoning", "text": text}
+        case Text(text):
+            return {"type": "text", "text": text}
+        case _:
+            return {"type": type(part).__name__}
+
+
+def _tools(path: Path) -> tuple[Tool, ...]:
+    """The tools of a file: a list, or an object with `tools`; read by the dialect whose shape they have."""
+    try:
+        body = path.read_bytes()
+    except OSError as e:
+        raise ConfigError(f"--tools: cannot read {path}: {e.strerror}") from None
+    try:
+        listed = at(body)
+        listed = listed if listed.kind == "array" else listed.fields().need("tools")
+        anthropic = any("input_schema" in item.fields().rest() for item in listed.items())
+        dialect = dialects.get("anthropic_messages" if anthropic else "openai_chat")
+        request = f'{{"model":"-","max_tokens":1,"messages":[{{"role":"user","content":"-"}}],"tools":{listed.text}}}'
+        return dialect.read_request(request.encode()).tools
+    except RequestError as e:
+        raise ConfigError(f"--tools: {e} in {path}") from None

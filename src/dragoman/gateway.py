@@ -1,0 +1,82 @@
+"""Request to events: which backend answers, and what every answer is held to.
+
+    body ─dialect.read_request→ Request ─Gateway.answer→ events ─dialect.Writer.send→ SSE or JSON
+
+Whatever a backend does, what leaves here begins with Start, ends with Finish or Failure, and names only
+offered tools.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from dragoman.core.contracts import Backend, Model, Turn
+from dragoman.core.errors import BackendError, DragomanError, UnknownModelError
+from dragoman.core.events import AnyEvent, Failure, Finish, Start
+from dragoman.core.values import Request
+
+log = logging.getLogger("dragoman.gateway")
+
+
+class Gateway:
+    """Knows the backends and their models."""
+
+    def __init__(self, backends: Sequence[Backend], aliases: Mapping[str, str] | None = None) -> None:
+        self._backends = tuple(backends)
+        self._aliases = dict(aliases or {})
+
+    async def start(self) -> None:
+        """Make every backend ready."""
+        for backend in self._backends:
+            await backend.start()
+
+    async def close(self) -> None:
+        """End every backend."""
+        for backend in self._backends:
+            await backend.close()
+
+    def models(self) -> list[Model]:
+        """What can be asked for, each name once."""
+        return list({m.id: m for backend in self._backends for m in backend.models()}.values())
+
+    def state(self) -> list[Mapping[str, object]]:
+        """Facts of each backend for /health."""
+        return [backend.state() for backend in self._backends]
+
+    def plan(self, request: Request) -> tuple[Backend, Request]:
+        """The backend that answers, and the request under the model's own name.
+
+        Raises: UnknownModelError: nobody offers the model.
+        """
+        wanted = self._aliases.get(request.model, request.model)
+        for backend in self._backends:
+            for model in backend.models():
+                if wanted == model.id or wanted in model.aliases:
+                    return backend, msgspec.structs.replace(request, model=model.id)
+        raise UnknownModelError(request.model, [m.id for m in self.models()])
+
+    async def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The events of one answer; closing the generator stops the model.
+
+        Raises: DragomanError: before Start; later the stream ends with Failure.
+        """
+        backend, planned = self.plan(request)
+        begun = False
+        async with aclosing(backend.ask(planned, turn)) as events:
+            try:
+                async for event in events:
+                    if isinstance(event, Start):
+                        # The caller gets back the name that it asked for.
+                        event = msgspec.structs.replace(event, model=request.model)
+                        begun = True
+                    yield event
+                    if isinstance(event, Finish | Failure):
+                        return
+            except DragomanError as error:
+                if not begun:
+                    raise
+                yield Failure(error)
+                return
+        yield Failure(BackendError("the backend ended without finishing its answer"))

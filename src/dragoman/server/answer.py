@@ -1,0 +1,235 @@
+"""One exchange over HTTP, the same for every dialect: read, ask, write, watch the client.
+
+The status line waits for the backend's first word, so that an error is a real HTTP error; a backend that
+thinks longer than `hold_s` gets its 200 and pings until it speaks. Events that arrive together leave in one
+write. When the client goes, the answer's generator is closed, which stops the model.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+from dragoman.core.collect import Collector
+from dragoman.core.contracts import Dialect, Turn, Writer
+from dragoman.core.errors import DragomanError, RequestError, TooLargeError
+from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.values import Request
+from dragoman.gateway import Gateway
+from dragoman.server.config import ServerConfig
+from dragoman.server.record import Record
+
+log = logging.getLogger("dragoman.server")
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+DRAIN_FACTOR = 4
+"""How many times the limit of a too large body is still read and thrown away, so that the client sees the answer."""
+
+QUEUE_EVENTS = 256
+"""Events that wait for a slow client before the backend is made to wait."""
+
+
+class ClientLeftError(Exception):
+    """The client closed the connection."""
+
+
+async def respond(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+    """Send a whole JSON response."""
+    fields = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": encoded(fields)})
+    await send({"type": "http.response.body", "body": body})
+
+
+def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Headers as ASGI has them."""
+    return [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
+
+
+def error_headers(error: DragomanError) -> dict[str, str]:
+    """`retry-after` where the error knows when."""
+    return {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, dialect: Dialect, gateway: Gateway, config: ServerConfig, receive: Receive, send: Send) -> None:
+        self._dialect = dialect
+        self._gateway = gateway
+        self._config = config
+        self._receive = receive
+        self._send = send
+        self._sent = False
+        self.record = Record(dialect.name)
+        self._headers = {"x-request-id": f"req_{self.record.id}", "request-id": f"req_{self.record.id}"}
+
+    async def run(self, headers: Mapping[str, str]) -> None:
+        """Answer, whatever happens; log one line."""
+        try:
+            body = await self._body(headers)
+            request = self._dialect.read_request(body)
+            self.record.asked(request)
+            await self._watched(self._answer(request))
+        except ClientLeftError:
+            self.record.status = 499
+        except DragomanError as error:
+            await self._fail(error)
+        except Exception as bug:  # the one place where a bug becomes a 500
+            log.exception("bug while answering %s", self.record.id)
+            self.record.error = type(bug).__name__
+            await self._fail(DragomanError("internal error; the server's log has it"))
+        finally:
+            self.record.log()
+
+    async def _fail(self, error: DragomanError) -> None:
+        self.record.error = self.record.error or f"{type(error).__name__}: {error}"
+        if not self._sent:
+            self.record.status = self._dialect.status(error)
+            body = self._dialect.write_error(error)
+            await respond(self._send, self.record.status, body, self._headers | error_headers(error))
+
+    async def _body(self, headers: Mapping[str, str]) -> bytes:
+        limit = self._config.body_bytes
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._config.body_timeout_s):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientLeftError
+                    piece = message.get("body", b"")
+                    size += len(piece)
+                    if size <= limit:
+                        pieces.append(piece)
+                    if not message.get("more_body", False) or size > DRAIN_FACTOR * limit:
+                        break
+        except TimeoutError:
+            raise RequestError(f"expected the whole body within {self._config.body_timeout_s:g} s") from None
+        if size > limit:
+            announced = headers.get("content-length", str(size))
+            raise TooLargeError(
+                f"expected a body of at most {limit} bytes, got {announced} (setting server.body_bytes)"
+            )
+        return b"".join(pieces)
+
+    async def _watched(self, answer: Awaitable[None]) -> None:
+        """Run the answer until it is done or the client goes."""
+        task = asyncio.ensure_future(answer)
+        gone = asyncio.ensure_future(self._gone())
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            left = not task.done()
+        finally:
+            for each in (gone, task):
+                if not each.done():
+                    each.cancel()
+            await asyncio.wait({task, gone})
+        if left and (task.cancelled() or task.exception() is not None):
+            raise ClientLeftError
+        task.result()
+
+    async def _gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _answer(self, request: Request) -> None:
+        turn = Turn(self.record.id, int(time.time()), lambda: secrets.token_hex(12))
+        async with aclosing(self._gateway.answer(request, turn)) as events:
+            await (self._stream(request, events) if request.stream else self._whole(request, events))
+
+    async def _whole(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
+        collector = Collector()
+        async for event in events:
+            self.record.saw(event)
+            collector.send(event)
+        if collector.error is not None:
+            raise collector.error
+        body = self._dialect.write_reply(collector.reply(), request)
+        self.record.status = 200
+        self._sent = True
+        codes = ",".join(dict.fromkeys(w.code for w in collector.warnings))
+        await respond(self._send, 200, body, self._headers | ({"x-dragoman-warnings": codes} if codes else {}))
+
+    async def _stream(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
+        queue: asyncio.Queue[AnyEvent | None] = asyncio.Queue(QUEUE_EVENTS)
+        pump = asyncio.ensure_future(_pump(events, queue))
+        try:
+            await self._write_stream(self._dialect.writer(request), queue, pump)
+        finally:
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    async def _write_stream(
+        self, writer: Writer, queue: "asyncio.Queue[AnyEvent | None]", pump: "asyncio.Future[None]"
+    ) -> None:
+        silence_s = self._config.hold_s
+        while True:
+            batch: list[AnyEvent] = []
+            ended = False
+            try:
+                async with asyncio.timeout(silence_s):
+                    first = await queue.get()
+            except TimeoutError:
+                await self._begin()
+                await self._write(self._dialect.ping)
+            else:
+                batch, ended = _batch(first, queue)
+            silence_s = self._config.ping_s
+            if ended:
+                await asyncio.wait({pump})
+                if not self._sent:
+                    pump.result()
+            if batch:
+                await self._begin()
+                for event in batch:
+                    self.record.saw(event)
+                await self._write(b"".join(map(writer.send, batch)))
+            if ended:
+                error = pump.exception()
+                if isinstance(error, DragomanError):
+                    self.record.saw(Failure(error))
+                    await self._write(writer.send(Failure(error)))
+                elif error is not None:
+                    raise error
+                await self._send({"type": "http.response.body", "body": b""})
+                return
+
+    async def _begin(self) -> None:
+        if self._sent:
+            return
+        self._sent = True
+        self.record.status = 200
+        fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
+        await self._send({"type": "http.response.start", "status": 200, "headers": encoded(fields)})
+
+    async def _write(self, data: bytes) -> None:
+        if data:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def _pump(events: AsyncGenerator[AnyEvent, None], queue: "asyncio.Queue[AnyEvent | None]") -> None:
+    """Move events into the queue; None is the end."""
+    try:
+        async for event in events:
+            await queue.put(event)
+    finally:
+        await queue.put(None)
+
+
+def _batch(first: AnyEvent | None, queue: "asyncio.Queue[AnyEvent | None]") -> tuple[list[AnyEvent], bool]:
+    """What is there now, and whether it is the end."""
+    batch: list[AnyEvent] = []
+    event = first
+    while event is not None:
+        batch.append(event)
+        if queue.empty():
+            return batch, False
+        event = queue.get_nowait()
+    return batch, True

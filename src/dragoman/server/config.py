@@ -1,0 +1,142 @@
+"""Settings: one TOML file, the environment over it, flags over that.
+
+    # ~/.config/dragoman/config.toml
+    [server]
+    port = 8484
+    [embedded]
+    model = "qwen2.5-coder-1.5b"
+
+Every key can be given as `DRAGOMAN_<SECTION>_<KEY>` (`DRAGOMAN_SERVER_PORT=9000`; lists with commas).
+No file is needed: the defaults serve the small embedded model on loopback.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+from dragoman.backends.embedded import EmbeddedConfig
+from dragoman.core.errors import ConfigError, nearest
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def _doc(text: str, **limits: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=text, **limits)
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where and how the gateway listens."""
+
+    host: Annotated[str, _doc("Address to listen on. Off loopback, `keys` must be set.")] = "127.0.0.1"
+    port: Annotated[int, _doc("Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8484
+    keys: Annotated[tuple[str, ...], _doc("API keys; a request must carry one. Empty: none is asked for.")] = ()
+    allowed_hosts: Annotated[tuple[str, ...], _doc("Host headers taken besides loopback names; `*` takes any.")] = ()
+    body_bytes: Annotated[int, _doc("Largest request body, in bytes.", ge=1024)] = 16 * 1024 * 1024
+    body_timeout_s: Annotated[float, _doc("Time to receive a whole body, in seconds.", gt=0)] = 30.0
+    ping_s: Annotated[float, _doc("Silence after which a stream gets a ping, in seconds.", gt=0, le=15)] = 10.0
+    hold_s: Annotated[float, _doc("Time that an answer's status waits for the backend, in seconds.", ge=0)] = 5.0
+    shutdown_s: Annotated[float, _doc("Time for running answers after SIGTERM, in seconds.", ge=0)] = 60.0
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings."""
+
+    server: ServerConfig = ServerConfig()
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    aliases: Annotated[dict[str, str], _doc("Model names that clients ask for, and the models meant.")] = {}
+
+
+def default_path() -> Path:
+    """Where the file is looked for when none is named."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "dragoman" / "config.toml"
+
+
+def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
+    """The settings, and for each key that is not at its default where it came from.
+
+    `flags` are keys of the kind `server.port`; None means not given.
+
+    Raises: ConfigError: a file that cannot be read, an unknown key, a value of the wrong kind.
+    """
+    tables = _read(path)
+    origin = {key: str(path) for key in _keys(tables)}
+    for key, value in [*_from_environment(environ), *((k, v) for k, v in flags.items() if v is not None)]:
+        section, _, name = key.partition(".")
+        tables.setdefault(section, {})[name] = value
+        origin[key] = "flag" if flags.get(key) is not None else _variable(key)
+    _check_keys(tables, origin)
+    try:
+        config = msgspec.convert(tables, Config, strict=False)
+    except msgspec.ValidationError as e:
+        raise ConfigError(_located(str(e), origin)) from None
+    return _checked(config), origin
+
+
+def documented() -> Iterator[tuple[str, str, Any, str]]:
+    """Every key with its type, default and meaning."""
+    for section in msgspec.structs.fields(Config):
+        if not isinstance(section.default, msgspec.Struct):
+            continue
+        hints = get_type_hints(section.type, include_extras=True)
+        for field in msgspec.structs.fields(section.type):
+            meaning = hints[field.name].__metadata__[0].description
+            kind = getattr(hints[field.name].__origin__, "__name__", "")
+            yield f"{section.name}.{field.name}", kind, field.default, meaning
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise ConfigError(f"cannot read the configuration {path}: {e.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path} is not TOML: {e}") from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    for key, kind, _, _ in documented():
+        value = environ.get(_variable(key))
+        if value is not None:
+            yield key, [v.strip() for v in value.split(",") if v.strip()] if kind == "tuple" else value
+
+
+def _variable(key: str) -> str:
+    return "DRAGOMAN_" + key.replace(".", "_").upper()
+
+
+def _keys(tables: Mapping[str, Any]) -> Iterator[str]:
+    for section, content in tables.items():
+        if isinstance(content, dict):
+            yield from (f"{section}.{name}" for name in content)
+        else:
+            yield section
+
+
+def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
+    known = [key for key, *_ in documented()]
+    for key in _keys(tables):
+        if key not in known and not key.startswith("aliases."):
+            raise ConfigError(f"unknown setting '{key}'{nearest(key, known)} - in {origin[key]}")
+
+
+def _located(message: str, origin: Mapping[str, str]) -> str:
+    text, _, path = message.partition(" - at `$.")
+    key = path.rstrip("`")
+    return f"{text} - at {key}, from {origin.get(key, 'the configuration')}" if key else text
+
+
+def _checked(config: Config) -> Config:
+    server = config.server
+    if server.host not in LOOPBACK and not server.keys:
+        raise ConfigError(
+            f"server.host is {server.host!r}, which other machines can reach: set server.keys "
+            "(or DRAGOMAN_SERVER_KEYS), or listen on 127.0.0.1"
+        )
+    return config
