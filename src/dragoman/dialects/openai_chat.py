@@ -213,7 +213,7 @@ def _file(fields: Fields) -> values.Document:
     title, data, file_id = (inner.string(name) for name in ("filename", "file_data", "file_id"))
     if not data and not file_id:
         raise RequestError("missing required field 'file_data' or 'file_id'", inner.path)
-    source = _media(data) if data.startswith("data:") else values.Media(data=data, file_id=file_id)
+    source = _media(data) if data.startswith("data:") else values.Media(data=data, file_id="" if data else file_id)
     return values.Document(source, title, {**inner.rest(), **fields.rest()})
 
 

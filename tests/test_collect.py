@@ -1,0 +1,100 @@
+"""Events to one whole reply."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core import events as ev
+from dragoman.core import values as v
+from dragoman.core.collect import Collector, collect, finish_of
+from dragoman.core.errors import BackendError
+
+START = ev.Start("1", "m", 7, input_tokens=3)
+CALL = [ev.ToolCallStart(0, "a", "f"), ev.ToolCallDelta(0, '{"n":'), ev.ToolCallDelta(0, "1.10}"), ev.ToolCallEnd(0)]
+CUT = [ev.ToolCallStart(0, "a", "f"), ev.ToolCallDelta(0, '{"n'), ev.ToolCallIncomplete(0, "raw")]
+
+
+def parts(*events: ev.AnyEvent) -> tuple[v.Part, ...]:
+    return collect([START, *events, ev.Finish("stop")]).parts
+
+
+PARTS = [
+    ("text in pieces", [ev.TextDelta("a"), ev.TextDelta("b")], (v.Text("ab"),)),
+    ("a call, verbatim", CALL, (v.ToolCall("a", "f", '{"n":1.10}'),)),
+    ("text around a call", [ev.TextDelta("a"), *CALL, ev.TextDelta("b")], (v.Text("a"), parts(*CALL)[0], v.Text("b"))),
+    ("a cut call", CUT, (v.ToolCall("a", "f", '{"n'),)),
+    (
+        "thoughts and their signatures",
+        [ev.ReasoningDelta("a"), ev.ReasoningDelta("b", "s"), ev.TextDelta("x"), ev.ReasoningDelta("c")],
+        (v.Reasoning("ab", "s"), v.Text("x"), v.Reasoning("c")),
+    ),
+    ("refusal", [ev.RefusalDelta("n"), ev.RefusalDelta("o")], (v.Refusal("no"),)),
+    ("warnings are no part", [ev.TextDelta("a"), ev.Warning("c", "m"), ev.TextDelta("b")], (v.Text("ab"),)),
+    ("empty deltas are no part", [ev.TextDelta(""), ev.ReasoningDelta(""), ev.TextDelta("a")], (v.Text("a"),)),
+    ("nothing", [], ()),
+]
+
+
+@pytest.mark.parametrize(("events", "expected"), [row[1:] for row in PARTS], ids=[row[0] for row in PARTS])
+def test_parts(events: list[ev.AnyEvent], expected: tuple[v.Part, ...]) -> None:
+    assert parts(*events) == expected
+
+
+FINISHES = [
+    ("stop", [], "stop", "stop"),
+    ("calls make stop into tool_calls", CALL, "stop", "tool_calls"),
+    ("calls make stop_sequence into tool_calls", CALL, "stop_sequence", "tool_calls"),
+    ("tool_calls without a call is stop", [], "tool_calls", "stop"),
+    ("a cut call is length", CUT, "tool_calls", "length"),
+    ("length stays, with calls", CALL, "length", "length"),
+    ("a filter stays, with calls", CALL, "content_filter", "content_filter"),
+    ("a stop sequence stays", [], "stop_sequence", "stop_sequence"),
+]
+
+
+@pytest.mark.parametrize(("events", "said", "told"), [row[1:] for row in FINISHES], ids=[row[0] for row in FINISHES])
+def test_finish(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishReason) -> None:
+    order = ev.Order()
+    for event in [START, *events]:
+        order.step(event)
+    assert finish_of(ev.Finish(said), order) == told
+    assert collect([START, *events, ev.Finish(said)]).finish == told
+
+
+def test_identity_usage_and_stop_sequence() -> None:
+    usage = v.Usage(10, 5, 4, 2)
+    reply = collect([START, ev.TextDelta("a"), ev.UsageUpdate(usage), ev.Finish("stop_sequence", "END")])
+    assert reply == v.Reply("1", "m", 7, (v.Text("a"),), "stop_sequence", "END", usage)
+
+
+def test_usage_is_the_prompt_until_told() -> None:
+    assert collect([START, ev.Finish("stop")]).usage == v.Usage(input_tokens=3)
+
+
+def test_warnings_are_kept() -> None:
+    collector = Collector()
+    for event in (START, ev.Warning("late", "m", "raw"), ev.Finish("stop")):
+        collector.send(event)
+    assert collector.warnings == [ev.Warning("late", "m", "raw")]
+
+
+def test_a_failure_is_raised() -> None:
+    with pytest.raises(BackendError, match="died"):
+        collect([START, ev.TextDelta("a"), ev.Failure(BackendError("died"))])
+
+
+def test_what_came_before_a_failure_is_kept() -> None:
+    collector = Collector()
+    for event in (START, *CALL[:2], ev.Failure(BackendError("died"))):
+        collector.send(event)
+    assert collector.reply().parts == (v.ToolCall("a", "f", '{"n":'),)
+
+
+@given(st.lists(st.tuples(st.sampled_from([ev.TextDelta, ev.ReasoningDelta, ev.RefusalDelta]), st.text(max_size=3))))
+def test_no_word_is_lost_and_cuts_do_not_matter(said: list[tuple[type, str]]) -> None:
+    whole = parts(*(kind(text) for kind, text in said))
+    assert "".join(p.text for p in whole) == "".join(text for _, text in said)
+    assert parts(*(kind(character) for kind, text in said for character in text)) == whole
+    assert all(type(a) is not type(b) for a, b in pairwise(whole))

@@ -1,0 +1,406 @@
+"""Every case of every dialect, and what the vendors' own SDKs make of the bytes.
+
+A case file holds blocks of
+
+    # title
+    kind                     request | request + | events | events, usage asked | whole | error
+    input
+    ---
+    expected
+
+`request` is a body and the request that is read from it, or the error; `request +` gives members that are added to
+the smallest body, and shows only what they change. `events` become a stream, `whole` one body, both exactly as they go
+out (a chunk's head that never changes is written `…`). `error` is an error's arguments, its status and its body.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anthropic
+import httpx2
+import msgspec
+import openai
+import pytest
+
+from dragoman import dialects
+from dragoman.core import errors
+from dragoman.core import events as ev
+from dragoman.core import values as v
+from dragoman.core.collect import collect
+from dragoman.core.contracts import Dialect
+
+DATA = Path(__file__).parent / "data" / "dialects"
+SMALLEST = {
+    "openai_chat": '{"model":"m","messages":[{"role":"user","content":"hi"}]',
+    "anthropic_messages": '{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]',
+}
+SAME_HEAD = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m"'
+ERROR_KEYWORDS = {"status", "retry_after_s"}
+
+
+@dataclass
+class Case:
+    dialect: str
+    title: str
+    kind: str
+    text: str
+    expected: str
+
+    @property
+    def api(self) -> Dialect:
+        return dialects.get(self.dialect)
+
+    @property
+    def request(self) -> v.Request:
+        return v.Request("m", (), stream=True, stream_usage="usage asked" in self.kind)
+
+    def events(self) -> list[ev.AnyEvent]:
+        return [event(line) for line in self.text.splitlines()]
+
+
+def load() -> Iterator[Case]:
+    for path in sorted(DATA.glob("*/*.txt")):
+        for block in re.split(r"^# ", path.read_text(), flags=re.M)[1:]:
+            head, _, expected = block.partition("\n---\n")
+            title, kind, text = head.split("\n", 2)
+            yield Case(path.parent.name, title, kind, text, expected.strip("\n"))
+
+
+CASES = list(load())
+STREAMS = [c for c in CASES if c.kind.startswith("events")]
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=lambda c: f"{c.dialect}: {c.title}")
+
+
+def words(line: str) -> tuple[str, list[object]]:
+    """The first word of a line, and the JSON values behind it."""
+    name, _, rest = line.partition(" ")
+    found, at = [], 0
+    while at < len(rest):
+        value, at = json.JSONDecoder().raw_decode(rest, at)
+        found.append(value)
+        at += 1
+    return name, found
+
+
+def event(line: str) -> ev.AnyEvent:
+    name, given = words(line)
+    kinds: dict[str, Callable[..., ev.AnyEvent]] = {
+        "start": lambda tokens=0: ev.Start("1", "m", 7, tokens),
+        "reasoning": ev.ReasoningDelta,
+        "text": ev.TextDelta,
+        "refusal": ev.RefusalDelta,
+        "call": ev.ToolCallStart,
+        "arguments": ev.ToolCallDelta,
+        "end": ev.ToolCallEnd,
+        "incomplete": ev.ToolCallIncomplete,
+        "warning": ev.Warning,
+        "usage": lambda *counts: ev.UsageUpdate(v.Usage(*counts)),
+        "finish": ev.Finish,
+        "failure": lambda kind, *rest: ev.Failure(error(kind, rest)),
+    }
+    return kinds[name](*given)
+
+
+def error(kind: str, given: list[object]) -> errors.DragomanError:
+    keywords = given[-1] if given and isinstance(given[-1], dict) and given[-1].keys() <= ERROR_KEYWORDS else None
+    made: errors.DragomanError = getattr(errors, kind)(*(given[:-1] if keywords else given), **(keywords or {}))
+    return made
+
+
+def shown(request: v.Request) -> list[str]:
+    """A request as the case files write it: a line for each thing that is not as by default."""
+    lines = [f"model {request.model}"]
+    for message in request.messages:
+        lines.append(f"{message.role}{said(message.extra)}")
+        lines += [f"  {part(p)}" for p in message.parts]
+    for tool in request.tools:
+        name = tool.name if tool.kind == "function" else f"{tool.name} of kind {tool.kind}"
+        lines.append(f"tool {name} {json.dumps(tool.description)} {tool.parameters}{said(tool.extra)}")
+    for field in ("tool_choice", "max_tokens", "stop", "response_schema", "stream", "stream_usage"):
+        if (value := getattr(request, field)) != getattr(v.Request("", ()), field):
+            lines.append(f"{field} {plain(value)}")
+    lines += [f"{k} {plain(x)}" for k, x in msgspec.structs.asdict(request.sampling).items() if x is not None]
+    return lines + [f"extra {k} {bytes(raw).decode()}" for k, raw in request.extra.items()]
+
+
+def part(value: v.Part) -> str:
+    match value:
+        case v.Text(text, extra):
+            return f"text {json.dumps(text, ensure_ascii=False)}{said(extra)}"
+        case v.ToolCall(id, name, arguments, extra):
+            return f"call {id} {name} {arguments}{said(extra)}"
+        case v.ToolResult(call_id, parts, is_error, extra):
+            inside = " | ".join(map(part, parts))
+            return f"{'error' if is_error else 'result'} of {call_id} [{inside}]{said(extra)}"
+        case v.Opaque(kind, raw):
+            return f"opaque {kind} {bytes(raw).decode()}"
+    fields = msgspec.structs.asdict(value)
+    extra = fields.pop("extra")
+    return f"{type(value).__name__.lower()} {plain({k: x for k, x in fields.items() if x})}{said(extra)}"
+
+
+def plain(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    filled = value if not isinstance(value, dict) else {k: bare(x) for k, x in value.items()}
+    return json.dumps(msgspec.to_builtins(bare(filled)), ensure_ascii=False)
+
+
+def bare(value: object) -> object:
+    return {k: x for k, x in msgspec.structs.asdict(value).items() if x != ""} if isinstance(value, v.Value) else value
+
+
+def said(extra: v.Extra) -> str:
+    return "".join(f" + {name} {bytes(raw).decode()}" for name, raw in extra.items())
+
+
+def read(api: Dialect, body: str) -> list[str]:
+    try:
+        return shown(api.read_request(body.encode("utf-8", "surrogateescape")))
+    except errors.RequestError as e:
+        return [f"{type(e).__name__}: {e.message}"]
+
+
+def stream(case: Case) -> bytes:
+    writer = case.api.writer(case.request)
+    return b"".join(map(writer.send, case.events()))
+
+
+def got(case: Case) -> str:
+    match case.kind:
+        case "request":
+            return "\n".join(read(case.api, case.text))
+        case "request +":
+            smallest = SMALLEST[case.dialect]
+            known = read(case.api, smallest + "}")
+            return "\n".join(x for x in read(case.api, f"{smallest},{case.text}}}") if x not in known)
+        case "whole":
+            return case.api.write_reply(collect(case.events()), case.request).decode()
+        case "error":
+            kind, given = words(case.text)
+            made = error(kind, given)
+            return f"{case.api.status(made)}\n{case.api.write_error(made).decode()}"
+    return re.sub(r"\n\n+", "\n", stream(case).decode().replace(SAME_HEAD, "…")).strip("\n")
+
+
+def test_each_dialect_has_cases() -> None:
+    assert {case.dialect for case in CASES} == set(dialects.names()) - {"openai_responses"}
+
+
+@each(CASES)
+def test_case(case: Case) -> None:
+    assert got(case) == case.expected
+
+
+@each(STREAMS)
+def test_a_stream_has_the_frames_that_clients_need(case: Case) -> None:
+    frames = stream(case).decode().split("\n\n")[:-1]
+    if case.dialect == "openai_chat":
+        assert frames[-1] == "data: [DONE]"
+        assert all(frame.startswith("data: {") for frame in frames[:-1])
+        return
+    for frame in frames:
+        name, data = frame.split("\n")
+        assert name == "event: " + json.loads(data.removeprefix("data: "))["type"]
+
+
+def test_a_writer_refuses_what_the_grammar_forbids() -> None:
+    for name in ("openai_chat", "anthropic_messages"):
+        with pytest.raises(ev.OrderError):
+            dialects.get(name).writer(v.Request("m", ())).send(ev.TextDelta("x"))
+
+
+def test_an_error_of_the_caller_is_never_a_server_error() -> None:
+    for name in ("openai_chat", "anthropic_messages"):
+        assert dialects.get(name).status(errors.ConfigError("x")) == 400
+
+
+def test_thoughts_that_the_vendor_redacted_are_written_as_such() -> None:
+    reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.Opaque("x", msgspec.Raw(b"{}"))), "stop")
+    body = json.loads(dialects.get("anthropic_messages").write_reply(reply, v.Request("m", ())))
+    assert body["content"] == [{"type": "redacted_thinking", "data": "xyz"}]
+
+
+# What the vendors' SDKs make of it
+
+USER = {"role": "user", "content": "hi"}
+
+
+@contextmanager
+def openai_client(body: bytes, status: int = 200) -> Iterator[openai.OpenAI]:
+    with (
+        httpx2.Client(transport=answering(body, status)) as http,
+        openai.OpenAI(api_key="k", base_url="http://test/v1", http_client=http, max_retries=0) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def anthropic_client(body: bytes, status: int = 200) -> Iterator[anthropic.Anthropic]:
+    with (
+        httpx2.Client(transport=answering(body, status)) as http,
+        anthropic.Anthropic(api_key="k", base_url="http://test", http_client=http, max_retries=0) as client,
+    ):
+        yield client
+
+
+def answering(body: bytes, status: int) -> httpx2.MockTransport:
+    kind = "application/json" if body.startswith(b"{") else "text/event-stream"
+    return httpx2.MockTransport(lambda _: httpx2.Response(status, headers={"content-type": kind}, content=body))
+
+
+def whole(case: Case) -> bytes:
+    return case.api.write_reply(collect(case.events()), case.request)
+
+
+def of(name: str, *, failed: bool = False) -> list[Case]:
+    return [c for c in STREAMS if c.dialect == name and ("failure" in c.text) == failed]
+
+
+def summary(completion: openai.types.chat.ChatCompletion) -> dict[str, object]:
+    message = completion.choices[0].message
+    calls = [(c.id, c.type, c.function.name, c.function.arguments) for c in message.tool_calls or ()]
+    thoughts = getattr(message, "reasoning_content", None)
+    return {
+        "id": completion.id,
+        "said": (message.role, message.content or None, message.refusal, thoughts, calls),
+        "finish": completion.choices[0].finish_reason,
+    }
+
+
+@each(of("openai_chat"))
+def test_openai_sdk_reads_streamed_as_whole(case: Case) -> None:
+    with openai_client(whole(case)) as client:
+        expected = client.chat.completions.create(model="m", messages=[USER])
+    with openai_client(stream(case)) as client, client.chat.completions.stream(model="m", messages=[USER]) as events:
+        for _ in events:
+            pass
+        streamed = events.current_completion_snapshot
+    assert summary(streamed) == summary(expected)
+    if case.request.stream_usage:
+        assert streamed.usage == expected.usage
+
+
+@each(of("openai_chat"))
+def test_openai_sdk_reads_raw_chunks(case: Case) -> None:
+    with openai_client(stream(case)) as client:
+        chunks = list(client.chat.completions.create(model="m", messages=[USER], stream=True))
+    deltas = [c.choices[0].delta for c in chunks if c.choices]
+    assert deltas[0].role == "assistant"
+    assert all((c.id, c.object, c.created, c.model) == ("chatcmpl-1", "chat.completion.chunk", 7, "m") for c in chunks)
+    names = [call.function.name for d in deltas for call in d.tool_calls or () if call.function.name]
+    assert names == [p.name for p in collect(case.events()).parts if isinstance(p, v.ToolCall)]
+
+
+def test_openai_sdk_parses_parallel_calls_with_their_usage() -> None:
+    case = next(c for c in of("openai_chat") if c.title == "two calls")
+    usage = ev.UsageUpdate(v.Usage(10, 5, 4, 2))
+    body = b"".join(map(dialects.get("openai_chat").writer(v.Request("m", (), stream_usage=True)).send, [
+        *case.events()[:-1], usage, case.events()[-1]
+    ]))  # fmt: skip
+    with openai_client(body) as client, client.chat.completions.stream(model="m", messages=[USER]) as events:
+        done = [e for e in events if e.type == "tool_calls.function.arguments.done"]
+        final = events.get_final_completion()
+    assert [(e.index, e.name, e.arguments) for e in done] == [(0, "f", "{}"), (1, "g", '{"n":1.10}')]
+    assert final.usage
+    assert final.usage.prompt_tokens_details
+    assert (final.usage.total_tokens, final.usage.prompt_tokens_details.cached_tokens) == (15, 4)
+
+
+@each(of("openai_chat", failed=True))
+def test_openai_sdk_raises_on_a_failed_stream(case: Case) -> None:
+    failure = case.events()[-1]
+    assert isinstance(failure, ev.Failure)
+    with openai_client(stream(case)) as client, pytest.raises(openai.APIError, match=failure.error.message):
+        list(client.chat.completions.create(model="m", messages=[USER], stream=True))
+
+
+@each(of("anthropic_messages"))
+def test_anthropic_sdk_reads_streamed_as_whole(case: Case) -> None:
+    with anthropic_client(whole(case)) as client:
+        expected = client.messages.create(model="m", max_tokens=9, messages=[USER]).to_dict()
+    with (
+        anthropic_client(stream(case)) as client,
+        client.messages.stream(model="m", max_tokens=9, messages=[USER]) as s,
+    ):
+        streamed = s.get_final_message().to_dict()
+    if "incomplete" in case.text:
+        raw = json.loads(whole(case))["content"][-1].pop("input")["__unparsedToolInput"]["raw"]
+        assert raw == '{"a":"b'
+        assert expected["content"][-1].pop("input") != streamed["content"][-1].pop("input")
+    assert {k: x for k, x in streamed.items() if x is not None} == {k: x for k, x in expected.items() if x is not None}
+
+
+@each(of("anthropic_messages", failed=True))
+def test_anthropic_sdk_raises_on_a_failed_stream(case: Case) -> None:
+    with anthropic_client(stream(case)) as client, pytest.raises(anthropic.APIError):
+        list(client.messages.create(model="m", max_tokens=9, messages=[USER], stream=True))
+
+
+def test_anthropic_sdk_gives_thoughts_and_calls_as_they_come() -> None:
+    script = (
+        'start 3\nreasoning "hm" "sig"\ntext "a"\ncall 0 "toolu_a" "f"\narguments 0 "{\\"n\\":1}"\nend 0\nfinish "stop"'
+    )
+    case = Case("anthropic_messages", "", "events", script, "")
+    with (
+        anthropic_client(stream(case)) as client,
+        client.messages.stream(model="m", max_tokens=9, messages=[USER]) as s,
+    ):
+        kinds = [e.type for e in s]
+    assert [k for k in kinds if k in ("thinking", "signature", "text", "input_json")] == [
+        "thinking",
+        "signature",
+        "text",
+        "input_json",
+    ]
+
+
+def test_sdks_raise_their_own_errors() -> None:
+    chat, messages = dialects.get("openai_chat"), dialects.get("anthropic_messages")
+    full = errors.ContextOverflowError(5, 4)
+    with openai_client(chat.write_error(full), chat.status(full)) as client, pytest.raises(openai.BadRequestError) as e:
+        client.chat.completions.create(model="m", messages=[USER])
+    assert e.value.code == "context_length_exceeded"
+    died = errors.BackendError("died")
+    body, status = messages.write_error(died), messages.status(died)
+    with anthropic_client(body, status) as client, pytest.raises(anthropic.APIStatusError) as raised:
+        client.messages.create(model="m", max_tokens=9, messages=[USER])
+    assert (raised.value.status_code, raised.value.type) == (529, "overloaded_error")
+
+
+def test_anthropic_sdk_runner_goes_on_without_threads() -> None:
+    """The runner sends `thread` first; told that it is not kept, it sends the whole conversation."""
+    messages = dialects.get("anthropic_messages")
+    script = [
+        'start\ncall 0 "toolu_a" "add"\narguments 0 "{\\"a\\":1,\\"b\\":2}"\nend 0\nfinish "stop"',
+        'start\ntext "It is 3."\nfinish "stop"',
+    ]
+    seen: list[v.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        try:
+            seen.append(messages.read_request(request.content))
+        except errors.RequestError as e:
+            return httpx2.Response(messages.status(e), content=messages.write_error(e))
+        case = Case("anthropic_messages", "", "whole", script[len(seen) - 1], "")
+        return httpx2.Response(200, content=whole(case), headers={"content-type": "application/json"})
+
+    @anthropic.beta_tool
+    def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    with (
+        httpx2.Client(transport=httpx2.MockTransport(answer)) as http,
+        anthropic.Anthropic(api_key="k", base_url="http://test", http_client=http, max_retries=0) as client,
+    ):
+        final = client.beta.messages.tool_runner(model="m", max_tokens=9, messages=[USER], tools=[add]).until_done()
+    assert final.content[0].text == "It is 3."
+    assert seen[1].messages[-1].parts == (v.ToolResult("toolu_a", (v.Text("3"),)),)

@@ -1,0 +1,125 @@
+"""`Order` accepts the grammar of events.py and nothing else."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core import events as ev
+from dragoman.core.errors import BackendError
+from dragoman.core.events import Block, Order, OrderError, Step
+from dragoman.core.values import Usage
+
+# One letter an event; the grammar is then a regular expression, written here a second time and independently.
+LETTERS: dict[str, ev.AnyEvent] = {
+    "S": ev.Start("1", "m", 0),
+    "r": ev.ReasoningDelta("x"),
+    "t": ev.TextDelta("x"),
+    "f": ev.RefusalDelta("x"),
+    "w": ev.Warning("code", "message"),
+    "u": ev.UsageUpdate(Usage()),
+    "c": ev.ToolCallStart(0, "id", "name"),
+    "d": ev.ToolCallDelta(0, "{"),
+    "e": ev.ToolCallEnd(0),
+    "i": ev.ToolCallIncomplete(0, "{"),
+    "F": ev.Finish("stop"),
+    "X": ev.Failure(BackendError("died")),
+}
+CALL = "c[dwu]*"
+LEGAL = re.compile(rf"X|S([rtfwu]|{CALL}[ei])*(F|X|{CALL}X)")
+PREFIX = re.compile(rf"X?|S([rtfwu]|{CALL}[ei])*(F|X|{CALL}X?)?")
+
+
+def numbered(word: str) -> list[ev.AnyEvent]:
+    """The events of a word, its calls numbered as they begin."""
+    calls, events = -1, []
+    for letter in word:
+        calls += letter == "c"
+        event = LETTERS[letter]
+        match event:
+            case ev.ToolCallStart(_, id, name):
+                event = ev.ToolCallStart(calls, id, name)
+            case ev.ToolCallDelta(_, text):
+                event = ev.ToolCallDelta(calls, text)
+            case ev.ToolCallEnd():
+                event = ev.ToolCallEnd(calls)
+            case ev.ToolCallIncomplete(_, raw):
+                event = ev.ToolCallIncomplete(calls, raw)
+        events.append(event)
+    return events
+
+
+def accepted(word: str) -> int:
+    """How many events of a word are accepted before the first that is not."""
+    order = Order()
+    for count, event in enumerate(numbered(word)):
+        try:
+            order.step(event)
+        except OrderError:
+            return count
+    return len(word)
+
+
+WORDS = st.text(alphabet="".join(LETTERS), max_size=10) | st.text(alphabet="rtfwucdei", max_size=9).map("S{}F".format)
+
+
+@given(WORDS | st.from_regex(LEGAL, fullmatch=True))
+def test_exactly_the_grammar(word: str) -> None:
+    longest = max(n for n in range(len(word) + 1) if PREFIX.fullmatch(word[:n]))
+    assert accepted(word) == longest
+
+
+@given(st.from_regex(LEGAL, fullmatch=True))
+def test_blocks_open_and_close_in_turn(word: str) -> None:
+    order, open_block, opened = Order(), None, 0
+    for event in numbered(word):
+        step = order.step(event)
+        if step.closes:
+            assert step.closes == open_block
+            open_block = None
+        if step.opens:
+            assert open_block is None
+            assert step.opens.number == opened
+            open_block, opened = step.opens, opened + 1
+        if step.ends:
+            assert step.ends == open_block
+            open_block = None
+    assert open_block is None
+    assert order.phase == "ended"
+
+
+REFUSED = [
+    ("a call of a number that skips one", [ev.ToolCallStart(1, "a", "f")]),
+    ("arguments of another call", [ev.ToolCallStart(0, "a", "f"), ev.ToolCallDelta(1, "{")]),
+    ("the end of another call", [ev.ToolCallStart(0, "a", "f"), ev.ToolCallEnd(1)]),
+    ("Finish inside a call", [ev.ToolCallStart(0, "a", "f"), ev.Finish("length")]),
+    ("a call inside a call", [ev.ToolCallStart(0, "a", "f"), ev.ToolCallStart(1, "b", "f")]),
+    ("a second Start", [ev.Start("2", "m", 0)]),
+    ("anything after the end", [ev.Finish("stop"), ev.Warning("c", "m")]),
+    ("an empty text inside a call", [ev.ToolCallStart(0, "a", "f"), ev.TextDelta("")]),
+]
+
+
+@pytest.mark.parametrize("events", [row[1] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_refused(events: list[ev.AnyEvent]) -> None:
+    order = Order()
+    for event in [ev.Start("1", "m", 0), *events[:-1]]:
+        order.step(event)
+    with pytest.raises(OrderError):
+        order.step(events[-1])
+
+
+@pytest.mark.parametrize("event", [ev.TextDelta(""), ev.ReasoningDelta(""), ev.RefusalDelta("")])
+def test_an_empty_delta_opens_no_block(event: ev.AnyEvent) -> None:
+    order = Order()
+    order.step(ev.Start("1", "m", 0))
+    assert order.step(event) == Step()
+    assert order.step(ev.TextDelta("x")) == Step(opens=Block("text", 0))
+    assert order.step(event) == Step()
+
+
+def test_a_signature_alone_is_a_block() -> None:
+    order = Order()
+    order.step(ev.Start("1", "m", 0))
+    assert order.step(ev.ReasoningDelta("", "sig")) == Step(opens=Block("reasoning", 0))

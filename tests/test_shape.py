@@ -1,0 +1,156 @@
+"""The JSON cursor: paths in errors, bytes verbatim, and what real clients send."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core import shape
+from dragoman.core.errors import RequestError
+from dragoman.core.shape import Cursor, Fields
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+def value(text: str) -> Cursor:
+    return shape.at(b'{"x":' + text.encode() + b"}").fields().need("x")
+
+
+def fields(text: str) -> Fields:
+    return shape.at(text.encode()).fields()
+
+
+def walk(cursor: Cursor) -> object:
+    match cursor.kind:
+        case "object":
+            return {k: walk(Cursor(raw, "$")) for k, raw in cursor.fields().rest().items()}
+        case "array":
+            return [walk(item) for item in cursor.items()]
+        case "string":
+            return cursor.string()
+        case "number":
+            return cursor.integer()
+        case "boolean":
+            return cursor.boolean()
+    return None
+
+
+@given(TREES, st.booleans())
+def test_every_value_is_read_as_json_reads_it(tree: object, ascii_only: bool) -> None:
+    text = json.dumps(tree, ensure_ascii=ascii_only)
+    assert walk(shape.at(text.encode())) == tree
+
+
+@pytest.mark.parametrize(
+    "text", ["1.10", "12345678901234567890", '{ "b": 1, "a" : [ ] }', r'"\u00e9\/"', "-0.0", "1e5", "null", "true"]
+)
+def test_text_is_verbatim(text: str) -> None:
+    assert shape.at(text.encode()).text == text
+
+
+ERRORS = [
+    ("string", "5", lambda c: c.string(), "expected string, got number - at $.x"),
+    ("string too long", '"abc"', lambda c: c.string(2), "expected at most 2 characters, got 3 - at $.x"),
+    ("word", '""', lambda c: c.word(), "expected a string of at least 1 character, got an empty one - at $.x"),
+    ("object", "[]", lambda c: c.object(), "expected object, got array - at $.x"),
+    ("boolean", '"true"', lambda c: c.boolean(), "expected boolean, got string - at $.x"),
+    ("number", "true", lambda c: c.number(), "expected number, got boolean - at $.x"),
+    ("number over", "3", lambda c: c.number(0, 2), "expected a number from 0 to 2, got 3 - at $.x"),
+    ("number under", "-1", lambda c: c.number(0, 2), "expected a number from 0 to 2, got -1 - at $.x"),
+    ("no float holds it", "1e999", lambda c: c.number(), "expected number: Number out of range - at $.x"),
+    ("whole", "1.5", lambda c: c.integer(), "expected a whole number, got 1.5 - at $.x"),
+    ("least", "0", lambda c: c.integer(1), "expected a number of at least 1, got 0 - at $.x"),
+    ("array", "{}", lambda c: c.items(), "expected array, got object - at $.x"),
+    ("item", "[1,null]", lambda c: c.items()[1].string(), "expected string, got null - at $.x[1]"),
+    ("member", '{"y":[{"z":1}]}', lambda c: deep(c).string(), "expected string, got number - at $.x.y[0].z"),
+    ("missing", "{}", lambda c: c.fields().need("y"), "missing required field 'y' - at $.x"),
+    ("null is missing", '{"y":null}', lambda c: c.fields().need("y"), "missing required field 'y' - at $.x"),
+    (
+        "choice",
+        '"autp"',
+        lambda c: c.choice(("auto", "none"), "mode"),
+        "unknown mode 'autp'; did you mean 'auto'?; expected 'auto', 'none' - at $.x",
+    ),
+]
+
+
+def deep(cursor: Cursor) -> Cursor:
+    return cursor.fields().need("y").items()[0].fields().need("z")
+
+
+@pytest.mark.parametrize(("text", "look", "message"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS])
+def test_errors_say_what_where(text, look, message) -> None:
+    with pytest.raises(RequestError) as raised:
+        look(value(text))
+    assert raised.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "expected a JSON body: Input data was truncated - at $"),
+        (b"{", "expected a JSON body: Input data was truncated - at $"),
+        (b'{"a":1}x', "expected a JSON body: JSON is malformed: trailing characters (byte 8) - at $"),
+        (b"[" * 5000, "expected JSON of at most 500 levels, got deeper nesting - at $"),
+        (
+            b'{"a":"\xff"}',
+            "expected a JSON body: 'utf-8' codec can't decode byte 0xff in position 6: invalid start byte - at $",
+        ),
+    ],
+)
+def test_bodies_that_are_not_json(body: bytes, message: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        shape.at(body)
+    assert raised.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"\ud800", "\ufffd"),
+        (r"\udc00", "\ufffd"),
+        (r"a\uD83Db", "a\ufffdb"),
+        (r"\ud83d\ude00", "😀"),
+        (r"\ud83d\ud83d\ude00", "\ufffd😀"),
+        (r"\ud800 \\ud800", "\ufffd \\ud800"),
+        (r"\ud800 \\\ud800", "\ufffd \\\ufffd"),
+        (r"\ud800\u0041\n", "\ufffdA\n"),
+    ],
+)
+def test_half_a_surrogate_pair_is_the_replacement_character(written: str, read: str) -> None:
+    assert value(f'"{written}"').string() == read
+
+
+@given(st.lists(st.sampled_from(["\\\\", "\\ud83d", "\\ude00", "\\n", '\\"', "u", "d83d", "x", "\\u0041"])))
+def test_surrogates_are_mended_as_python_reads_them(pieces: list[str]) -> None:
+    text = '"' + "".join(pieces) + '"'
+    expected = json.loads(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert value(text).string() == "".join("\ufffd" if 0xD800 <= ord(c) < 0xE000 else c for c in expected)
+
+
+def test_members_are_taken_once_and_the_rest_is_carried() -> None:
+    found = fields('{"a":1,"b":null,"c":{ "d": 1.0 },"a":2}')
+    taken = found.take("a")
+    assert taken
+    assert taken.integer() == 2
+    assert found.take("a") is None
+    assert found.take("none") is None
+    assert {k: bytes(raw) for k, raw in found.rest().items()} == {"b": b"null", "c": b'{ "d": 1.0 }'}
+    assert bytes(found.raw).startswith(b'{"a":1,')
+
+
+def test_optional_members() -> None:
+    found = fields('{"s":"x","n":1.5,"i":9007199254740993,"f":true,"o":{ },"l":[1],"two":2.0}')
+    assert (found.string("s"), found.number("n", 0, 2), found.integer("i")) == ("x", 1.5, 9007199254740993)
+    assert (found.flag("f"), found.object("o"), len(found.items("l")), found.integer("two")) == (True, "{ }", 1, 2)
+    assert (found.string("-"), found.number("-", 0, 2), found.integer("-")) == ("", None, None)
+    assert (found.flag("-"), found.flag("-", default=True), found.object("-"), found.items("-")) == (
+        False,
+        True,
+        "",
+        [],
+    )
