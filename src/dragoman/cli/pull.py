@@ -1,0 +1,112 @@
+"""`dragoman pull`: fetch the weights of a model, once."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from dragoman import profiles
+from dragoman.backends import weights
+
+_REDRAW_EVERY_S = 0.1
+_LINE_EVERY_S = 1.0
+"""A log is not flooded by what is over in a moment."""
+
+
+def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    parser = subparsers.add_parser(
+        "pull",
+        help="fetch the weights of a model",
+        description="Fetch the weights of a model. An interrupted pull goes on where it was.",
+    )
+    default = profiles.default().name
+    parser.add_argument("name", nargs="?", help=f"a name of --list, or hf:owner/repo/file.gguf (default: {default})")
+    parser.add_argument("--list", action="store_true", help="list the models that can be pulled, and which are here")
+    parser.add_argument("--force", action="store_true", help="fetch again what is here already")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it; the path of the weights goes to standard output, progress to standard error.
+
+    Raises: CallerError: the name, the disk or the set-up is at fault.
+    Raises: RemoteError: the index or the hub is.
+    """
+    if args.list:
+        print(listing())
+        return 0
+    name: str = args.name or profiles.default().name
+    if weights.have(name) and not args.force:
+        print(f"{name} is here already (--force fetches it again)", file=sys.stderr)
+    elif not name.startswith("hf:") and (note := profiles.get(name).note):
+        print(f"{name}: {note}", file=sys.stderr)
+    bar = Bar(sys.stderr, time.monotonic)
+    try:
+        found = weights.pull(name, bar, force=args.force)
+    finally:
+        bar.close()
+    print(found)
+    return 0
+
+
+def listing() -> str:
+    """The table of `--list`."""
+    rows = [("NAME", "SIZE", "LICENCE", "HERE", "WHAT IT IS")]
+    for model in profiles.models():
+        name = f"{model.name} (default)" if model.default else model.name
+        here = "yes" if weights.have(model) else "no"
+        rows.append((name, weights.size_text(model.size_bytes), model.licence, here, model.description))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
+    ]
+    notes = [f"\n{model.name}: {model.note}" for model in profiles.models() if model.note]
+    return "\n".join(lines + notes)
+
+
+class Bar:
+    """Progress on a terminal as one line that is rewritten, elsewhere as a line for each part and each ten per cent."""
+
+    def __init__(self, out: TextIO, clock: Callable[[], float]) -> None:
+        self._out = out
+        self._clock = clock
+        self._tty = out.isatty()
+        self._what = ""
+        self._begun = (0.0, 0)
+        """When the step that is being done began, and with how many bytes."""
+        self._shown = ("", -1)
+        self._drawn = 0.0
+        self._open = False
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Show it; this is a `weights.Progress`."""
+        now = self._clock()
+        step = "part" if what.startswith("part ") else what
+        if step != self._what:
+            self._what, self._begun = step, (now, done)
+        if self._tty:
+            whole = total > 0 and done >= total
+            if whole or what != self._shown[0] or now - self._drawn >= _REDRAW_EVERY_S:
+                self._out.write(f"\r\x1b[K{self._line(done, total, what, now)}")
+                self._out.flush()
+                self._shown, self._drawn, self._open = (what, 0), now, True
+            return
+        tenth = done * 10 // total if total else 0
+        if what != self._shown[0] or (tenth != self._shown[1] and now - self._drawn >= _LINE_EVERY_S):
+            self._shown, self._drawn = (what, tenth), now
+            print(self._line(done, total, what, now), file=self._out, flush=True)
+
+    def close(self) -> None:
+        """End the line that is being rewritten."""
+        if self._open:
+            self._out.write("\n")
+            self._open = False
+
+    def _line(self, done: int, total: int, what: str, now: float) -> str:
+        began, first = self._begun
+        mb_per_s = (done - first) / 1e6 / (now - began) if now > began else 0.0
+        share = f"{done * 100 // total:3d} %  " if total else ""
+        of = f" of {weights.size_text(total)}" if total else ""
+        return f"{share}{weights.size_text(done)}{of}  {mb_per_s:.1f} MB/s  {what}"

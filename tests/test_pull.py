@@ -1,0 +1,120 @@
+"""The command `dragoman pull`: what it prints, and where."""
+
+import argparse
+import hashlib
+import io
+from pathlib import Path
+
+import pytest
+
+from dragoman import profiles
+from dragoman.backends import weights
+from dragoman.cli import pull
+from dragoman.core.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
+    return tmp_path / "weights"
+
+
+def run(*argv: str) -> int:
+    parser = argparse.ArgumentParser()
+    pull.add(parser.add_subparsers())
+    args = parser.parse_args(["pull", *argv])
+    code: int = args.run(args)
+    return code
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir()
+    (home / "qwen3-4b.gguf").write_bytes(b"GGUF")
+    assert run("--list") == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["NAME", "SIZE", "LICENCE", "HERE", "WHAT", "IT", "IS"]
+    assert rows[0].startswith("smollm2-135m (default)  98.4 MB   Apache-2.0  no    Starts in a second")
+    assert [row.split()[0] for row in rows[: len(profiles.models())]] == [model.name for model in profiles.models()]
+    assert any(row.startswith("qwen3-4b ") and " yes " in row for row in rows)
+    assert "qwen2.5-coder-1.5b: A re-upload by a third party" in rows[-1]
+
+
+def test_what_is_here_is_not_fetched(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir()
+    (home / "smollm2-135m.gguf").write_bytes(b"GGUF")
+    assert run() == 0
+    out, err = capsys.readouterr()
+    assert out == f"{home / 'smollm2-135m.gguf'}\n"
+    assert err == "smollm2-135m is here already (--force fetches it again)\n"
+
+
+def test_wrong_name_is_the_callers() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'smollm2-135m'"):
+        run("smollm2-135")
+
+
+def test_bar_on_a_terminal_is_one_line_rewritten() -> None:
+    out, clock = Terminal(), Clock()
+    bar = pull.Bar(out, clock)
+    bar(0, 4_000_000, "part 1 of 2")
+    clock.now = 0.05
+    bar(100, 4_000_000, "part 1 of 2")
+    clock.now = 1.0
+    bar(2_000_000, 4_000_000, "part 2 of 2")
+    clock.now = 1.01
+    bar(4_000_000, 4_000_000, "part 2 of 2")
+    bar.close()
+    bar.close()
+    assert out.getvalue().split("\r\x1b[K") == [
+        "",
+        "  0 %  0.0 MB of 4.0 MB  0.0 MB/s  part 1 of 2",
+        " 50 %  2.0 MB of 4.0 MB  2.0 MB/s  part 2 of 2",
+        "100 %  4.0 MB of 4.0 MB  4.0 MB/s  part 2 of 2\n",
+    ]
+
+
+def test_bar_elsewhere_is_a_line_for_each_part_and_each_tenth() -> None:
+    out, clock = io.StringIO(), Clock()
+    bar = pull.Bar(out, clock)
+    for percent in range(0, 40, 2):
+        bar(percent * 10_000_000, 1_000_000_000, f"part {percent // 30 + 1} of 4")
+        clock.now += 1.0
+    bar(0, 0, "waiting for another pull")
+    bar.close()
+    assert out.getvalue().splitlines() == [
+        "  0 %  0.0 MB of 1.00 GB  0.0 MB/s  part 1 of 4",
+        " 10 %  100.0 MB of 1.00 GB  20.0 MB/s  part 1 of 4",
+        " 20 %  200.0 MB of 1.00 GB  20.0 MB/s  part 1 of 4",
+        " 30 %  300.0 MB of 1.00 GB  20.0 MB/s  part 2 of 4",
+        "0.0 MB  0.0 MB/s  waiting for another pull",
+    ]
+
+
+def test_speed_of_a_resumed_pull_counts_only_what_came() -> None:
+    out, clock = io.StringIO(), Clock()
+    bar = pull.Bar(out, clock)
+    bar(3_000_000, 4_000_000, "part 4 of 5")
+    clock.now = 2.0
+    bar(4_000_000, 4_000_000, "part 4 of 5")
+    assert out.getvalue().splitlines()[-1] == "100 %  4.0 MB of 4.0 MB  0.5 MB/s  part 4 of 5"
+
+
+@pytest.mark.model
+def test_default_model_is_pulled_for_real(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    found = Path(capsys.readouterr().out.strip())
+    assert found == weights.path("smollm2-135m") == home / "smollm2-135m.gguf"
+    assert hashlib.sha256(found.read_bytes()).hexdigest() == profiles.default().sha256

