@@ -8,25 +8,9 @@ from dragoman.core import sse
 from dragoman.core.errors import UpstreamError
 from dragoman.core.sse import Decoder, ServerSentEvent
 
-PIECES = st.sampled_from(
-    [
-        "data: a",
-        "data:b",
-        "data",
-        "data: ",
-        "event: x",
-        "id: 7",
-        ":",
-        ": note",
-        "retry: 9",
-        "é",
-        "\n",
-        "\r",
-        "\r\n",
-        "\n\n",
-    ]
-)
-STREAMS = st.lists(PIECES, max_size=12).map(lambda pieces: "".join(pieces).encode())
+LINES = st.sampled_from(["data: a", "data:b", "data", "event: x", "id: 7", ":", ": note", "é", "", "", ""])
+ENDS = st.sampled_from(["\n", "\r", "\r\n", "\r\n", ""])
+STREAMS = st.lists(st.tuples(LINES, ENDS).map("".join), max_size=12).map(lambda lines: "".join(lines).encode())
 
 
 def whole(stream: bytes) -> list[ServerSentEvent]:
@@ -54,6 +38,7 @@ CASES = [
     ("comments", ": ping\n\ndata: a\n: more\n\n", [("", "a")]),
     ("id and retry", "id: 1\nretry: 5\ndata: a\n\n", [("", "a")]),
     ("CRLF", "data: a\r\n\r\n", [("", "a")]),
+    ("CRLF within one event", "data: a\r\ndata: b\r\n\r\n", [("", "a\nb")]),
     ("CR", "data: a\r\rdata: b\r\r", [("", "a"), ("", "b")]),
     ("a byte order mark", "\ufeffdata: a\n\n", [("", "a")]),
     ("the last blank line missing", "data: a\n", [("", "a")]),
