@@ -46,7 +46,7 @@ class Decoder:
     __slots__ = ("_buf", "_bytes", "_data", "_event", "_first")
 
     def __init__(self) -> None:
-        self._buf = b""
+        self._buf = bytearray()  # grows in place: a long line in small pieces stays linear
         self._bytes = 0
         self._data: list[bytes] = []
         self._event = ""
@@ -57,13 +57,14 @@ class Decoder:
 
         Raises: UpstreamError: one event is longer than `EVENT_LIMIT_BYTES`; give the connection up.
         """
+        searched = max(0, len(self._buf) - 1)  # what waits here holds no line end, but for a CR at its end
         self._buf += piece
         if len(self._buf) + self._bytes > EVENT_LIMIT_BYTES:
             raise UpstreamError(f"expected an event of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
         events: list[ServerSentEvent] = []
         start = 0
-        for end in _LINE_END.finditer(self._buf):
-            line = self._buf[start : end.start()]
+        for end in _LINE_END.finditer(self._buf, searched):
+            line = bytes(self._buf[start : end.start()])
             start = end.end()
             if line:
                 self._line(line)
@@ -72,7 +73,7 @@ class Decoder:
                 self._data, self._event, self._bytes = [], "", 0
             else:
                 self._event = ""
-        self._buf = self._buf[start:]
+        del self._buf[:start]
         return events
 
     def close(self) -> list[ServerSentEvent]:

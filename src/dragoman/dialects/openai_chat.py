@@ -143,7 +143,7 @@ def _message(cursor: Cursor) -> Message:
     content = fields.take("content")
     parts: tuple[Part, ...]
     if role == "tool":
-        call_id = fields.need("tool_call_id").string()
+        call_id = fields.need("tool_call_id").word()
         parts = (values.ToolResult(call_id, _parts(content, _RESULT_PARTS)),)
     elif role == "assistant":
         parts = _assistant(fields, _parts(content, _PARTS))
