@@ -16,13 +16,16 @@ import msgspec
 from dragoman import formats, profiles
 from dragoman.backends import constraint, gguf
 from dragoman.backends.engine import Done, Engine, EngineSettings, Piece, Progress
+from dragoman.backends.prose import told_as_prose
+from dragoman.backends.repeats import RepeatGuard, answered_calls
 from dragoman.backends.stops import StopStrings
 from dragoman.backends.template import ChatTemplate
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
 from dragoman.core.reader import ToolCallReader
-from dragoman.core.values import FinishReason, Request, ToolCall, Usage
+from dragoman.core.values import FinishReason, Request, ToolCall, ToolChoice, Usage
+from dragoman.profiles import ModelProfile
 
 log = logging.getLogger("dragoman.embedded")
 
@@ -56,12 +59,15 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Embedded:
     """One model under one engine."""
 
-    def __init__(self, name: str, path: Path, format: str, config: EmbeddedConfig, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: Path, profile: ModelProfile | None, config: EmbeddedConfig, say: Callable[[str], None]
+    ) -> None:
         facts = gguf.metadata(path)
-        self._format = formats.get(format)
+        self.after_result = profile.after_result if profile else "free"
+        self._format = formats.get(profile.format if profile else "hermes")
         self._template = ChatTemplate(facts.chat_template, facts.bos, facts.eos, facts.special_tokens)
         context_tokens = config.context_tokens or min(facts.context_tokens, CONTEXT_TOKENS)
-        self._model = Model(name, context_tokens)
+        self._model = Model(profile.name if profile else path.stem, context_tokens)
         self.engine = Engine(
             EngineSettings(
                 path=path,
@@ -82,10 +88,9 @@ class Embedded:
 
         Raises: ConfigError: the file is no model that can be used.
         """
-        if config.model.endswith(".gguf"):
-            return cls(path.stem, path, "hermes", config, say)
-        profile = profiles.get(config.model) if config.model else profiles.default()
-        return cls(profile.name, path, profile.format, config, say)
+        name = config.model or profiles.default().name
+        known = not (name.endswith(".gguf") or name.startswith("hf:"))
+        return cls(path, profiles.get(name) if known else None, config, say)
 
     def models(self) -> Sequence[Model]:
         """The one."""
@@ -118,6 +123,8 @@ class Embedded:
 
         Raises: DragomanError: before Start; see `Backend`.
         """
+        if self.after_result == "prose":
+            request = told_as_prose(request)
         answer = _Answer(self, request, turn)
         try:
             async with aclosing(answer.events()) as events:
@@ -180,15 +187,20 @@ class _Answer:
     def __init__(self, backend: Embedded, request: Request, turn: Turn) -> None:
         self.started = False
         self._backend = backend
-        self._request = request
         self._turn = turn
-        self._prepared = backend.prepared(request)
-        self._reader = backend.reader(request, turn, self._prepared)
         self._stops = StopStrings(request.stop)
         self._usage = Usage()
-        self._enough = False  # the one call that was allowed is out
+        self._set_up(request, answered_calls(request) if backend.after_result == "no_repeats" else ())
+
+    def _set_up(self, request: Request, answered: Sequence[ToolCall]) -> None:
+        self._request = request
+        self._prepared = self._backend.prepared(request)
+        self._reader = self._backend.reader(request, self._turn, self._prepared)
+        self._repeats = RepeatGuard(answered)
+        self._enough = False  # the calls that can be of use are out
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
+        """The whole answer, asked for again where the first try was refused or of no use."""
         body = self._prepared.body
         try:
             async with aclosing(self._run(body)) as events:
@@ -202,9 +214,18 @@ class _Answer:
             async with aclosing(self._run({k: v for k, v in body.items() if k != "grammar"})) as events:
                 async for event in events:
                     yield event
+        if self._repeats.found and not self._repeats.passed:
+            self._set_up(msgspec.structs.replace(self._request, tool_choice=ToolChoice("none")), ())
+            async with aclosing(self._run(self._prepared.body)) as events:
+                async for event in events:
+                    yield event
+        for event in self._end():
+            yield event
 
     async def _run(self, body: Mapping[str, Any]) -> AsyncGenerator[AnyEvent, None]:
-        reason: FinishReason = "stop"
+        """One completion."""
+        self._reason: FinishReason = "stop"
+        spent = self._usage.output_tokens
         async with aclosing(self._backend.engine.complete(body)) as outputs:
             async for output in outputs:
                 match output:
@@ -213,23 +234,27 @@ class _Answer:
                             yield event
                     case Piece(text):
                         self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
-                        for event in self._reader.feed(self._stops.feed(text)):
+                        for event in self._guarded(self._reader.feed(self._stops.feed(text))):
                             yield event
-                            if isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel:
-                                self._enough = True
-                        if self._over():
+                        if self._enough or self._reader.over or self._stops.found:
                             break
                     case Done(finish, output_tokens, cached_tokens):
-                        reason = "length" if finish == "length" else "stop"
+                        self._reason = "length" if finish == "length" else "stop"
                         self._usage = msgspec.structs.replace(
-                            self._usage, output_tokens=output_tokens, cached_input_tokens=cached_tokens
+                            self._usage, output_tokens=spent + output_tokens, cached_input_tokens=cached_tokens
                         )
-        for event in self._end(reason):
+        for event in self._rest():
             yield event
 
-    def _over(self) -> bool:
-        """Whether what still comes is of no use."""
-        return self._enough or self._reader.over or bool(self._stops.found)
+    def _guarded(self, events: list[AnyEvent]) -> list[AnyEvent]:
+        """What may go out of these; notes when there have been calls enough."""
+        out: list[AnyEvent] = []
+        for event in events:
+            if not self._enough:
+                out += self._repeats.pass_on(event)
+                only_one = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel
+                self._enough = only_one or self._repeats.found
+        return out
 
     def _begin(self, total: int) -> list[AnyEvent]:
         if self.started:
@@ -239,11 +264,14 @@ class _Answer:
         start = Start(self._turn.id, self._request.model, self._turn.created, total)
         return [start, *self._prepared.warnings]
 
-    def _end(self, reason: FinishReason) -> list[AnyEvent]:
-        events: list[AnyEvent] = []
-        if not self._enough:
-            events += self._reader.feed(self._stops.close())
-            events += self._reader.close("length" if reason == "length" else "stop")
-        if self._stops.found:
-            reason = "stop_sequence"
-        return [*events, UsageUpdate(self._usage), Finish(reason, self._stops.found)]
+    def _rest(self) -> list[AnyEvent]:
+        """What the end of the text decides."""
+        if self._enough:
+            return []
+        rest = self._reader.feed(self._stops.close())
+        rest += self._reader.close("length" if self._reason == "length" else "stop")
+        return self._guarded(rest)
+
+    def _end(self) -> list[AnyEvent]:
+        reason = "stop_sequence" if self._stops.found else self._reason
+        return [UsageUpdate(self._usage), Finish(reason, self._stops.found)]

@@ -63,13 +63,14 @@ class ChatTemplate:
         if request.messages[-1].role == "assistant":
             *_, last = as_chat(_only(request, request.messages[-1]), format)
             request, prefill = _replaced(request, request.messages[:-1]), last.text
-        if self.knows_tools and request.tool_choice.mode != "none":
+        tools: list[dict[str, Any]] | None = None
+        if self.knows_tools:
             neutral = neutralise_request(request, format.markers)
             messages = [m for message in neutral.messages for m in _messages(message)]
-            tools: list[dict[str, Any]] | None = [_tool(t) for t in neutral.tools if t.kind == "function"] or None
+            if request.tool_choice.mode != "none":
+                tools = [_tool(t) for t in neutral.tools if t.kind == "function"] or None
         else:
             messages = [{"role": t.role, "content": t.text} for t in as_chat(request, format)]
-            tools = None
         text = self._render(messages, tools)
         opened = "<think>\n" if text.endswith("<think>\n") else ""
         return Prompt(text + prefill, opened + prefill)

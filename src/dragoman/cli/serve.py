@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
 def _weights(config: EmbeddedConfig) -> Path:
     """The weights of the configured model, fetched first where they are missing."""
     model = config.model or profiles.default().name
-    if config.model.endswith(".gguf") or not config.pull or weights.have(model):
+    is_file = model.endswith(".gguf") and not model.startswith("hf:")
+    if is_file or not config.pull or weights.have(model):
         return weights.find(model)
     _say(f"fetching the weights of {model}, this once")
     bar = Bar(sys.stderr, time.monotonic)
@@ -93,3 +94,5 @@ def _say(text: str) -> None:
 def _log_to_stderr(kind: str) -> None:
     form = "%(message)s" if kind == "json" else "%(asctime)s %(levelname)s %(name)s %(message)s"
     logging.basicConfig(stream=sys.stderr, format=form, level=logging.DEBUG if kind == "debug" else logging.INFO)
+    for name in ("uvicorn", "asyncio"):
+        logging.getLogger(name).setLevel(logging.DEBUG if kind == "debug" else logging.WARNING)

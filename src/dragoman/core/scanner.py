@@ -105,6 +105,11 @@ class Scanner:
         """Characters taken since the beginning."""
         return self._dropped + self.pos
 
+    @property
+    def cut_off(self) -> bool:
+        """All is taken, and the text ends here because of a limit."""
+        return self.closed and not self.stopped and self.pos == len(self.buf)
+
     def keep(self, before: str = "") -> None:
         """Remember what is taken from here on, for `kept`, as if `before` had been taken just now."""
         self._kept = [before]
@@ -239,11 +244,10 @@ class Scanner:
             self.pos = value.feed(window, start)
             left -= self.pos - start
             pieces.append(value.take())
-            if (
-                value.problem
-                or (self.closed and not value.done)
-                or (not value.done and len(window) - start >= left + self.pos - start)
-            ):
+            if self.closed and not value.done and not value.problem:
+                self.pos = len(self.buf)
+                return None
+            if value.problem or (not value.done and len(window) - start >= left + self.pos - start):
                 return None
             if not value.done:
                 yield

@@ -112,9 +112,11 @@ def _bare_calls(s: Scanner, sink: CallSink) -> Leaf[None]:
 
 
 def _call(s: Scanner, sink: CallSink, first_keys: tuple[str, ...] = ()) -> Leaf[bool]:
-    """One call object; whether it came out whole. Where not, what was kept of it goes on as text."""
+    """One call object; whether it came out whole. Where it is none, what was kept of it goes on as text."""
     outcome = yield from read_json_call(s, sink, KEYS, first_keys)
-    if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
+    if outcome is Outcome.NOT_A_CALL and s.cut_off and not first_keys:
+        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+    elif outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
         sink.text(s.kept())
     return outcome is Outcome.WHOLE
 

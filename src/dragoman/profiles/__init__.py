@@ -6,7 +6,7 @@
 
 from functools import cache
 from importlib import resources
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -57,6 +57,10 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     size_bytes: Count
     source: str
     """Where the facts of this row come from."""
+    after_result: Literal["free", "no_repeats", "prose"] = "free"
+    """What the model is spared once a tool has answered. "no_repeats": it tends to write the same call again, so such a
+    call is dropped and it is asked once more, without tools. "prose": it cannot make sense of results in markup, so
+    they are told as facts beside the question, and no tools are offered in that turn."""
     aliases: tuple[Name, ...] = ()
     note: str = ""
     """What one should know before fetching it."""

@@ -1,0 +1,32 @@
+"""Results told as prose, for models too small to make sense of markup."""
+
+import msgspec
+
+from dragoman.core.values import Message, Request, Text, ToolCall, ToolChoice, ToolResult
+
+
+def told_as_prose(request: Request) -> Request:
+    """The request with the results of this turn as facts beside the question, and no tools; else as it is.
+
+    `Facts from get_weather: sunny` and `Answer in one sentence with these facts: What is the weather?`
+    """
+    asked = max((i for i, m in enumerate(request.messages) if _is_question(m)), default=-1)
+    names = {p.id: p.name for m in request.messages for p in m.parts if isinstance(p, ToolCall)}
+    results = [p for m in request.messages[asked + 1 :] for p in m.parts if isinstance(p, ToolResult)]
+    results += [p for p in request.messages[asked].parts if isinstance(p, ToolResult)] if asked >= 0 else []
+    if asked < 0 or not results:
+        return request
+    facts = [f"Facts from {names.get(r.call_id, 'a tool')}: {_words(r.parts)}" for r in results]
+    question = f"Answer in one sentence with these facts: {_words(request.messages[asked].parts)}"
+    turn = Message("user", (Text("\n".join([*facts, "", question])),))
+    return msgspec.structs.replace(
+        request, messages=(*request.messages[:asked], turn), tools=(), tool_choice=ToolChoice("none")
+    )
+
+
+def _is_question(message: Message) -> bool:
+    return message.role == "user" and any(isinstance(p, Text) for p in message.parts)
+
+
+def _words(parts: tuple[object, ...]) -> str:
+    return "\n".join(p.text for p in parts if isinstance(p, Text))
