@@ -46,6 +46,8 @@ def read_json_call(s: Scanner, sink: CallSink, keys: CallKeys, first_keys: tuple
     call = _Call(s, sink, keys)
     if not (yield from s.literal("{", after_space=True)):
         return Outcome.NOT_A_CALL
+    # Early chat templates of Qwen2.5-Coder show the form with doubled braces, and the model writes them.
+    doubled = yield from s.literal("{")
     expected = first_keys
     while True:
         yield from s.space()
@@ -59,6 +61,8 @@ def read_json_call(s: Scanner, sink: CallSink, keys: CallKeys, first_keys: tuple
         problem = yield from call.member(key)
         separator = "" if problem else (yield from s.literal(",", "}", after_space=True))
         if separator == "}":
+            if doubled:
+                yield from s.literal("}", after_space=True)
             return call.close()
         if separator != ",":
             return call.fail(problem or "expected ',' or '}'")
