@@ -76,7 +76,7 @@ def markers(*strings: str) -> Markers:
 class Scanner:
     """The text so far and the place in it. Not for sharing between readers."""
 
-    __slots__ = ("_dropped", "_kept", "_kept_from", "buf", "closed", "gap", "pos", "stopped")
+    __slots__ = ("_dropped", "_kept", "_kept_from", "_spaced", "buf", "closed", "gap", "pos", "stopped")
 
     def __init__(self) -> None:
         self.buf = ""
@@ -90,6 +90,7 @@ class Scanner:
         self._dropped = 0
         self._kept: list[str] = []
         self._kept_from = -1
+        self._spaced = 0  # up to here there is white space only, from some place at or before `pos`
 
     def feed(self, text: str) -> None:
         """Put more text behind what has not been taken yet."""
@@ -97,7 +98,13 @@ class Scanner:
             self._kept.append(self.buf[self._kept_from : self.pos])
             self._kept_from = 0
         self._dropped += self.pos
-        self.buf = self.buf[self.pos :] + text
+        self._spaced -= self.pos
+        if self.pos == len(self.buf):
+            self.buf = text
+        else:
+            rest, self.buf = self.buf[self.pos :], ""
+            rest += text  # the only reference to it: grows in place, so a long wait for more stays linear
+            self.buf = rest
         self.pos = 0
 
     @property
@@ -130,21 +137,27 @@ class Scanner:
         White space right before the marker is not emitted but left in `gap`. White space alone is no text,
         unless it ends what has been `said` before.
         """
+        gap: list[str] = []
         while True:
             start, end = wanted.find(self.buf, self.pos, self.closed)
             whole = self.buf[self.pos : start]
             text = whole.rstrip(SPACE)
-            said = said or bool(text)
-            if self.closed and end < 0 and said:
-                text = whole
             if text:
-                emit(text)
+                emit("".join(gap) + text if gap else text)
+                gap.clear()
+                said = True
+            if len(text) < len(whole):
+                gap.append(whole[len(text) :])
+            self.pos = start
             if end >= 0 or self.closed:
-                self.gap = whole[len(text) :]
-                self.pos = max(start, end)
-                return self.buf[start : self.pos]
-            self.pos += len(text)
+                break
             yield
+        self.gap = "".join(gap)
+        if end < 0 and said:
+            self._emit(self.gap, emit)
+            self.gap = ""
+        self.pos = max(start, end)
+        return self.buf[start : self.pos]
 
     def verbatim_until(self, wanted: Markers, emit: Callable[[str], None]) -> Leaf[str]:
         """As `until`, but white space before the marker is text too."""
@@ -176,7 +189,8 @@ class Scanner:
 
     def _follows(self, follow: Markers, at_end: bool) -> bool | None:
         """Whether `follow` comes after white space; None while that is open."""
-        rest = self.buf[self.pos :].lstrip(SPACE)
+        start = self._past_space()
+        rest = self.buf[start : start + max(map(len, follow.all))]
         if any(rest.startswith(m) for m in follow.all):
             return True
         if self.closed:
@@ -215,7 +229,9 @@ class Scanner:
             yield
 
     def _past_space(self) -> int:
-        return _SPACE.match(self.buf, self.pos).end()  # type: ignore[union-attr]
+        # From where the last look ended: a model that writes white space without end stays linear.
+        self._spaced = _SPACE.match(self.buf, max(self.pos, self._spaced)).end()  # type: ignore[union-attr]
+        return self._spaced
 
     def json_value(self, emit: Callable[[str], None]) -> Leaf[str]:
         """Pass on one JSON value as it comes; "", or why it is not whole (`CUT_OFF` at the end of the text).
