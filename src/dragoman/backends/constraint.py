@@ -9,6 +9,7 @@ Source: https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md (1.9,
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -43,18 +44,24 @@ def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice) -> Gram
     if constraint is None:
         return None
     text = _lark(constraint, lazily=choice.mode == "auto")
-    return Grammar(text, relaxed) if not LLMatcher.validate_grammar(text) else None
+    return Grammar(text, relaxed) if _valid(text) else None
 
 
 def for_json(schema: JsonText) -> str | None:
     """The grammar of a reply that is one JSON value; None where the engine cannot take the schema."""
     text = f"%llguidance {{}}\nstart: {_json(json.loads(schema))}\n"
-    return None if LLMatcher.validate_grammar(text) else text
+    return text if _valid(text) else None
 
 
 def _takes(format: Format, tool: Tool) -> bool:
     constraint = format.constrain([tool], ToolChoice("required"))
-    return constraint is not None and not LLMatcher.validate_grammar(_lark(constraint, lazily=False))
+    return constraint is not None and _valid(_lark(constraint, lazily=False))
+
+
+@lru_cache(1024)
+def _valid(grammar: str) -> bool:
+    """Whether the engine can take it: over a millisecond a tool, and an agent sends the same ones every turn."""
+    return not LLMatcher.validate_grammar(grammar)
 
 
 def _lark(constraint: Constraint, lazily: bool) -> str:
