@@ -33,6 +33,9 @@ serve: $(VENV)/serve.done ## start the gateway on the embedded model (ARGS="--po
 weights: $(VENV)/serve.done
 	@$(BIN)/dragoman pull
 
+weights-1.5b: $(VENV)/serve.done
+	@$(BIN)/dragoman pull qwen2.5-coder-1.5b
+
 test: $(VENV)/dev.done weights ## run all tests, real model and real clients included (ARGS="-k …")
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
@@ -52,6 +55,9 @@ docs: $(VENV)/dev.done ## write the generated parts of docs/
 
 bench: $(VENV)/dev.done weights ## measure: reader, gateway, memory (see bench/README.md)
 	@$(BIN)/python -m bench
+
+forty: $(VENV)/dev.done weights-1.5b ## forty prompts to a small model: how many become tool calls (ARGS="--record")
+	@$(BIN)/python -m bench.forty $(ARGS)
 
 fuzz: $(VENV)/dev.done ## the property tests, a hundred times longer
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile fuzz tests/test_formats.py tests/test_scanner.py tests/test_jsontext.py

@@ -1,0 +1,247 @@
+"""The case in one number: of forty plain requests to a small model, how many become tool calls.
+
+    python -m bench.forty [--model NAME] [--record]
+
+The model runs for real, through the embedded backend and the reader, as a gateway would run it: tools
+offered, free choice, temperature 0. Beside what came out stands what the model's text holds for others: how
+often the tag that its own template asks for, and how many calls a reader that insists on the tag would see.
+`--record` keeps the raw texts in tests/data/backends/forty/, where a test reads them again.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import itertools
+import json
+import sys
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from dragoman import formats, profiles
+from dragoman.backends import weights
+from dragoman.backends.embedded import Embedded, EmbeddedConfig
+from dragoman.backends.engine import Output, Piece
+from dragoman.core.contracts import Turn
+from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.reader import ToolCallReader
+from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall
+
+FOLDER = Path(__file__).parent.parent / "tests" / "data" / "backends" / "forty"
+MODEL = "qwen2.5-coder-1.5b"
+TAG = "<tool_call>"
+REPLY_TOKENS = 256
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One request; `tool` is the one that fits, "" where none does, `holds` what its arguments must say."""
+
+    ask: str
+    tool: str = ""
+    holds: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a prompt."""
+
+    prompt: Prompt
+    raw: str
+    """What the model wrote."""
+    calls: Sequence[ToolCall]
+    """What left the reader."""
+
+
+@dataclass
+class Count:
+    """Of how many replies each is true."""
+
+    asked: int = 0
+    tagged: int = 0
+    strict: int = 0
+    called: int = 0
+    named: int = 0
+    valid: int = 0
+    right: int = 0
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"{self.tagged:3} of {self.asked}  replies hold {TAG}, the tag that the model's template asks for",
+            f"{self.strict:3} of {self.asked}  become tool calls where the tag is insisted on",
+            f"{self.called:3} of {self.asked}  become tool calls here",
+            f"{self.named:3} of {self.asked}  name the right tool",
+            f"{self.valid:3} of {self.asked}  … with arguments that fit its schema",
+            f"{self.right:3} of {self.asked}  … and say what was asked for",
+        ]
+
+
+def tools() -> list[Tool]:
+    """Those offered with every prompt."""
+    return [Tool(t["name"], t["description"], json.dumps(t["parameters"])) for t in _data()["tools"]]
+
+
+def prompts() -> list[Prompt]:
+    """The forty for which a tool fits, and then those for which none does."""
+    return [Prompt(**p) for p in _data()["prompts"]] + [Prompt(ask) for ask in _data()["chat"]]
+
+
+def recording() -> dict[str, str]:
+    """The model's recorded text for each prompt."""
+    _, *lines = (FOLDER / "recording.jsonl").read_text().splitlines()
+    return {line["asked"]: line["text"] for line in map(json.loads, lines)}
+
+
+def request(prompt: Prompt, model: str = MODEL) -> Request:
+    """As a client would send it."""
+    return Request(
+        model=model,
+        messages=(Message("user", (Text(prompt.ask),)),),
+        tools=tuple(tools()),
+        sampling=Sampling(temperature=0),
+        max_tokens=REPLY_TOKENS,
+    )
+
+
+def calls_in(pieces: Iterable[str], lenient: bool = True) -> list[ToolCall]:
+    """The whole calls that a reader sees in the model's text."""
+    ids = itertools.count()
+    reader = ToolCallReader(formats.get("hermes"), tools(), new_id=lambda: str(next(ids)), lenient=lenient)
+    events = [event for piece in pieces for event in reader.feed(piece)]
+    return whole_calls([*events, *reader.close()])
+
+
+def whole_calls(events: Iterable[AnyEvent]) -> list[ToolCall]:
+    """The calls among these events, without any that was cut off."""
+    calls: list[ToolCall] = []
+    start, arguments = ToolCallStart(0, "", ""), ""
+    for event in events:
+        match event:
+            case ToolCallStart():
+                start, arguments = event, ""
+            case ToolCallDelta(_, text):
+                arguments += text
+            case ToolCallEnd():
+                calls.append(ToolCall(start.id, start.name, arguments))
+    return calls
+
+
+def count(answers: Iterable[Answer]) -> Count:
+    """The numbers, over prompts for which a tool fits."""
+    schemas = {t.name: Draft202012Validator(json.loads(t.parameters)) for t in tools()}
+    total = Count()
+    for answer in answers:
+        total.asked += 1
+        total.tagged += TAG in answer.raw
+        total.strict += bool(calls_in([answer.raw], lenient=False))
+        total.called += bool(answer.calls)
+        if answer.calls and answer.calls[0].name == answer.prompt.tool:
+            total.named += 1
+            arguments = json.loads(answer.calls[0].arguments)
+            valid = schemas[answer.prompt.tool].is_valid(arguments)
+            total.valid += valid
+            total.right += valid and holds(arguments, answer.prompt.holds or {})
+    return total
+
+
+def holds(arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether the arguments say all that they must: numbers equal, texts contained in whatever case."""
+    return all(key in arguments and _says(arguments[key], fact) for key, fact in facts.items())
+
+
+def _says(value: Any, fact: Any) -> bool:
+    if isinstance(fact, list):
+        return all(_says(value, each) for each in fact)
+    return fact.lower() in str(value).lower() if isinstance(fact, str) else value == fact
+
+
+def _data() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((FOLDER / "prompts.json").read_text())
+    return loaded
+
+
+class Tap:
+    """An engine that keeps what went into the model and what came out."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.prompt = ""
+        self.text = ""
+
+    async def complete(self, body: Mapping[str, Any]) -> AsyncGenerator[Output, None]:
+        """As the engine's own."""
+        self.prompt, self.text = body["prompt"], ""
+        async for output in self._engine.complete(body):
+            if isinstance(output, Piece):
+                self.text += output.text
+            yield output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+async def run(model: str, record: bool) -> Count:
+    """Ask everything, say how it goes, count."""
+    backend = Embedded.of(EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find(model), _say)
+    tap: Any = Tap(backend.engine)
+    backend.engine = tap
+    await backend.start()
+    answers, lines = [], [_head(model)]
+    try:
+        for number, prompt in enumerate(prompts(), 1):
+            asked = request(prompt, model)
+            turn = Turn(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
+            calls = whole_calls([event async for event in backend.ask(asked, turn)])
+            answers.append(Answer(prompt, tap.text, calls))
+            digest = hashlib.sha256(tap.prompt.encode()).hexdigest()
+            lines.append({"asked": prompt.ask, "prompt_sha256": digest, "text": tap.text})
+            shown = "; ".join(f"{c.name} {c.arguments}" for c in calls) or f"text {tap.text!r:.100}"
+            _say(f"{number:2} {prompt.ask}\n      {' '.join(shown.split())}")
+    finally:
+        await backend.close()
+    if record:
+        written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (FOLDER / "recording.jsonl").write_text(written)
+    print(f"\n{model}, {len(tools())} tools offered, free choice, temperature 0")
+    total = count(a for a in answers if a.prompt.tool)
+    print("\n".join(total.lines()))
+    over = [a for a in answers if not a.prompt.tool]
+    print(
+        f"{sum(bool(a.calls) for a in over):3} of {len(over)}  replies call a tool where none fits: the model's mistake"
+    )
+    return total
+
+
+def _head(model: str) -> dict[str, str]:
+    return {
+        "how": "python -m bench.forty --record",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "model": model,
+        "weights_sha256": profiles.get(model).sha256,
+        "engine": f"xllamacpp {version('xllamacpp')}",
+        "settings": f"temperature 0, max_tokens {REPLY_TOKENS}, tool_choice auto, {len(tools())} tools",
+    }
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Exit status 1 where fewer than 38 of the forty become tool calls."""
+    parser = argparse.ArgumentParser(prog="python -m bench.forty", description=__doc__)
+    parser.add_argument("--model", default=MODEL, help=f"a known model (default: {MODEL})")
+    parser.add_argument("--record", action="store_true", help="keep the raw texts for the test")
+    args = parser.parse_args()
+    total = asyncio.run(run(args.model, args.record))
+    return 0 if total.called >= 38 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

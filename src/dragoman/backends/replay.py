@@ -1,0 +1,119 @@
+"""Answers from a recording of what a model wrote: the real reader on the real text, without the model.
+
+    backend = Replay.of(Path("recording.jsonl"))          # then Gateway([backend]), as any other
+    backend = Replay("my-model", [Recorded(asked="weather in Paris", text='{"name": "get_weather", …}')])
+
+A recording is lines of JSON: first what it is of, then the answers; fields not named here are notes.
+
+    {"model": "qwen2.5-coder-1.5b", "format": "hermes", "date": "2026-11-21"}
+    {"asked": "weather in Paris", "text": "{\\"name\\": \\"get_weather\\", …}", "finish": "stop"}
+
+Which answer is given depends on the question alone, so that a client may ask again, or several at once.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from dragoman import formats
+from dragoman.backends.stops import StopStrings
+from dragoman.core.contracts import Model, Turn
+from dragoman.core.errors import BackendError, ConfigError, quote
+from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
+from dragoman.core.reader import ToolCallReader
+from dragoman.core.values import Request, Text, ToolCall, ToolResult, Usage
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One answer."""
+
+    asked: str
+    """Words of the user's last message or tool results; of several answers that fit, the longest words decide."""
+    text: str
+    """The model's text, as it came."""
+    finish: Literal["stop", "length"] = "stop"
+    """"length": the model was cut off."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    model: str
+    format: str = "hermes"
+
+
+class Replay:
+    """One model's recorded answers."""
+
+    def __init__(self, model: str, answers: Iterable[Recorded], format: str = "hermes", piece_chars: int = 4) -> None:
+        self._model = Model(model)
+        self._answers = sorted(answers, key=lambda answer: -len(answer.asked))
+        self._format = formats.get(format)
+        self._piece_chars = piece_chars
+
+    @classmethod
+    def of(cls, path: Path, piece_chars: int = 4) -> "Replay":
+        """The answers of a file, to be given in pieces of about a token.
+
+        Raises: ConfigError: there is none, or it is no recording.
+        """
+        try:
+            head, *lines = path.read_bytes().splitlines()
+            made = msgspec.json.decode(head, type=_Head)
+            return cls(made.model, [msgspec.json.decode(x, type=Recorded) for x in lines], made.format, piece_chars)
+        except OSError as e:
+            raise ConfigError(f"cannot read the recording {path}: {e.strerror}") from None
+        except (msgspec.DecodeError, ValueError) as e:
+            raise ConfigError(f"{path} is no recording: {e}") from None
+
+    def models(self) -> Sequence[Model]:
+        """The recorded one."""
+        return (self._model,)
+
+    async def start(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+    def state(self) -> Mapping[str, object]:
+        """For /health."""
+        return {"backend": "replay", "model": self._model.id, "ready": True}
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The recorded answer, in pieces.
+
+        Raises: BackendError: the recording has none.
+        """
+        answer = self._answer(request)
+        has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
+        past = (p.id for m in request.messages for p in m.parts if isinstance(p, ToolCall))
+        tools = request.tools if has_tools else ()
+        reader = ToolCallReader(self._format, tools, new_id=turn.new_id, lenient=has_tools, taken_ids=past)
+        stops = StopStrings(request.stop)
+        yield Start(turn.id, request.model, turn.created)
+        pieces = 0
+        for at in range(0, len(answer.text), self._piece_chars):
+            pieces += 1
+            for event in reader.feed(stops.feed(answer.text[at : at + self._piece_chars])):
+                yield event
+            if reader.over or stops.found:
+                break
+        for event in [*reader.feed(stops.close()), *reader.close(answer.finish)]:
+            yield event
+        yield UsageUpdate(Usage(output_tokens=pieces))
+        yield Finish("stop_sequence" if stops.found else answer.finish, stops.found)
+
+    def _answer(self, request: Request) -> Recorded:
+        asked = _last_words(request)
+        for answer in self._answers:
+            if answer.asked in asked:
+                return answer
+        raise BackendError(f"the recording has no answer to {quote(asked)}")
+
+
+def _last_words(request: Request) -> str:
+    """What the user, or a tool, said last."""
+    said = next((m for m in reversed(request.messages) if m.role in ("user", "tool")), request.messages[-1])
+    parts = [p for part in said.parts for p in (part.parts if isinstance(part, ToolResult) else (part,))]
+    return "\n".join(p.text for p in parts if isinstance(p, Text))
