@@ -18,9 +18,12 @@ from typing import Final
 NUMBER_LIMIT_CHARS: Final = 1000
 """A longer run of digits is a model gone astray; it also bounds how much text is held back."""
 
-_RUN = re.compile(r'[^"\\\x00-\x1f]*')
+_PLAIN = r'[^"\\\x00-\x1f]*'
+_WHOLE_ESCAPE = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+# Escapes too, in one match: code is full of them. The bound keeps the matcher's memory small.
+_RUN = re.compile(rf"{_PLAIN}(?:{_WHOLE_ESCAPE}{_PLAIN}){{0,99}}")
 _SPACE = re.compile(r"[ \t\n\r]*")
-_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_ESCAPE = re.compile(_WHOLE_ESCAPE)
 _ESCAPE_BEGUN = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _WORD = re.compile(r"[-+.0-9A-Za-z_]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
