@@ -1,0 +1,62 @@
+"""Writes the parts of the documentation that the code itself knows best.
+
+`python docs/generate.py` writes them; with `--check` it only says whether they are fresh.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from dragoman import formats
+from dragoman.server import config
+
+DOCS = Path(__file__).parent
+CASES = DOCS.parent / "tests" / "data" / "formats"
+NOTE = "<!-- Written by docs/generate.py: run `make docs`. -->\n\n"
+
+
+def formats_page() -> str:
+    """Every format, who writes it, and how many cases hold it."""
+    rows = []
+    for name in formats.names():
+        format = formats.get(name)
+        cases = len(re.findall(r"^# ", (CASES / f"{name}.txt").read_text(), re.M))
+        rows.append(f"| `{format.name}` | {', '.join(format.aliases)} | {format.models} | {cases} | {format.source} |")
+    head = "| format | also called | written by | cases | source |\n|---|---|---|---|---|\n"
+    return f"# Formats\n\n{NOTE}{head}" + "\n".join(rows) + "\n"
+
+
+def configuration_page() -> str:
+    """Every setting."""
+    rows = []
+    for key, kind, default, meaning in config.documented():
+        variable = "DRAGOMAN_" + key.replace(".", "_").upper()
+        shown = "[]" if default == () else str(default).lower() if isinstance(default, bool) else repr(default)
+        rows.append(f"| `{key}` | {kind} | `{shown}` | {meaning} | `{variable}` |")
+    head = "| key | type | default | meaning | environment |\n|---|---|---|---|---|\n"
+    intro = (
+        "One TOML file (`~/.config/dragoman/config.toml`, `--config FILE` or `DRAGOMAN_CONFIG`), the environment over\n"
+        "it, flags over that. `dragoman serve --check` says what is in force and where it comes from. Lists in the\n"
+        "environment are separated by commas. `[aliases]` maps names that clients ask for to models:\n"
+        '`"gpt-4o" = "smollm2-135m"`.\n\n'
+    )
+    return f"# Configuration\n\n{NOTE}{intro}{head}" + "\n".join(rows) + "\n"
+
+
+PAGES = {"formats.md": formats_page, "configuration.md": configuration_page}
+
+
+def main() -> int:
+    """Write or check."""
+    stale = [name for name, page in PAGES.items() if not (DOCS / name).is_file() or (DOCS / name).read_text() != page()]
+    if "--check" in sys.argv:
+        print(f"stale: {', '.join(stale)}; run: make docs" if stale else "fresh")
+        return 1 if stale else 0
+    for name in stale:
+        (DOCS / name).write_text(PAGES[name]())
+        print(f"wrote docs/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
