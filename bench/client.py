@@ -1,0 +1,134 @@
+"""A load client: HTTP/1.1 with keep-alive over plain asyncio streams, and the server process that it loads."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["dragoman", "floor"]
+ROOT = Path(__file__).parent.parent
+STAMP = re.compile(rb"@(\d+)@")
+LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+LAST = b"0\r\n\r\n"
+
+
+class Usage(msgspec.Struct):
+    """What a server process has used since it began."""
+
+    cpu_ns: int
+    memory_bytes: int
+
+
+@dataclass
+class Answer:
+    """When the bytes of an answer came; times in nanoseconds since the request."""
+
+    body: bytes = b""
+    first_ns: int = 0
+    """The first byte of the body."""
+    whole_ns: int = 0
+    waits_ns: list[int] = field(default_factory=list)
+    """How long each time stamp in the answer was on its way."""
+
+
+class Connection:
+    """One connection, one request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, path: str, body: bytes = b"", *, until_stamp: bool = False) -> Answer:
+        """POST the body (GET without one) and read the answer; `until_stamp`: only to its first time stamp."""
+        if self._reader is None or self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        method = b"POST" if body else b"GET"
+        head = b"%s %s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % (method, path.encode(), len(body))
+        began = time.monotonic_ns()
+        self._writer.write(head + body)
+        answer, head = Answer(), await self._reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"expected 200 from {path}, got {head!r}")
+        if length := LENGTH.search(head):
+            answer.body = await self._reader.readexactly(int(length[1]))
+            answer.first_ns = answer.whole_ns = time.monotonic_ns() - began
+            return answer
+        pieces: list[bytes] = []
+        while not pieces or not pieces[-1].endswith(LAST):
+            pieces.append(await self._reader.read(65536))
+            now = time.monotonic_ns()
+            answer.first_ns = answer.first_ns or now - began
+            answer.waits_ns += [now - int(at) for at in STAMP.findall(pieces[-1])]
+            if not pieces[-1]:
+                raise RuntimeError(f"{path}: the stream broke off")
+            if until_stamp and answer.waits_ns:
+                break
+        answer.body, answer.whole_ns = b"".join(pieces), time.monotonic_ns() - began
+        return answer
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._writer is not None:
+            self._writer.close()
+            with suppress(ConnectionError):
+                await self._writer.wait_closed()
+
+
+class Server:
+    """A running `bench.server`, and a client of it."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        self.port = port
+        self.pid = pid
+        self._control = Connection(port)
+
+    async def usage(self) -> Usage:
+        """What the process has used so far."""
+        return msgspec.json.decode((await self._control.ask("/usage")).body, type=Usage)
+
+    async def close(self) -> None:
+        """Ask nothing more."""
+        await self._control.close()
+
+    async def load(self, path: str, body: bytes, times: int, at_once: int) -> list[Answer]:
+        """Ask so many times, over `at_once` connections."""
+        answers: list[Answer] = []
+
+        async def client() -> None:
+            connection = Connection(self.port)
+            for _ in left:
+                answers.append(await connection.ask(path, body))
+            await connection.close()
+
+        left = iter(range(times))  # of all clients together
+        await asyncio.gather(*(client() for _ in range(at_once)))
+        return answers
+
+
+@contextmanager
+def serving(kind: Kind, *under: str) -> Iterator[Server]:
+    """A server process, for as long as it is needed; `under` another command, such as a profiler."""
+    command = [*under, sys.executable, "-m", "bench.server", kind]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            if not url:
+                raise RuntimeError(f"the server did not come up: {' '.join(command)}")
+            yield Server(int(url.rpartition(":")[2]), process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,223 @@
+"""The gateway under load, in a process of its own: `python -m bench.server dragoman|floor`; it prints its address.
+
+`dragoman` is the real server over a backend without a model. `floor` is the least that can stand under the same
+uvicorn: a raw ASGI application that looks at three fields of the body and sends the same bytes, made beforehand,
+in the same writes. Both tell their CPU time and memory at `GET /usage`.
+
+What is said is chosen by the model's name and `max_tokens`, the number of deltas:
+
+    alone, burst            text, one delta at a time or 8 that are there at once
+    call-alone, call-burst  raw Hermes text of a call, 4 characters a delta, through the reader
+    paced                   a delta each `PACE_S`, each the time at which it was said
+    hold                    one delta, and then silence until the client goes
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import sys
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench.samples import TOOLS, arguments, deltas, prose, small_body
+from dragoman import dialects, formats
+from dragoman.core.collect import collect
+from dragoman.core.contracts import Dialect, Model, Turn
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
+from dragoman.core.reader import ToolCallReader
+from dragoman.core.values import Request, ToolCall, Usage
+from dragoman.gateway import Gateway
+from dragoman.server import run as server
+from dragoman.server.answer import Receive, Scope, Send, encoded, respond
+from dragoman.server.app import App
+from dragoman.server.config import ServerConfig
+
+MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
+AT_ONCE: Final = 8
+PACE_S: Final = 0.02
+_HERMES = formats.get("hermes")
+_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+
+def stamp() -> str:
+    """The time, so that the client finds it again in the bytes."""
+    return f"@{time.monotonic_ns()}@"
+
+
+@cache
+def texts(model: str, count: int) -> list[str]:
+    """What the model says, in `count` deltas."""
+    if not model.startswith("call"):
+        return deltas(prose(4 * count), 4)
+    size = 4 * count
+    while len(text := _HERMES.write_call(ToolCall("a", "write_file", arguments(size)))) > 4 * count and size:
+        size -= min(size, len(text) - 4 * count)
+    return deltas(text.ljust(4 * count), 4)
+
+
+def script(model: str, count: int, start: Start, turn: Turn) -> Iterator[list[AnyEvent]]:
+    """The answer's events; those of one list are there at once."""
+    at_once = AT_ONCE if model.endswith("burst") else 1
+    reader = ToolCallReader(_HERMES, TOOLS, new_id=turn.new_id) if model.startswith("call") else None
+    ready: list[AnyEvent] = [start]
+    for i, text in enumerate(texts(model, count), 1):
+        ready += reader.feed(text) if reader else [TextDelta(text)]
+        if i % at_once == 0:
+            yield ready
+            ready = []
+    usage = UsageUpdate(Usage(input_tokens=20, output_tokens=count))
+    yield [*ready, *(reader.close() if reader else ()), usage, Finish("stop")]
+
+
+class Synthetic:
+    """A backend that knows beforehand what it will say."""
+
+    def models(self) -> Sequence[Model]:
+        """One a script."""
+        return [Model(m) for m in MODELS]
+
+    async def start(self) -> None:
+        """Nothing to load."""
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+    def state(self) -> Mapping[str, object]:
+        """Always ready."""
+        return {"ready": True}
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The events of the script that the model's name stands for."""
+        start, count = Start(turn.id, request.model, turn.created, 20), request.max_tokens or 1
+        if request.model in ("paced", "hold"):
+            yield start
+            for _ in range(count):
+                yield TextDelta(stamp())
+                await asyncio.sleep(PACE_S if request.model == "paced" else 3600)
+            yield Finish("stop")
+            return
+        for ready in script(request.model, count, start, turn):
+            for event in ready:
+                yield event
+            await asyncio.sleep(0)
+
+
+class Asked(msgspec.Struct):
+    """What the floor looks at."""
+
+    model: str
+    max_tokens: int = 1
+    stream: bool = False
+
+
+_asked = msgspec.json.Decoder(Asked).decode
+
+
+@cache
+def _writes(dialect: Dialect, model: str, count: int) -> list[bytes]:
+    """The bytes of a stream, write by write."""
+    writer = dialect.writer(dialect.read_request(small_body(dialect.name)))
+    turn = Turn("x" * 24, 1_800_000_000, lambda: "x" * 24)
+    batches = script(model, count, Start(turn.id, model, turn.created, 20), turn)
+    return [b"".join(map(writer.send, batch)) for batch in batches]
+
+
+@cache
+def _whole(dialect: Dialect, model: str, count: int) -> bytes:
+    turn = Turn("x" * 24, 1_800_000_000, lambda: "x" * 24)
+    events = [e for batch in script(model, count, Start(turn.id, model, turn.created, 20), turn) for e in batch]
+    return dialect.write_reply(collect(events), dialect.read_request(small_body(dialect.name)))
+
+
+@cache
+def _stamped(dialect: Dialect) -> tuple[bytes, bytes]:
+    """A delta's bytes before and after its text."""
+    writer = dialect.writer(dialect.read_request(small_body(dialect.name)))
+    writer.send(Start("x" * 24, "paced", 1_800_000_000, 20))
+    writer.send(TextDelta("-"))
+    before, _, after = writer.send(TextDelta("STAMP")).partition(b"STAMP")
+    return before, after
+
+
+class Floor:
+    """Sends what Dragoman would send, without thinking."""
+
+    def __init__(self) -> None:
+        self._by_path = {d.path: d for d in map(dialects.get, dialects.names())}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            for step in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{step}.complete"})
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        asked, dialect = _asked(body), self._by_path[scope["path"]]
+        if not asked.stream:
+            await respond(send, 200, _whole(dialect, asked.model, asked.max_tokens))
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": encoded(_STREAM)})
+        if asked.model in ("paced", "hold"):
+            await self._stamps(dialect, asked, receive, send)
+        else:
+            for data in _writes(dialect, asked.model, asked.max_tokens):
+                if data:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _stamps(self, dialect: Dialect, asked: Asked, receive: Receive, send: Send) -> None:
+        before, after = _stamped(dialect)
+        for _ in range(asked.max_tokens):
+            await send({"type": "http.response.body", "body": before + stamp().encode() + after, "more_body": True})
+            if asked.model == "hold":
+                await receive()  # the client goes
+                return
+            await asyncio.sleep(PACE_S)
+
+
+class Measured:
+    """An application that also tells what it has used."""
+
+    def __init__(self, app: App | Floor) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope.get("path") == "/usage":
+            await respond(send, 200, msgspec.json.encode({"cpu_ns": time.process_time_ns(), "memory_bytes": _memory()}))
+        else:
+            await self._app(scope, receive, send)
+
+
+def _memory() -> int:
+    """Resident bytes: now where the system says so, else the most there has been."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main(kind: str) -> int:
+    """Serve until SIGTERM, with the logging of `dragoman serve`."""
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # The real server with all its settings; only the application in it is changed.
+    vars(server)["App"] = lambda gateway, config: Measured(App(gateway, config) if kind == "dragoman" else Floor())
+    return server.run(Gateway([Synthetic()]), ServerConfig(port=0), lambda url: print(url, flush=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

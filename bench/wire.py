@@ -1,0 +1,74 @@
+"""CPU time of writing events and reading requests in each API's shape."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from bench.figures import Figure
+from bench.samples import DIALECTS, agent_body, arguments, deltas, prose, small_body
+from bench.timing import Timing, compare
+from dragoman import dialects
+from dragoman.core.collect import collect
+from dragoman.core.contracts import Dialect
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+
+STEP: Final = 4
+ENCODE = "msgspec + join"
+LOADS = "json.loads"
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    """Writers per event, request readers per body, for every dialect."""
+    events, rounds = (50, 2) if quick else (5_000, 7)
+    for name in DIALECTS:
+        dialect = dialects.get(name)
+        yield from _writing(dialect, events, rounds)
+        yield from _reading(dialect, rounds, 1 if quick else 10)
+
+
+def _writing(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
+    request = dialect.read_request(small_body(dialect.name))
+    texts = deltas(prose(events * STEP), STEP)
+    call = deltas(arguments(events * STEP), STEP)
+    streams: dict[str, list[AnyEvent]] = {
+        "text": [TextDelta(t) for t in texts],
+        "arguments": [ToolCallStart(0, "a", "write_file"), *(ToolCallDelta(0, t) for t in call), ToolCallEnd(0)],
+    }
+    for kind, middle in streams.items():
+        stream = [Start("a", "m", 0), *middle, Finish("stop")]
+        send = partial(_send, dialect, stream)
+        timing = compare(send, partial(_encode, texts if kind == "text" else call), rounds)
+        yield _figure(f"{dialect.name}: write {kind} delta", timing, len(stream), "µs/event", ENCODE)
+    reply = collect(stream)
+    timing = compare(lambda: dialect.write_reply(reply, request), partial(json.dumps, "".join(call)), rounds, calls=5)
+    yield _figure(f"{dialect.name}: write whole reply, {len(call) * STEP // 1000} KB", timing, 1, "µs", "json.dumps")
+
+
+def _reading(dialect: Dialect, rounds: int, calls: int) -> Iterator[Figure]:
+    for what, body in (("small", small_body(dialect.name)), ("agent's", agent_body(dialect.name))):
+        many = calls * max(1, 10_000 // len(body))
+        timing = compare(partial(dialect.read_request, body), partial(json.loads, body), rounds, calls=many)
+        yield _figure(f"{dialect.name}: read {what} request, {len(body) / 1000:.3g} KB", timing, 1, "µs", LOADS)
+
+
+def _figure(name: str, timing: Timing, count: int, unit: str, reference: str) -> Figure:
+    return Figure(name, timing.median / count / 1000, unit, timing.best / count / 1000, timing.ratio, reference)
+
+
+def _send(dialect: Dialect, stream: list[AnyEvent]) -> None:
+    writer = dialect.writer(dialect.read_request(_SMALL[dialect.name]))
+    for event in stream:
+        writer.send(event)
+
+
+_SMALL = {name: small_body(name) for name in DIALECTS}
+_encoded: Callable[[object], bytes] = msgspec.json.Encoder().encode
+
+
+def _encode(texts: list[str]) -> None:
+    """The least that a streamed delta costs: its text as JSON between two constants."""
+    for text in texts:
+        b'data: {"choices":[{"index":0,"delta":{"content":' + _encoded(text) + b"}}]}\n\n"

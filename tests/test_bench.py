@@ -1,0 +1,98 @@
+"""Every benchmark runs with tiny sizes and measures what it says; never how fast this machine is."""
+
+import asyncio
+import importlib
+import json
+import math
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.__main__ import BENCHMARKS, main
+from bench.figures import Figure, table
+from bench.samples import DIALECTS, agent_body, small_body
+from bench.server import AT_ONCE, Floor, Synthetic
+
+from dragoman import dialects
+from dragoman.gateway import Gateway
+from dragoman.server.app import App
+from dragoman.server.config import ServerConfig
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_gives_sane_figures(name: str) -> None:
+    figures: list[Figure] = list(importlib.import_module(f"bench.{name}").measure(quick=True))
+    assert len({f.name for f in figures}) == len(figures) > 5
+    for f in figures:
+        assert math.isfinite(f.value), f
+        # A delay is the difference of two, and may come out below nothing.
+        assert f.value > 0 or f.unit == "ms", f
+        assert f.ratio is None or f.ratio > 0, f
+        assert f.best is None or f.best <= f.value, f
+
+
+def test_the_table_marks_what_is_over_its_goal() -> None:
+    lines = table([("x", [Figure("slow", 2.0, "µs", goal=1.0), Figure("fast", 1.0, "µs", goal=1.0)])]).splitlines()
+    assert [line.split()[-1] for line in lines[2:]] == ["over", "ok"]
+
+
+def test_the_command_prints_a_table_and_writes_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "figures.json"
+    monkeypatch.setattr(sys, "argv", ["bench", "wire", "--quick", "--json", str(file)])
+    main()
+    assert "[wire]" in capsys.readouterr().out
+    figures = json.loads(file.read_text())["figures"]
+    assert {"benchmark", "name", "value", "unit", "ratio", "goal", "verdict"} <= set(figures[0])
+
+
+def test_every_dialect_is_measured() -> None:
+    assert set(DIALECTS) == set(dialects.names())
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_the_agents_body_is_what_it_says(name: str) -> None:
+    body = agent_body(name)
+    request = dialects.get(name).read_request(body)
+    assert 90_000 < len(body) < 120_000
+    assert (len(request.tools), len(request.messages)) == (20, 30)
+
+
+async def writes(app: App | Floor, path: str, body: bytes) -> list[bytes]:
+    """The writes of the answer."""
+    sent: list[bytes] = []
+    asked = [{"type": "http.request", "body": body}]
+
+    async def receive() -> MutableMapping[str, Any]:
+        if asked:
+            return asked.pop()
+        await never.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            sent.append(message["body"])
+
+    never = asyncio.Event()
+    scope = {"type": "http", "path": path, "method": "POST", "headers": [(b"host", b"localhost")]}
+    await app(scope, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("model", ["alone", "burst", "call-alone", "call-burst"])
+async def test_floor_and_gateway_send_alike(name: str, model: str) -> None:
+    """In as many writes, as many bytes: a delta alone is alone, and those at once go at once."""
+    path, count = dialects.get(name).path, 40
+    body = small_body(name, model, stream=True, max_tokens=count)
+    ours = await writes(App(Gateway([Synthetic()]), ServerConfig()), path, body)
+    floor = await writes(Floor(), path, body)
+    assert abs(len(ours) - len(floor)) <= 1
+    assert [len(w) for w in ours if w][1:-1] == [len(w) for w in floor if w][1:-1]
+    expected = count / (AT_ONCE if model.endswith("burst") else 1)
+    # The reader holds back what may become a tag, so not each delta of a call says something.
+    assert expected * (0.5 if model.startswith("call") else 1) <= len(ours) <= expected + 3
+    assert (b"tool" in b"".join(ours)) == model.startswith("call")
