@@ -1,0 +1,206 @@
+"""A gateway as its users have it: `dragoman serve` in a process of its own, nothing of ours around it."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+
+from dragoman.backends import weights
+
+MODEL = "smollm2-135m"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
+DEADLINE_S = 60.0
+POLL_S = 0.02
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], what: str = "", deadline_s: float = DEADLINE_S) -> T:
+    """The condition's first true value."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {deadline_s:g} s: {what or condition}"
+        time.sleep(POLL_S)
+    return value
+
+
+def environment(home: Path, settings: Mapping[str, object] | None = None) -> dict[str, str]:
+    """As clean as it gets: no settings of whoever runs the tests; settings like {"server.port": 0} come from here."""
+    clean = {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "DRAGOMAN_HOME": str(weights.home())}
+    given = {"DRAGOMAN_" + k.replace(".", "_").upper(): str(v) for k, v in (settings or {}).items()}
+    return {**clean, **given}
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "dragoman", *args]
+
+
+def run(home: Path, *args: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """One command line, to its end; settings are variables of the environment."""
+    env = environment(home) | settings
+    return subprocess.run(command(*args), env=env, cwd=home, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def exists(pid: int) -> bool:
+    """The process runs; one that has ended and is not yet waited for does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+class Gateway:
+    """The process, what it says, and how it is asked."""
+
+    def __init__(
+        self, home: Path, *args: str, settings: Mapping[str, object] | None = None, safe_path: bool = False
+    ) -> None:
+        self.lines: list[str] = []
+        """Of its log, so far."""
+        self.url = ""
+        self._said = threading.Condition()
+        self.process = subprocess.Popen(
+            command("serve", "--port", "0", *args),
+            env={
+                **environment(home, {"embedded.pull": "false", **(settings or {})}),
+                "TMPDIR": str(home),
+                **({"PYTHONSAFEPATH": "1"} if safe_path else {}),
+            },
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+
+    def ready(self) -> "Gateway":
+        """Wait until it can be asked."""
+        line = self.line("listening on ")
+        self.url = line.rpartition(" ")[2]
+        return self
+
+    def line(self, words: str, deadline_s: float = DEADLINE_S) -> str:
+        """The first line of the log with these words, once it is there."""
+
+        def found() -> str | None:
+            if line := next((line for line in self.lines if words in line), None):
+                return line
+            assert self.process.poll() is None or self._reader.is_alive(), f"ended without {words!r}: {self.lines}"
+            return None
+
+        with self._said:
+            line = self._said.wait_for(found, deadline_s)
+        assert line, f"no {words!r} within {deadline_s:g} s in {self.lines}"
+        return line
+
+    def records(self) -> list[dict[str, Any]]:
+        """The log's lines about requests, so far."""
+        return [json.loads(line) for line in self.lines if line.startswith("{")]
+
+    def record(self, id: str) -> dict[str, Any]:
+        """The log's line about the request with this `x-request-id`."""
+        return until(lambda: next((r for r in self.records() if f"req_{r['id']}" == id), None), f"record of {id}")
+
+    def client(self, **headers: str) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=DEADLINE_S, trust_env=False)
+
+    def post(self, path: str, body: object, **headers: str) -> httpx2.Response:
+        with self.client(**headers) as client:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            return client.post(path, content=content, headers={"content-type": "application/json"})
+
+    def state(self) -> dict[str, Any]:
+        """What /health says of the embedded model."""
+        with self.client() as client:
+            health = client.get("/health")
+        assert health.status_code == 200
+        state: dict[str, Any] = health.json()["backends"][0]
+        return state
+
+    def idle(self) -> None:
+        """Wait until nothing is inside the engine or waits for it."""
+        until(lambda: not self.state()["active"], "an idle engine")
+
+    def children(self) -> list[int]:
+        """Process ids of its children."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(pid) for task in tasks for pid in task.read_text().split()]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End it; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self, deadline_s: float = DEADLINE_S) -> int:
+        """Its exit status, once it has ended; nothing of it is left then."""
+        status = self.process.wait(deadline_s)
+        self._reader.join(deadline_s)
+        if self.process.stderr:
+            self.process.stderr.close()
+        return status
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._said:
+                self.lines.append(line.rstrip("\n"))
+                self._said.notify_all()
+        with self._said:
+            self._said.notify_all()
+
+
+@contextlib.contextmanager
+def running(home: Path, *args: str, settings: Mapping[str, object] | None = None) -> Iterator[Gateway]:
+    """A gateway that answers, ended at the end however the test went."""
+    gateway = Gateway(home, *args, settings=settings)
+    try:
+        yield gateway.ready()
+    finally:
+        if gateway.process.poll() is None:
+            gateway.process.kill()
+        gateway.ended()
+
+
+def connect(url: str) -> socket.socket:
+    """A bare connection, for what no HTTP client would do."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=DEADLINE_S)
+
+
+def http_request(path: str, body: bytes, **headers: str) -> bytes:
+    """A POST as it goes over the wire."""
+    fields = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+    return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def ask(path: str, text: str = "Count from 1 to 500.", **more: object) -> dict[str, object]:
+    """A body for either path."""
+    return {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 1500, **more}
+
+
+def shape_of(path: str, body: Any) -> dict[str, Any]:
+    """The error inside a body, which must have the shape of that path's API."""
+    if path == MESSAGES:
+        assert body["type"] == "error"
+        assert set(body["error"]) >= {"type", "message"}
+    else:
+        assert set(body) == {"error"}
+        assert set(body["error"]) == {"message", "type", "param", "code"}
+    error: dict[str, Any] = body["error"]
+    assert isinstance(error["message"], str)
+    assert error["message"]
+    return error
