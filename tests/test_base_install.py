@@ -1,0 +1,79 @@
+"""`pip install dragoman` alone gives the library and `dragoman parse`: nothing of the extras is needed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+BLOCK = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"uvicorn", "httptools", "uvloop", "jinja2", "xllamacpp", "llguidance"}:
+            raise ImportError(f"No module named {name!r}")
+sys.meta_path.insert(0, Missing())
+from dragoman.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+CALL = '<tool_call>\n{"name": "write", "arguments": {"text": "</tool_call>"}}\n</tool_call>'
+
+
+def dragoman(*args: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", BLOCK, *args], input=text, capture_output=True, text=True, timeout=60)
+
+
+def test_parse() -> None:
+    done = dragoman("parse", text=CALL)
+    assert done.returncode == 0, done.stderr
+    (call,) = json.loads(done.stdout)["parts"]
+    assert (call["name"], call["arguments"]) == ("write", '{"text": "</tool_call>"}')
+
+
+def test_parse_cut_anywhere() -> None:
+    """Through a real pipe, the text cut in two at every place."""
+    code = "import sys\nfrom dragoman.cli import main\nsys.exit(main(['parse']))"
+    for cut in range(0, len(CALL), 9):
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(CALL[:cut].encode())
+        process.stdin.flush()
+        out, _ = process.communicate(CALL[cut:].encode(), timeout=60)
+        assert [p["arguments"] for p in json.loads(out)["parts"]] == ['{"text": "</tool_call>"}']
+
+
+def test_parse_with_tools(tmp_path: Path) -> None:
+    for tool in ({"type": "function", "function": {"name": "write"}}, {"name": "write", "input_schema": {}}):
+        (tmp_path / "tools.json").write_text(json.dumps([tool]))
+        done = dragoman("parse", "--lenient", "--tools", str(tmp_path / "tools.json"), text='{"name": "write"}')
+        assert [p["name"] for p in json.loads(done.stdout)["parts"]] == ["write"], done.stderr
+    (tmp_path / "tools.json").write_text('[{"type": "function", "function": {}}]')
+    done = dragoman("parse", "--tools", str(tmp_path / "tools.json"))
+    assert done.returncode == 2
+    assert "missing required field 'name' - at $.tools[0].function" in done.stderr
+
+
+def test_parse_stream() -> None:
+    done = dragoman("parse", "--stream", text=f"Hi.\n{CALL}")
+    kinds = [json.loads(line)["event"] for line in done.stdout.splitlines()]
+    assert kinds == ["TextDelta", "ToolCallStart", "ToolCallDelta", "ToolCallEnd", "Finish"]
+
+
+def test_formats() -> None:
+    assert "hermes" in dragoman("formats").stdout
+
+
+def test_serve_says_what_to_type() -> None:
+    done = dragoman("serve")
+    assert done.returncode == 2
+    assert "pip install 'dragoman[embedded]'" in done.stderr
+
+
+def test_mistyped_names_offer_the_nearest() -> None:
+    for args, wanted in (
+        (["prase"], "'parse'"),
+        (["parse", "--format", "hemres"], "'hermes'"),
+        (["parse", "--stram"], ""),
+    ):
+        done = dragoman(*args)
+        assert done.returncode == 2
+        assert f"did you mean {wanted}" in done.stderr if wanted else "--stram" in done.stderr
