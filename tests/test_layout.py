@@ -58,3 +58,17 @@ def test_changelog_has_this_version() -> None:
     newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert newest is not None
     assert newest[1] == dragoman.__version__
+
+
+def test_every_warning_is_documented() -> None:
+    page = (ROOT / "docs/warnings.md").read_text()
+    documented = set(re.findall(r"^\| `(\w+)`", page, re.M))
+    sources = "".join(path.read_text() for path in SOURCES)
+    assert documented == set(re.findall(r'(?:warn|over|Warning)\(\s*"([a-z_]+)"', sources))
+
+
+def test_links_in_the_docs_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
