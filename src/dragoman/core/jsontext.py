@@ -2,14 +2,16 @@
 
 `JsonText` is a pushdown recogniser (RFC 8259). It takes any cut of the text, copies what it has accepted
 and says where the value ends, so a marker inside a string can never end it. What it copies is the model's
-own text: digits, key order, escapes and duplicate keys stay. The one change: a raw control character inside a
-string, which JSON forbids and small models write all the time, becomes its escape.
+own text: digits, key order, escapes and duplicate keys stay. Two things in strings are changed, as the client's
+reader would refuse them: a raw control character, which small models write all the time, becomes its escape;
+half of a surrogate pair, which UTF-8 cannot carry, becomes `\\ufffd`.
 
     m = JsonText()
     pos = m.feed(buf, 0)      # m.take() is what may be sent on; m.done, m.problem say how it stands
 
 Whatever the cut, the same text gives the same joined output and the same problem at the same character:
-an escape, a literal and a number are taken only whole (numbers are at most `NUMBER_LIMIT_CHARS` long).
+an escape (a surrogate pair of them), a literal and a number are taken only whole, and numbers are at most
+`NUMBER_LIMIT_CHARS` long.
 """
 
 import re
@@ -18,13 +20,17 @@ from typing import Final
 NUMBER_LIMIT_CHARS: Final = 1000
 """A longer run of digits is a model gone astray; it also bounds how much text is held back."""
 
-_PLAIN = r'[^"\\\x00-\x1f]*'
-_WHOLE_ESCAPE = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+_HEX = "[0-9a-fA-F]"
+_HIGH, _LOW = rf"u[dD][89abAB]{_HEX}{{2}}", rf"u[dD][c-fC-F]{_HEX}{{2}}"  # the halves of a character beyond U+FFFF
+_PLAIN = r'[^"\\\x00-\x1f\ud800-\udfff]*'
+_WHOLE_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F]){_HEX}{{4}}|{_HIGH}\\{_LOW})'
 # Escapes too, in one match: code is full of them. The bound keeps the matcher's memory small.
 _RUN = re.compile(rf"{_PLAIN}(?:{_WHOLE_ESCAPE}{_PLAIN}){{0,99}}")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ESCAPE = re.compile(_WHOLE_ESCAPE)
-_ESCAPE_BEGUN = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_ESCAPE_BEGUN = re.compile(rf"(?:\\(?:u{_HEX}{{0,3}})?|\\{_HIGH}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)\Z")
+_HALF = re.compile(rf"\\(?:{_HIGH}|{_LOW})")
+_REPLACEMENT = "\\ufffd"
 _WORD = re.compile(r"[-+.0-9A-Za-z_]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _CONTROL = {i: f"\\u{i:04x}" for i in range(32)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
@@ -101,15 +107,23 @@ class JsonText:
             self._state = _COLON if self._state == _KEY_STRING else self._after_value()
             stop += 1
         elif char == "\\":
-            if escape := _ESCAPE.match(buf, stop):
-                stop = escape.end()
-            elif not _ESCAPE_BEGUN.match(buf, stop):
-                self.problem = "expected a JSON escape"
+            self._out.append(buf[pos:stop])
+            return self._odd_escape(buf, stop)
         else:
-            self._out.append(buf[pos:stop] + _CONTROL[ord(char)])
+            self._out.append(buf[pos:stop] + _CONTROL.get(ord(char), _REPLACEMENT))
             return stop + 1
         self._out.append(buf[pos:stop])
         return stop
+
+    def _odd_escape(self, buf: str, pos: int) -> int:
+        """What `_RUN` left: the hundredth escape, one that is not all there, half of a pair, or none."""
+        if _ESCAPE.match(buf, pos) or _ESCAPE_BEGUN.match(buf, pos):
+            return pos
+        if half := _HALF.match(buf, pos):
+            self._out.append(_REPLACEMENT)
+            return half.end()
+        self.problem = "expected a JSON escape"
+        return pos
 
     def _structure(self, buf: str, pos: int, closed: bool) -> int:
         char = buf[pos]
