@@ -66,17 +66,14 @@ def _decode(body: bytes) -> msgspec.Raw:
 class Cursor:
     """One JSON value and the path to it."""
 
-    __slots__ = ("path", "raw")
+    __slots__ = ("kind", "path", "raw")
 
     def __init__(self, raw: msgspec.Raw, path: str) -> None:
         self.raw = raw
         """The value's own bytes."""
         self.path = path
-
-    @property
-    def kind(self) -> str:
+        self.kind = _KINDS.get(memoryview(raw)[0], "number")
         """object, array, string, number, boolean or null."""
-        return _KINDS.get(bytes(memoryview(self.raw)[:1])[0], "number")
 
     @property
     def text(self) -> str:
