@@ -34,15 +34,16 @@ class ChatTurn(NamedTuple):
 def as_chat(request: Request, format: Format) -> list[ChatTurn]:
     """The conversation as turns; no two in a row of the same role, a system turn only first.
 
-    A system message in mid-conversation becomes a reminder in the user's turn. What is not text leaves a
-    placeholder such as `[image]`. Earlier thoughts are left out, as the models' own templates do.
+    System messages at the beginning are one turn; a later one becomes a reminder in the user's turn. What is
+    not text leaves a placeholder such as `[image]`. Earlier thoughts are left out, as the models' own templates
+    do.
     """
     request = neutralise_request(request, format.markers)
     names: dict[str, str] = {}
     turns: list[ChatTurn] = []
     for message in request.messages:
         names |= {p.id: p.name for p in message.parts if isinstance(p, ToolCall)}
-        _add(turns, _turn(message, names, format, first=not turns))
+        _add(turns, _turn(message, names, format, first=all(t.role == "system" for t in turns)))
     tools = format.write_tools(request.tools, request.tool_choice)
     if tools:
         had = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""

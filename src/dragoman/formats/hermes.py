@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dragoman.core.contracts import CallSink, Constraint, Format
-from dragoman.core.escape import neutralise
+from dragoman.core.escape import neutralise, neutralise_json
 from dragoman.core.json_call import CallKeys, Outcome, call_schema, read_json_call, write_json_call
 from dragoman.core.scanner import Leaf, Scanner, markers
 from dragoman.core.values import Document, Text, Tool, ToolCall, ToolChoice, ToolResult
@@ -157,14 +157,10 @@ def _policy(choice: ToolChoice) -> str:
 
 
 def _tool_line(tool: Tool) -> str:
-    # `<` inside JSON strings can always be written as an escape, so no description can close the list.
-    name, description = (_json_text(x) for x in (tool.name, tool.description))
-    line = f'{{"type": "function", "function": {{"name": {name}, "description": {description}, "parameters": '
-    return line + tool.parameters.replace("</tools", r"\u003c/tools").replace("\n", " ") + "}}"
-
-
-def _json_text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("</tools", r"\u003c/tools")
+    name, description = (json.dumps(x, ensure_ascii=False) for x in (tool.name, tool.description))
+    schema = tool.parameters.replace("\n", " ")
+    line = f'{{"type": "function", "function": {{"name": {name}, "description": {description}, "parameters": {schema}}}}}'
+    return neutralise_json(line, MARKERS)  # so that no tool can close the list or show a call
 
 
 def write_call(call: ToolCall) -> str:
