@@ -15,7 +15,8 @@ import msgspec
 
 from dragoman import formats, profiles
 from dragoman.backends import constraint, gguf
-from dragoman.backends.engine import Done, Engine, EngineSettings, Piece, Progress
+from dragoman.backends.engine import Done, Engine, Piece, Progress
+from dragoman.backends.engine_child import EngineSettings
 from dragoman.backends.prose import told_as_prose
 from dragoman.backends.repeats import RepeatGuard, answered_calls
 from dragoman.backends.stops import StopStrings
@@ -115,6 +116,7 @@ class Embedded:
             "model": self._model.id,
             "ready": engine.is_ready,
             "active": engine.active,
+            "waiting": engine.waiting,
             "restarts": engine.restarts,
         }
 

@@ -7,15 +7,13 @@ dies young. Never more requests are inside than it has places: the rest wait her
 import asyncio
 import contextlib
 import json
-import os
-import signal
-import sys
+import tempfile
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from dragoman.backends import engine_child
+from dragoman.backends.engine_child import EngineSettings
 from dragoman.core.errors import (
     BackendError,
     BusyError,
@@ -58,24 +56,6 @@ class Done(NamedTuple):
 Output: TypeAlias = Progress | Piece | Done
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """How to run the child."""
-
-    path: Path
-    context_tokens: int
-    parallel: int
-    queue: int
-    threads: int
-    memory_mb: int
-    load_timeout_s: float
-    silence_s: float
-    """Longest time without a sign of life during a request; a batch of prompt tokens is one sign."""
-    batch_tokens: int = 256
-    cache_mb: int = 512
-    """Memory for prompts that lost their place and may come back."""
-
-
 class Engine:
     """Starts, feeds, watches and ends the child."""
 
@@ -88,6 +68,10 @@ class Engine:
         self._keeper: asyncio.Task[None] | None = None
         self._held: dict[int, asyncio.Queue[dict[str, Any] | DragomanError]] = {}
         self._metrics: asyncio.Future[str] | None = None
+        self._gone = "the embedded engine is not running"
+        """Why there is no child, while there is none."""
+        self._closed = False
+        self._stopping: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(settings.parallel)
         self._waiting = 0
         self._count = 0
@@ -97,7 +81,7 @@ class Engine:
     @property
     def is_ready(self) -> bool:
         """The child is up and has loaded its weights."""
-        return self._ready.is_set()
+        return self._ready.is_set() and not self._closed
 
     @property
     def pid(self) -> int | None:
@@ -109,6 +93,11 @@ class Engine:
         """Requests inside the child now."""
         return len(self._held)
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a place."""
+        return self._waiting
+
     async def start(self) -> None:
         """Start the child and wait until it can answer.
 
@@ -119,45 +108,57 @@ class Engine:
         await self._first
 
     async def close(self) -> None:
-        """End the child and what it held."""
+        """End the child; what it held, and what waits for it, ends with an error."""
+        self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait({self._keeper})
+        if self._first is not None:
+            self._first.cancel()
+        self._lose("the embedded engine has been stopped")
+        self._ready.set()  # whoever waits for it need not wait any longer
 
     async def metrics(self) -> str:
-        """The engine's own counters, as Prometheus text."""
-        self._metrics = asyncio.get_running_loop().create_future()
-        await self._send({"metrics": True})
-        return await self._metrics
+        """The engine's own counters, as Prometheus text.
 
-    async def complete(self, body: Mapping[str, Any]) -> AsyncGenerator[Output, None]:
+        Raises: BackendError: the engine is down.
+        """
+        if self._metrics is None or self._metrics.done():
+            self._metrics = asyncio.get_running_loop().create_future()
+            await self._send({"metrics": True})
+        return await asyncio.shield(self._metrics)
+
+    async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
         """One completion; closing the generator stops it within a token.
+
+        With `again` it belongs to an answer that has begun, and is not turned away by a full queue.
 
         Raises: DragomanError: it could not begin, was refused, or broke off.
         """
-        async with self._place():
-            self._count += 1
-            id, inbox = self._count, asyncio.Queue[dict[str, Any] | DragomanError]()
-            self._held[id] = inbox
-            ended = False
-            try:
-                await self._send({"id": id, "body": body})
-                while not ended:
-                    message = await self._next(inbox)
-                    ended = "finish" in message or "error" in message
-                    for output in _outputs(message, self._settings.context_tokens):
-                        yield output
-            except DragomanError:
-                ended = True  # the child is gone, or has said so itself
-                raise
-            finally:
-                self._held.pop(id, None)
-                if not ended:
-                    await self._stop(id, inbox)
+        await self._enter(again)
+        self._count += 1
+        id, inbox = self._count, asyncio.Queue[dict[str, Any] | DragomanError]()
+        self._held[id] = inbox
+        ended = False
+        try:
+            await self._send({"id": id, "body": body})
+            while not ended:
+                message = await self._next(inbox)
+                ended = "finish" in message or "error" in message
+                for output in _outputs(message, self._settings.context_tokens):
+                    yield output
+        except DragomanError:
+            ended = True  # the child is gone, or has said so itself
+            raise
+        finally:
+            if ended:
+                self._leave(id)
+            else:
+                await self._stop(id, inbox)
 
-    @contextlib.asynccontextmanager
-    async def _place(self) -> AsyncGenerator[None, None]:
-        if self._places.locked() and self._waiting >= self._settings.queue:
+    async def _enter(self, again: bool) -> None:
+        """Take a place, once there is one and the child is up."""
+        if not again and self._places.locked() and self._waiting >= self._settings.queue:
             raise BusyError(f"all {self._settings.parallel} places and the queue are taken", retry_after_s=2)
         self._waiting += 1
         try:
@@ -166,9 +167,13 @@ class Engine:
             self._waiting -= 1
         try:
             await self._await_ready()
-            yield
-        finally:
+        except BaseException:
             self._places.release()
+            raise
+
+    def _leave(self, id: int) -> None:
+        del self._held[id]
+        self._places.release()
 
     async def _await_ready(self) -> None:
         try:
@@ -191,8 +196,16 @@ class Engine:
         return message
 
     async def _stop(self, id: int, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> None:
-        """Tell the child to stop; its place is free only when it has, which is a token or a prompt batch away."""
-        self._held[id] = inbox
+        """Tell the child to stop; the place is free only when it has, which is a token or a prompt batch away.
+
+        Whoever waits for this may itself be cancelled, a second time: the place is given back all the same.
+        """
+        stopping = asyncio.create_task(self._drain(id, inbox))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+        await asyncio.shield(stopping)
+
+    async def _drain(self, id: int, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> None:
         try:
             await self._send({"cancel": id})
             while True:
@@ -202,12 +215,12 @@ class Engine:
         except DragomanError:
             return  # the child is gone, and the request with it
         finally:
-            self._held.pop(id, None)
+            self._leave(id)
 
     async def _send(self, message: dict[str, Any]) -> None:
         process = self._process
         if process is None or process.stdin is None:
-            raise BackendError("the embedded engine is being restarted", retry_after_s=2)
+            raise BackendError(self._gone, retry_after_s=2)
         with contextlib.suppress(ConnectionError):  # a dead child is told of by its keeper
             process.stdin.write(json.dumps(message).encode() + b"\n")
             await process.stdin.drain()
@@ -219,49 +232,46 @@ class Engine:
         while True:
             born = loop.time()
             try:
-                error = await self._live()
+                with tempfile.TemporaryDirectory(None, "dragoman-", engine_child.folder(), True) as private:
+                    error = await self._live(private)
             except OSError as e:
                 error = BackendError(f"the embedded engine could not be started: {e}")
-            self._ready.clear()
             if self._first is not None and not self._first.done():
                 self._first.set_exception(error)
                 return
-            for inbox in self._held.values():
-                inbox.put_nowait(error)
+            self._lose(str(error))
             young = 0 if loop.time() - born > LONG_LIFE_S else young + 1
             pause = RESTART_AFTER_S[min(young, len(RESTART_AFTER_S) - 1)]
             self._say(f"{error}; starting it again in {pause:g} s")
             await asyncio.sleep(pause)
             self.restarts += 1
 
-    async def _live(self) -> BackendError:
+    def _lose(self, why: str) -> None:
+        """Tell everybody whom the child owes an answer."""
+        self._gone = why
+        for inbox in self._held.values():
+            inbox.put_nowait(BackendError(why, retry_after_s=2))
+        if self._metrics is not None and not self._metrics.done():
+            self._metrics.set_exception(BackendError(why))
+            self._metrics.exception()  # perhaps nobody waits for it any more
+
+    async def _live(self, private: str) -> BackendError:
         """One child's life; why it ended."""
-        environment = {
-            k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
-        }
-        # Threads that spin at barriers are deadly on a busy machine; gdb is not to be called by a crash.
-        environment |= {"OMP_WAIT_POLICY": "passive", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1"}
-        process = self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "dragoman.backends.engine_worker"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-            limit=LINE_LIMIT_BYTES,
-            start_new_session=True,  # Ctrl-C is for us to handle
-        )
+        self._stderr.clear()
+        process = self._process = await engine_child.start(LINE_LIMIT_BYTES)
         words = asyncio.create_task(self._listen(process))
         try:
-            await self._send(_child_settings(self._settings))
+            await self._send(engine_child.first_line(self._settings, private))
             await self._read(process)
         finally:
+            self._ready.clear()
             self._process = None
             if process.returncode is None:
                 self._kill(process)
             await process.wait()
             await asyncio.wait({words}, timeout=1)
-        last = f": {self._stderr[-1]}" if self._stderr else ""
-        return BackendError(f"the embedded engine ended ({_ending(process.returncode)}){last}", retry_after_s=2)
+        why = engine_child.ending(process.returncode, self._stderr, self._settings.memory_mb)
+        return BackendError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Hand on what the child says, until it says no more."""
@@ -269,20 +279,25 @@ class Engine:
         lines = process.stdout
         loading = asyncio.create_task(self._loading(process))
         try:
-            while line := await lines.readline():
+            while (line := await lines.readline()).endswith(b"\n"):  # a child may die in the middle of a line
                 message = json.loads(line)
                 if "ready" in message:
                     loading.cancel()
-                    self._ready.set()
-                    if self._first is not None and not self._first.done():
-                        self._first.set_result(None)
-                elif "metrics" in message:
-                    if self._metrics is not None and not self._metrics.done():
-                        self._metrics.set_result(message["metrics"])
-                elif inbox := self._held.get(message["id"]):
-                    inbox.put_nowait(message)
+                self._hand_on(message)
         finally:
             loading.cancel()
+
+    def _hand_on(self, message: dict[str, Any]) -> None:
+        """To whom it belongs."""
+        if "ready" in message:
+            self._ready.set()
+            if self._first is not None and not self._first.done():
+                self._first.set_result(None)
+        elif "metrics" in message:
+            if self._metrics is not None and not self._metrics.done():
+                self._metrics.set_result(message["metrics"])
+        elif inbox := self._held.get(message["id"]):
+            inbox.put_nowait(message)
 
     async def _loading(self, process: asyncio.subprocess.Process) -> None:
         """Say how loading goes, and end a child that takes too long."""
@@ -308,18 +323,6 @@ class Engine:
                 process.kill()
 
 
-def _child_settings(settings: EngineSettings) -> dict[str, Any]:
-    return {
-        "path": str(settings.path),
-        "context_tokens": settings.context_tokens,
-        "parallel": settings.parallel,
-        "threads": settings.threads,
-        "memory_mb": settings.memory_mb,
-        "batch_tokens": settings.batch_tokens,
-        "cache_mb": settings.cache_mb,
-    }
-
-
 def _outputs(message: dict[str, Any], context_tokens: int) -> list[Output]:
     """What one line of the child means.
 
@@ -343,9 +346,3 @@ def _error(error: dict[str, Any], context_tokens: int) -> DragomanError:
     if error.get("code") == 400:
         return RequestError(f"the embedded engine refused the request: {error.get('message')}")
     return UpstreamError(f"the embedded engine failed: {error.get('message')}", status=error.get("code"))
-
-
-def _ending(returncode: int | None) -> str:
-    if returncode is not None and returncode < 0:
-        return f"signal {signal.Signals(-returncode).name}"
-    return f"exit status {returncode}"

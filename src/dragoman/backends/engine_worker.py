@@ -16,8 +16,8 @@ are handed over than there are places; the GIL is held while weights load.
 import json
 import os
 import secrets
+import shutil
 import sys
-import tempfile
 import threading
 from typing import Any
 
@@ -28,8 +28,9 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not stand between our lines
     settings = json.loads(sys.stdin.buffer.readline())
     _limit_memory(settings["memory_mb"])
-    with tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True) as private:
-        _Worker(_load(settings, private), out).run()
+    server = _load(settings)
+    shutil.rmtree(settings["private"], ignore_errors=True)  # nobody is to find the engine's listener
+    _Worker(server, out).run()
     os._exit(0)  # threads inside the engine abort an ordinary exit
 
 
@@ -43,7 +44,7 @@ def _limit_memory(limit_mb: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit_mb << 20, limit_mb << 20))
 
 
-def _load(settings: dict[str, Any], private: str) -> Any:
+def _load(settings: dict[str, Any]) -> Any:
     """The engine, its own HTTP listener shut away on a socket in a private folder."""
     import xllamacpp
 
@@ -55,12 +56,12 @@ def _load(settings: dict[str, Any], private: str) -> Any:
     params.n_batch = params.n_ubatch = settings["batch_tokens"]
     params.cache_ram_mib = settings["cache_mb"]
     params.warmup = False
-    params.verbosity = -1
+    params.verbosity = 1  # errors
     params.endpoint_metrics = True
     params.ui = False
     params.cors_origins = ""
     params.api_keys = [secrets.token_urlsafe(32)]
-    params.hostnames = [os.path.join(private, "engine.sock")]
+    params.hostnames = [os.path.join(settings["private"], "engine.sock")]
     return xllamacpp.Server(params)
 
 
