@@ -2,7 +2,8 @@
 
 The status line waits for the backend's first word, so that an error is a real HTTP error; a backend that
 thinks longer than `hold_s` gets its 200 and pings until it speaks. Events that arrive together leave in one
-write. When the client goes, the answer's generator is closed, which stops the model.
+write. When the client goes, the answer's generator is closed, which stops the model. Whatever breaks a stream
+off, its last event is the API's own error.
 """
 
 import asyncio
@@ -15,11 +16,12 @@ from typing import Any, TypeAlias
 
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Dialect, Turn, Writer
-from dragoman.core.errors import DragomanError, RequestError, TooLargeError
-from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.errors import BackendError, DragomanError, RequestError, TooLargeError
+from dragoman.core.events import AnyEvent, Failure, Finish
 from dragoman.core.values import Request
 from dragoman.gateway import Gateway
 from dragoman.server.config import ServerConfig
+from dragoman.server.inbox import Inbox
 from dragoman.server.record import Record
 
 log = logging.getLogger("dragoman.server")
@@ -66,6 +68,11 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._sent = False
+        """The status line is out."""
+        self._ended = False
+        """The last byte is out."""
+        self._writer: Writer | None = None
+        """Of a stream whose last event is still to come."""
         self.record = Record(dialect.name)
         self._headers = {"x-request-id": f"req_{self.record.id}", "request-id": f"req_{self.record.id}"}
 
@@ -78,6 +85,8 @@ class Exchange:
             await self._watched(self._answer(request))
         except ClientLeftError:
             self.record.status = 499
+        except asyncio.CancelledError:  # nobody but the server's own end cancels an exchange
+            await self._fail(BackendError("the gateway is being stopped", retry_after_s=2))
         except DragomanError as error:
             await self._fail(error)
         except Exception as bug:  # the one place where a bug becomes a 500
@@ -88,11 +97,15 @@ class Exchange:
             self.record.log()
 
     async def _fail(self, error: DragomanError) -> None:
+        """Tell the client, as far as it can still be told."""
+        if self._ended:
+            return
         self.record.error = self.record.error or f"{type(error).__name__}: {error}"
         if not self._sent:
             self.record.status = self._dialect.status(error)
-            body = self._dialect.write_error(error)
-            await respond(self._send, self.record.status, body, self._headers | error_headers(error))
+            await self._reply(self.record.status, self._dialect.write_error(error), error_headers(error))
+        else:
+            await self._end(self._writer.send(Failure(error)) if self._writer else b"")
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
         limit = self._config.body_bytes
@@ -125,13 +138,14 @@ class Exchange:
         gone = asyncio.ensure_future(self._gone())
         try:
             await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if self._ended:  # a server says "disconnect" after the last byte too
+                await asyncio.wait({task})
             left = not task.done()
         finally:
             for each in (gone, task):
-                if not each.done():
-                    each.cancel()
+                each.cancel()
             await asyncio.wait({task, gone})
-        if left and (task.cancelled() or task.exception() is not None):
+        if left and (task.cancelled() or isinstance(task.exception(), DragomanError)):
             raise ClientLeftError
         task.result()
 
@@ -153,34 +167,27 @@ class Exchange:
             raise collector.error
         body = self._dialect.write_reply(collector.reply(), request)
         self.record.status = 200
-        self._sent = True
         codes = ",".join(dict.fromkeys(w.code for w in collector.warnings))
-        await respond(self._send, 200, body, self._headers | ({"x-dragoman-warnings": codes} if codes else {}))
+        await self._reply(200, body, {"x-dragoman-warnings": codes} if codes else {})
 
     async def _stream(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
-        queue: asyncio.Queue[AnyEvent | None] = asyncio.Queue(QUEUE_EVENTS)
-        pump = asyncio.ensure_future(_pump(events, queue))
+        inbox = Inbox(QUEUE_EVENTS)
+        pump = asyncio.ensure_future(_pump(events, inbox))
+        self._writer = self._dialect.writer(request)
         try:
-            await self._write_stream(self._dialect.writer(request), queue, pump)
+            await self._write_stream(self._writer, inbox, pump)
         finally:
+            inbox.close()
             pump.cancel()
             await asyncio.wait({pump})
 
-    async def _write_stream(
-        self, writer: Writer, queue: "asyncio.Queue[AnyEvent | None]", pump: "asyncio.Future[None]"
-    ) -> None:
+    async def _write_stream(self, writer: Writer, inbox: Inbox, pump: "asyncio.Future[None]") -> None:
         silence_s = self._config.hold_s
         while True:
-            batch: list[AnyEvent] = []
-            ended = False
-            try:
-                async with asyncio.timeout(silence_s):
-                    first = await queue.get()
-            except TimeoutError:
+            batch, ended = await inbox.take(silence_s)
+            if not batch and not ended:
                 await self._begin()
                 await self._write(self._dialect.ping)
-            else:
-                batch, ended = _batch(first, queue)
             silence_s = self._config.ping_s
             if ended:
                 await asyncio.wait({pump})
@@ -190,15 +197,13 @@ class Exchange:
                 await self._begin()
                 for event in batch:
                     self.record.saw(event)
-                await self._write(b"".join(map(writer.send, batch)))
+                data = b"".join(map(writer.send, batch))
+                if isinstance(batch[-1], Finish | Failure):
+                    self._writer = None
+                await self._write(data)
             if ended:
-                error = pump.exception()
-                if isinstance(error, DragomanError):
-                    self.record.saw(Failure(error))
-                    await self._write(writer.send(Failure(error)))
-                elif error is not None:
-                    raise error
-                await self._send({"type": "http.response.body", "body": b""})
+                pump.result()
+                await self._end(b"")
                 return
 
     async def _begin(self) -> None:
@@ -213,23 +218,21 @@ class Exchange:
         if data:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
+    async def _end(self, data: bytes) -> None:
+        self._ended = True
+        await self._send({"type": "http.response.body", "body": data})
 
-async def _pump(events: AsyncGenerator[AnyEvent, None], queue: "asyncio.Queue[AnyEvent | None]") -> None:
-    """Move events into the queue; None is the end."""
+    async def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self._sent = self._ended = True
+        await respond(self._send, status, body, self._headers | dict(headers))
+
+
+async def _pump(events: AsyncGenerator[AnyEvent, None], inbox: Inbox) -> None:
+    """Move events into the inbox."""
     try:
         async for event in events:
-            await queue.put(event)
+            inbox.put(event)
+            if inbox.full:
+                await inbox.room()
     finally:
-        await queue.put(None)
-
-
-def _batch(first: AnyEvent | None, queue: "asyncio.Queue[AnyEvent | None]") -> tuple[list[AnyEvent], bool]:
-    """What is there now, and whether it is the end."""
-    batch: list[AnyEvent] = []
-    event = first
-    while event is not None:
-        batch.append(event)
-        if queue.empty():
-            return batch, False
-        event = queue.get_nowait()
-    return batch, True
+        inbox.end()

@@ -47,7 +47,7 @@ class Record:
                 self._facts["input_tokens"] = usage.input_tokens
                 self._facts["output_tokens"] = usage.output_tokens
             case Finish(reason):
-                self._facts["finish"] = reason
+                self._facts["finish"] = "tool_calls" if self._calls and reason == "stop" else reason
             case Failure(error):
                 self.error = f"{type(error).__name__}: {error}"
             case _:
