@@ -1,8 +1,12 @@
-"""Runs the application under uvicorn: one process, SIGTERM lets answers finish and exits 0."""
+"""Runs the application under uvicorn: one process, SIGTERM lets answers finish and exits 0.
+
+A second SIGTERM, or `shutdown_s`, ends them: streams with an error event of their API, the rest with an error.
+"""
 
 import asyncio
 import contextlib
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 
@@ -16,6 +20,9 @@ try:
 except ImportError as e:
     raise ConfigError("the gateway needs the server extra: pip install 'dragoman[server]'") from e
 
+LAST_WORDS_S = 2.0
+"""Time for the last event of answers that are broken off."""
+
 
 class _Server(uvicorn.Server):
     """Uvicorn ends itself with the signal it got, so that a clean end is no exit 0: signals are ours instead."""
@@ -26,40 +33,82 @@ class _Server(uvicorn.Server):
 
 
 def run(gateway: Gateway, config: ServerConfig, announce: Callable[[str], None]) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status. `announce` is told the address once it is open."""
+    """Serve until SIGTERM or SIGINT; the exit status. `announce` is told the address once it is open.
+
+    Raises: ConfigError: the address cannot be listened on.
+    Raises: DragomanError: a backend did not come up.
+    """
     settings = uvicorn.Config(
         App(gateway, config),
-        host=config.host,
-        port=config.port,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         http="httptools",
         ws="none",
-        lifespan="on",
+        lifespan="off",  # backends begin and end here: uvicorn leaves them alone when it is in a hurry
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=round(config.shutdown_s),
     )
-    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
-        return runner.run(_serve(_Server(settings), announce))
+    with contextlib.closing(_bound(config)) as listener, asyncio.Runner(loop_factory=settings.get_loop_factory()) as r:
+        return r.run(_serve(gateway, _Server(settings), listener, announce))
 
 
-async def _serve(server: _Server, announce: Callable[[str], None]) -> int:
+def _bound(config: ServerConfig) -> socket.socket:
+    """The address taken, before the work of loading a model; nobody is let in yet."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        try:
+            if sys.platform != "win32":
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as e:
+        raise _taken(config.host, config.port, e) from None
+    return listener
+
+
+def _taken(host: str, port: int, error: OSError) -> ConfigError:
+    why = (error.strerror or str(error)).lower()
+    return ConfigError(f"cannot listen on {host} port {port}: {why}; --host and --port choose another")
+
+
+async def _serve(gateway: Gateway, server: _Server, listener: socket.socket, announce: Callable[[str], None]) -> int:
     loop = asyncio.get_running_loop()
+    starting = asyncio.ensure_future(gateway.start())
 
     def stop() -> None:
         # A second signal does not wait for running answers.
         server.force_exit = server.should_exit
         server.should_exit = True
+        starting.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    serving = asyncio.ensure_future(server.serve())
+    try:
+        await asyncio.wait({starting})
+        if not starting.cancelled():
+            starting.result()
+            await _listen(server, listener, announce)
+    finally:
+        for task in (answers := set(server.server_state.tasks)):
+            task.cancel()
+        await gateway.close()
+        if answers:
+            await asyncio.wait(answers, timeout=LAST_WORDS_S)
+    return 0
+
+
+async def _listen(server: _Server, listener: socket.socket, announce: Callable[[str], None]) -> None:
+    host, port = listener.getsockname()[:2]
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.02)
     if server.started:
-        host, port = server.servers[0].sockets[0].getsockname()[:2]
         announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-    with contextlib.suppress(SystemExit):
+    try:
         await serving
-    return 0 if server.started else 1
+    except OSError as e:  # somebody else was faster, between our taking the address and listening
+        raise _taken(host, port, e) from None
