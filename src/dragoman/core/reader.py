@@ -11,6 +11,8 @@
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+import msgspec
+
 from dragoman.core.contracts import Format, NewId
 from dragoman.core.events import (
     AnyEvent,
@@ -30,7 +32,8 @@ class ToolCallReader:
     """Reads one reply of a model.
 
     `tools` are those offered: a call of any other name stays text, with a warning. None: any name is taken.
-    `prompt_tail` is what the prompt has already opened of the reply, such as `<think>`; it gives no events.
+    `prompt_tail` is what the prompt has already opened of the reply, such as `<think>`. It gives no events but
+    those of a call that it leaves open.
     `lenient` also takes calls that lack the format's tags, where they name an offered tool.
     `taken_ids` are call ids of the conversation so far; an id that the model repeats is replaced.
     """
@@ -50,7 +53,7 @@ class ToolCallReader:
         self._sink = _Sink(names, new_id, lenient, set(taken_ids))
         self._run = format.read(self._scanner, self._sink)
         self._ended = False
-        self.feed(prompt_tail)
+        self._sink.begin(self.feed(prompt_tail))
 
     @property
     def over(self) -> bool:
@@ -59,7 +62,8 @@ class ToolCallReader:
 
     def feed(self, text: str) -> list[AnyEvent]:
         """The events that this piece of text decides."""
-        self._scanner.feed(text)
+        if not self._ended and not self.over:
+            self._scanner.feed(text)
         return self._drain()
 
     def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
@@ -91,9 +95,19 @@ class _Sink:
         self._out: list[AnyEvent] = []
         self._pieces: list[str] = []
         self._kind: Literal["text", "reasoning", "arguments"] = "text"
+        self._index = -1
         self.lenient = lenient
         self.calls = 0
         self.is_over = False
+
+    def begin(self, prompt: list[AnyEvent]) -> None:
+        """The reply begins here: of what the prompt says, only a call that it leaves open belongs to it."""
+        last = max((i for i, e in enumerate(prompt) if isinstance(e, ToolCallStart)), default=len(prompt))
+        left_open = not any(isinstance(e, ToolCallEnd | ToolCallIncomplete) for e in prompt[last:])
+        for event in prompt[last:] if left_open else ():
+            if isinstance(event, ToolCallStart | ToolCallDelta):
+                self._out.append(msgspec.structs.replace(event, index=0))
+        self._index = len(self._out[:1]) - 1
 
     def text(self, text: str) -> None:
         self._add("text", text)
@@ -118,14 +132,15 @@ class _Sink:
         if not fits or id in self._taken:
             id = f"call_{self._new_id()}"
         self._taken.add(id)
-        self._send(ToolCallStart(self.calls, id, name))
+        self._index += 1
         self.calls += 1
+        self._send(ToolCallStart(self._index, id, name))
 
     def end(self) -> None:
-        self._send(ToolCallEnd(self.calls - 1))
+        self._send(ToolCallEnd(self._index))
 
     def incomplete(self, raw: str) -> None:
-        self._send(ToolCallIncomplete(self.calls - 1, raw))
+        self._send(ToolCallIncomplete(self._index, raw))
 
     def over(self, code: str, message: str) -> None:
         self.warn(code, message)
@@ -160,7 +175,7 @@ class _Sink:
             case "reasoning":
                 self._out.append(ReasoningDelta(text))
             case "arguments":
-                self._out.append(ToolCallDelta(self.calls - 1, text))
+                self._out.append(ToolCallDelta(self._index, text))
 
 
 def _unique(names: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:

@@ -159,8 +159,9 @@ def _policy(choice: ToolChoice) -> str:
 def _tool_line(tool: Tool) -> str:
     name, description = (json.dumps(x, ensure_ascii=False) for x in (tool.name, tool.description))
     schema = tool.parameters.replace("\n", " ")
-    line = f'{{"type": "function", "function": {{"name": {name}, "description": {description}, "parameters": {schema}}}}}'
-    return neutralise_json(line, MARKERS)  # so that no tool can close the list or show a call
+    function = f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'
+    # No tool can close the list or show a call.
+    return neutralise_json(f'{{"type": "function", "function": {function}}}', MARKERS)
 
 
 def write_call(call: ToolCall) -> str:
