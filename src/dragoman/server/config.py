@@ -65,11 +65,12 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
     """
     tables = _read(path)
     origin = {key: str(path) for key in _keys(tables)}
+    _check_keys(tables, origin)
+    _check_variables(environ)
     for key, value in [*_from_environment(environ), *((k, v) for k, v in flags.items() if v is not None)]:
         section, _, name = key.partition(".")
         tables.setdefault(section, {})[name] = value
         origin[key] = "flag" if flags.get(key) is not None else _variable(key)
-    _check_keys(tables, origin)
     try:
         config = msgspec.convert(tables, Config, strict=False)
     except msgspec.ValidationError as e:
@@ -126,14 +127,26 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"unknown setting '{key}'{nearest(key, known)} - in {origin[key]}")
 
 
+def _check_variables(environ: Mapping[str, str]) -> None:
+    """A mistyped variable must not be passed over in silence."""
+    known = [_variable(key) for key, *_ in documented()]
+    ours = tuple({name[: name.index("_", len("DRAGOMAN_")) + 1] for name in known})
+    for name in environ:
+        if name.startswith(ours) and name not in known:
+            raise ConfigError(f"unknown setting {name}{nearest(name, known)} - in the environment")
+
+
 def _located(message: str, origin: Mapping[str, str]) -> str:
     text, _, path = message.partition(" - at `$.")
-    key = path.rstrip("`")
-    return f"{text} - at {key}, from {origin.get(key, 'the configuration')}" if key else text
+    key = path.rstrip("`").partition("[")[0]
+    place = next((origin[k] for k in origin if k == key or k.startswith(f"{key}.")), "the configuration")
+    return f"{text} - at {key}, from {place}" if key else text
 
 
 def _checked(config: Config) -> Config:
     server = config.server
+    if not all(server.keys):
+        raise ConfigError("expected API keys of at least 1 character, got an empty one - at server.keys")
     if server.host not in LOOPBACK and not server.keys:
         raise ConfigError(
             f"server.host is {server.host!r}, which other machines can reach: set server.keys "
