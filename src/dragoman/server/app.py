@@ -17,7 +17,7 @@ import msgspec
 
 from dragoman import __version__, dialects
 from dragoman.core.contracts import Dialect, Model
-from dragoman.core.errors import AuthError, DragomanError, ForbiddenError, NotFoundError
+from dragoman.core.errors import AuthError, DragomanError, ForbiddenError, NotFoundError, quote
 from dragoman.gateway import Gateway
 from dragoman.server.answer import Exchange, Receive, Scope, Send, error_headers, respond
 from dragoman.server.config import LOOPBACK, ServerConfig
@@ -76,20 +76,23 @@ class App:
             await respond(send, 200, b"{}", {"allow": "GET, HEAD, POST, OPTIONS"})
         else:
             served = ", ".join([*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in self._gets)])
-            raise NotFoundError(f"nothing is served at {method} {path}; there are {served}")
+            raise NotFoundError(f"nothing is served at {method} {quote(path)}; there are {served}")
 
     def _admit(self, path: str, headers: Mapping[str, str]) -> None:
         """Refuse strangers: a foreign Host or Origin is a web page in the user's browser (DNS rebinding).
 
         Raises: ForbiddenError, AuthError.
         """
-        origin = headers.get("origin", "")
-        asked = [headers.get("host", ""), *([urlsplit(origin).netloc or origin] if origin else [])]
-        for host in asked:
-            if "*" not in self._hosts and _host_name(host) not in self._hosts:
-                raise ForbiddenError(f"host {host!r} is not served; add it to server.allowed_hosts if it should be")
+        asked = [("host", f"//{headers.get('host', '')}")]
+        if "origin" in headers:
+            asked.append(("origin", headers["origin"]))
+        for what, url in asked:
+            if "*" not in self._hosts and _host_name(url) not in self._hosts:
+                got = quote(headers.get(what, ""))
+                raise ForbiddenError(f"{what} {got} is not served; add it to server.allowed_hosts if it should be")
         if self._config.keys and path not in ("/", "/health", "/ready"):
-            key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+            scheme, _, token = headers.get("authorization", "").partition(" ")
+            key = headers.get("x-api-key") or (token.strip() if scheme.lower() == "bearer" else "")
             if not any(hmac.compare_digest(key.encode(), known.encode()) for known in self._config.keys):
                 raise AuthError(
                     "expected an API key in 'Authorization: Bearer …' or 'x-api-key'; got none that is known"
@@ -129,7 +132,7 @@ class App:
             if model.id == name:
                 await respond(send, 200, msgspec.json.encode(_model_object(model)))
                 return
-        raise NotFoundError(f"unknown model {name!r}; GET /v1/models lists all")
+        raise NotFoundError(f"unknown model {quote(name)}; GET /v1/models lists all")
 
 
 def _model_object(model: Model) -> dict[str, object]:
@@ -146,6 +149,9 @@ def _model_object(model: Model) -> dict[str, object]:
     }
 
 
-def _host_name(host: str) -> str:
-    """The name without the port: `[::1]:80` → `::1`."""
-    return urlsplit(f"//{host}").hostname or ""
+def _host_name(url: str) -> str:
+    """The name without the port: `//[::1]:80` → `::1`; "" where there is none, or it is no name at all."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,129 @@
+"""Who may ask: keys, and the names and pages that a request may come under."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateway import CHAT, MESSAGES, MODEL, Gateway, ask, connect, running, shape_of
+
+pytestmark = pytest.mark.model
+
+KEYS = ("first-secret-key", "second-secret-key")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway with keys, which also answers to a name of its own."""
+    settings = {"server.keys": ", ".join(KEYS), "server.allowed_hosts": "gateway.example"}
+    with running(tmp_path_factory.mktemp("home"), settings=settings) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer"},
+        {"authorization": KEYS[0]},
+        {"authorization": f"Basic {KEYS[0]}"},
+        {"x-api-key": "wrong"},
+        {"x-api-key": KEYS[0][:-1]},
+    ],
+)
+def test_without_a_key_nobody_is_let_in(headers: dict[str, str], path: str, guarded: Gateway) -> None:
+    answer = guarded.post(path, ask(path), **headers)
+    assert answer.status_code == 401
+    error = shape_of(path, answer.json())
+    assert error["message"].startswith("expected an API key in 'Authorization: Bearer …' or 'x-api-key'")
+    assert (error.get("code") or error["type"]) == ("invalid_api_key" if path == CHAT else "authentication_error")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": f"Bearer {KEYS[0]}"},
+        {"authorization": f"bearer {KEYS[0]}"},
+        {"x-api-key": KEYS[1]},
+        {"authorization": "Bearer wrong", "x-api-key": KEYS[1]},
+    ],
+)
+def test_either_header_takes_a_key(headers: dict[str, str], guarded: Gateway) -> None:
+    with guarded.client(**headers) as client:
+        assert client.get("/v1/models").json()["data"][0]["id"] == MODEL
+        assert client.post(MESSAGES, json={}).status_code == 400  # let in, and told what is wrong
+
+
+def test_a_key_that_is_no_text(guarded: Gateway) -> None:
+    connection = connect(guarded.url)
+    connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-api-key: \xff\xe9\r\n\r\n")
+    assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
+    connection.close()
+
+
+def test_health_needs_no_key_and_tells_no_secret(guarded: Gateway) -> None:
+    with guarded.client() as client:
+        for path in ("/", "/health", "/ready"):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert "secret" not in answer.text
+        assert client.get("/v1/models").status_code == 401
+
+
+def test_no_key_is_ever_in_the_log(guarded: Gateway) -> None:
+    answer = guarded.post(MESSAGES, {}, **{"x-api-key": KEYS[0]})
+    guarded.record(answer.headers["x-request-id"])
+    guarded.post(CHAT, {}, authorization="Bearer not-a-known-key")
+    log = "\n".join(guarded.lines)
+    assert "secret" not in log
+    assert "not-a-known-key" not in log
+
+
+# Names and pages
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8484", "[::1]", "[::1]:8484"])
+def test_loopback_under_any_of_its_names(host: str, gateway: Gateway) -> None:
+    with gateway.client(host=host) as client:
+        assert client.get("/v1/models").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8484", "localhost.evil.example", "127.0.0.1.evil.example", "[", "[::1", ""]
+)
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+def test_a_foreign_name_is_a_page_in_the_users_browser(path: str, host: str, gateway: Gateway) -> None:
+    answer = gateway.post(path, ask(path), host=host)
+    assert answer.status_code == 403
+    assert f"host '{host}' is not served" in shape_of(path, answer.json())["message"]
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/v1/models"])
+def test_a_foreign_name_sees_nothing_at_all(path: str, gateway: Gateway) -> None:
+    with gateway.client(host="evil.example") as client:
+        assert client.get(path).status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:9000"])
+def test_pages_of_this_machine_may_ask(origin: str, gateway: Gateway) -> None:
+    assert gateway.post(CHAT, {}, origin=origin).status_code == 400
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "", "http://[", "file://", "localhost"])
+def test_other_pages_may_not(origin: str, gateway: Gateway) -> None:
+    answer = gateway.post(CHAT, ask(CHAT), origin=origin)
+    assert answer.status_code == 403
+    assert f"origin '{origin}' is not served" in shape_of(CHAT, answer.json())["message"]
+
+
+def test_a_name_that_is_allowed(guarded: Gateway) -> None:
+    with guarded.client(host="gateway.example:443", origin="https://gateway.example", **{"x-api-key": KEYS[0]}) as c:
+        assert c.get("/v1/models").status_code == 200
+
+
+def test_no_name_at_all(gateway: Gateway) -> None:
+    connection = connect(gateway.url)
+    connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+    assert connection.recv(65536).startswith(b"HTTP/1.1 403 ")
+    connection.close()
