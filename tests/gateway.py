@@ -70,6 +70,7 @@ class Gateway:
         """Of its log, so far."""
         self.url = ""
         self._said = threading.Condition()
+        self._silent = False
         self.process = subprocess.Popen(
             command("serve", "--port", "0", *args),
             env={
@@ -97,7 +98,7 @@ class Gateway:
         def found() -> str | None:
             if line := next((line for line in self.lines if words in line), None):
                 return line
-            assert self.process.poll() is None or self._reader.is_alive(), f"ended without {words!r}: {self.lines}"
+            assert not self._silent, f"ended without {words!r}: {self.lines}"
             return None
 
         with self._said:
@@ -159,6 +160,7 @@ class Gateway:
                 self.lines.append(line.rstrip("\n"))
                 self._said.notify_all()
         with self._said:
+            self._silent = True
             self._said.notify_all()
 
 
