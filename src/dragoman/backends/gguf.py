@@ -5,17 +5,20 @@ reads the same but needs numpy, and decodes all of the vocabulary's numbers on t
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from dragoman.core.errors import ConfigError
 
 _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _CONTROL, _USER_DEFINED = 3, 4
-_LIMIT = 1 << 28
-"""No count or length in a header of a real model comes near; a larger one is a broken file."""
+_LIMIT_BYTES: Final = 1 << 28
+"""No string or array in a header of a real model comes near; a larger one is a broken file."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +42,32 @@ def metadata(path: Path) -> Metadata:
     """
     try:
         with path.open("rb") as file:
-            fields = _fields(file)
-    except (OSError, struct.error, KeyError, UnicodeDecodeError, ValueError) as e:
+            return _metadata(_fields(file), path.stem)
+    except (OSError, struct.error, KeyError, ValueError) as e:
         raise ConfigError(f"{path} is not a readable GGUF file: {e}") from e
-    tokens: list[str] = fields.get("tokenizer.ggml.tokens", [])
-    kinds: list[int] = fields.get("tokenizer.ggml.token_type", [])
-    architecture = fields.get("general.architecture", "")
+
+
+def _metadata(fields: Mapping[str, Any], default_name: str) -> Metadata:
+    def fact(key: str, default: T) -> T:
+        value = fields.get(key, default)
+        if not isinstance(value, type(default)):
+            raise ValueError(f"expected {key} to be of type {type(default).__name__}, got {type(value).__name__}")
+        return value
 
     def token(key: str) -> str:
-        number = fields.get(f"tokenizer.ggml.{key}_token_id")
-        return tokens[number] if isinstance(number, int) and number < len(tokens) else ""
+        number = fact(f"tokenizer.ggml.{key}_token_id", -1)
+        return tokens[number] if 0 <= number < len(tokens) else ""
 
+    tokens, kinds = fact("tokenizer.ggml.tokens", list[str]()), fact("tokenizer.ggml.token_type", list[int]())
+    if not all(isinstance(t, str) for t in tokens):
+        raise ValueError("expected tokenizer.ggml.tokens to be strings")
+    context_tokens = fact(f"{fact('general.architecture', '')}.context_length", 2048)
+    if context_tokens < 1:
+        raise ValueError(f"expected a context of at least 1 token, got {context_tokens}")
     return Metadata(
-        name=fields.get("general.name", path.stem),
-        chat_template=fields.get("tokenizer.chat_template", ""),
-        context_tokens=fields.get(f"{architecture}.context_length", 2048),
+        name=fact("general.name", default_name),
+        chat_template=fact("tokenizer.chat_template", ""),
+        context_tokens=context_tokens,
         bos=token("bos"),
         eos=token("eos"),
         special_tokens=tuple(t for t, k in zip(tokens, kinds, strict=False) if k in (_CONTROL, _USER_DEFINED)),
@@ -65,7 +79,7 @@ def _fields(file: IO[bytes]) -> dict[str, Any]:
         raise ValueError("expected it to begin with 'GGUF'")
     _number(file, "I")
     _number(file, "Q")
-    return {_string(file): _value(file, _number(file, "I")) for _ in range(_count(file))}
+    return {_string(file): _value(file, _number(file, "I")) for _ in range(_number(file, "Q"))}
 
 
 def _value(file: IO[bytes], kind: int) -> Any:
@@ -73,24 +87,26 @@ def _value(file: IO[bytes], kind: int) -> Any:
         return _string(file)
     if kind != _ARRAY:
         return _number(file, _SCALARS[kind])
-    inner, count = _number(file, "I"), _count(file)
+    inner, count = _number(file, "I"), _number(file, "Q")
     if inner == _STRING:
         return [_string(file) for _ in range(count)]
     form = f"<{count}{_SCALARS[inner]}"
-    return list(struct.unpack(form, file.read(struct.calcsize(form))))
+    return list(struct.unpack(form, _bytes(file, struct.calcsize(form))))
 
 
 def _string(file: IO[bytes]) -> str:
-    return file.read(_count(file)).decode("utf-8", "replace")
-
-
-def _count(file: IO[bytes]) -> int:
-    count = _number(file, "Q")
-    if count > _LIMIT:
-        raise ValueError(f"expected a count below {_LIMIT}, got {count}")
-    return count
+    return _bytes(file, _number(file, "Q")).decode("utf-8", "replace")
 
 
 def _number(file: IO[bytes], form: str) -> int:
-    value: int = struct.unpack(f"<{form}", file.read(struct.calcsize(form)))[0]
+    value: int = struct.unpack(f"<{form}", _bytes(file, struct.calcsize(f"<{form}")))[0]
     return value
+
+
+def _bytes(file: IO[bytes], count: int) -> bytes:
+    if count > _LIMIT_BYTES:
+        raise ValueError(f"expected a length below {_LIMIT_BYTES} bytes, got {count}")
+    data = file.read(count)
+    if len(data) < count:
+        raise ValueError(f"expected {count} more bytes, got {len(data)}")
+    return data

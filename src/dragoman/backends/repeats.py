@@ -64,5 +64,8 @@ def answered_calls(request: Request) -> list[ToolCall]:
 
 
 def _key(name: str, arguments: str) -> tuple[str, str]:
-    """The call, whatever the white space and order of its arguments."""
-    return name, json.dumps(json.loads(arguments), sort_keys=True)
+    """The call, whatever the white space and order of its arguments; as it is where Python cannot read it."""
+    try:
+        return name, json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return name, arguments

@@ -1,0 +1,166 @@
+"""What helps small models: stop strings, an end to repeats, results told as prose."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuts import cuttings, places
+from dragoman.backends.prose import told_as_prose
+from dragoman.backends.repeats import RepeatGuard, answered_calls
+from dragoman.backends.stops import StopStrings
+from dragoman.core import events as ev
+from dragoman.core import values as v
+
+# Stop strings.
+
+
+def stopped(strings: list[str], pieces: list[str]) -> tuple[str, str]:
+    stops, text = StopStrings(strings), ""
+    for piece in pieces:
+        text += stops.feed(piece)
+        if stops.found:
+            return text, stops.found
+    return text + stops.close(), stops.found
+
+
+STOPS = [
+    ("none", [], "a\nb", ("a\nb", "")),
+    ("empty strings are none", [""], "ab", ("ab", "")),
+    ("found", ["\n\n"], "a\n\nb", ("a", "\n\n")),
+    ("at the beginning", ["a"], "ab", ("", "a")),
+    ("at the end", ["END"], "aEND", ("a", "END")),
+    ("only begun", ["END"], "aEN", ("aEN", "")),
+    ("begun, then another", ["END", "N"], "aEN", ("aE", "N")),
+    ("the longer one", ["E", "END"], "aEND", ("a", "END")),
+    ("the shorter one where the longer is not whole", ["E", "END"], "aEN", ("a", "E")),
+    ("the first of two", ["x", "y"], "ayx", ("a", "y")),
+]
+
+
+@pytest.mark.parametrize(("strings", "text", "expected"), [row[1:] for row in STOPS], ids=[row[0] for row in STOPS])
+def test_stop_strings(strings: list[str], text: str, expected: tuple[str, str]) -> None:
+    for cut in cuttings(text, [1, 2]):
+        assert stopped(strings, cut) == expected
+
+
+@given(st.lists(st.text("abc", max_size=3), max_size=3), st.text("abc ", max_size=12), places)
+def test_no_stop_string_gets_out_whatever_the_cut(strings: list[str], text: str, some: list[int]) -> None:
+    whole = stopped(strings, [text])
+    assert text.startswith("".join(whole))
+    assert not any(s in whole[0] for s in strings if s)
+    for cut in cuttings(text, some):
+        assert stopped(strings, cut) == whole
+
+
+# Repeats.
+
+
+def call(index: int, name: str = "f", *arguments: str) -> list[ev.AnyEvent]:
+    deltas = [ev.ToolCallDelta(index, a) for a in arguments or ("{}",)]
+    return [ev.ToolCallStart(index, f"c{index}", name), *deltas, ev.ToolCallEnd(index)]
+
+
+def guarded(events: list[ev.AnyEvent], answered: tuple[v.ToolCall, ...] = ()) -> tuple[list[ev.AnyEvent], RepeatGuard]:
+    guard = RepeatGuard(answered)
+    return [out for event in events for out in guard.pass_on(event)], guard
+
+
+def test_different_calls_pass() -> None:
+    events = [ev.TextDelta("a"), *call(0), *call(1, "g"), *call(2, "f", '{"a"', ": 1}"), *call(3, "f", '{"a": 2}')]
+    passed, guard = guarded(events)
+    assert passed == events
+    assert (guard.found, guard.passed) == (False, 4)
+
+
+def test_the_first_call_passes_as_it_comes() -> None:
+    guard = RepeatGuard()
+    for event in call(0, "f", "{", "}"):
+        assert guard.pass_on(event) == [event]
+
+
+def test_a_repeated_call_is_dropped() -> None:
+    passed, guard = guarded([*call(0, "f", '{"a": 1, "b": 2}'), *call(1, "f", '{"b":2,', '"a":1}')])
+    assert passed[:3] == call(0, "f", '{"a": 1, "b": 2}')
+    assert [type(e) for e in passed[3:]] == [ev.Warning]
+    assert (guard.found, guard.passed) == (True, 1)
+
+
+def test_a_call_that_has_been_answered_is_dropped() -> None:
+    passed, guard = guarded(call(0, "f", '{"a":1}'), (v.ToolCall("x", "f", '{ "a": 1 }'),))
+    assert [type(e) for e in passed] == [ev.Warning]
+    assert (guard.found, guard.passed) == (True, 0)
+
+
+def test_an_incomplete_call_is_passed_on() -> None:
+    broken: list[ev.AnyEvent] = [
+        ev.ToolCallStart(0, "c", "f"),
+        ev.ToolCallDelta(0, '{"a'),
+        ev.ToolCallIncomplete(0, "x"),
+    ]
+    for answered in ((), (v.ToolCall("x", "g", "{}"),)):
+        passed, guard = guarded(broken, answered)
+        assert passed == broken
+        assert not guard.found
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[" * 100_000, '{"a": ' + "1" * 5000 + "}"])
+def test_answered_calls_need_not_be_json(arguments: str) -> None:
+    """The caller's history may hold a call that was cut off, or digits and nesting beyond Python's reader."""
+    passed, _ = guarded(call(0), (v.ToolCall("x", "f", arguments),))
+    assert passed == call(0)
+
+
+def test_a_model_may_nest_as_deep_as_it_likes() -> None:
+    deep = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    passed, guard = guarded([*call(0, "f", deep), *call(1, "f", deep)])
+    assert passed[:3] == call(0, "f", deep)
+    assert guard.found
+
+
+def test_answered_calls_are_those_since_the_users_last_words() -> None:
+    def made(id: str) -> v.Message:
+        return v.Message("assistant", (v.ToolCall(id, "f", "{}"),))
+
+    told = v.Message("user", (v.Text("x"),))
+    result = v.Message("user", (v.ToolResult("a", ()),))
+    messages = (told, made("old"), result, told, made("a"), result, made("b"))
+    assert {c.id for c in answered_calls(v.Request("m", messages))} == {"a", "b"}
+    assert answered_calls(v.Request("m", (told,))) == []
+
+
+# Prose.
+
+
+def request(*messages: v.Message) -> v.Request:
+    return v.Request("m", messages, (v.Tool("get_weather"),), v.ToolChoice("required"))
+
+
+ASKED = v.Message("user", (v.Text("Weather?"), v.Text("In Paris.")))
+CALLED = v.Message("assistant", (v.ToolCall("1", "get_weather", "{}"),))
+
+
+@pytest.mark.parametrize("role", ["tool", "user"])
+def test_results_become_facts(role: v.Role) -> None:
+    result = v.Message(role, (v.ToolResult("1", (v.Text("sunny"),)), v.ToolResult("?", (v.Text("x"),))))
+    told = told_as_prose(request(v.Message("system", (v.Text("s"),)), ASKED, CALLED, result))
+    assert [m.role for m in told.messages] == ["system", "user"]
+    (text,) = told.messages[-1].parts
+    assert isinstance(text, v.Text)
+    assert text.text == (
+        "Facts from get_weather: sunny\nFacts from a tool: x\n\n"
+        "Answer in one sentence with these facts: Weather?\nIn Paris."
+    )
+    assert (told.tools, told.tool_choice.mode) == ((), "none")
+
+
+def test_results_beside_the_question() -> None:
+    both = v.Message("user", (v.ToolResult("1", (v.Text("sunny"),)), v.Text("And?")))
+    told = told_as_prose(request(ASKED, CALLED, both))
+    assert told.messages[:2] == (ASKED, CALLED)
+    assert "Facts from get_weather: sunny" in str(told.messages[2])
+
+
+def test_without_results_of_this_turn_nothing_changes() -> None:
+    old = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
+    for messages in ((ASKED,), (ASKED, CALLED, old, ASKED), (old,)):
+        assert told_as_prose(request(*messages)) == request(*messages)
