@@ -21,11 +21,12 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+from dragoman.core.chat import words
 from dragoman.core.contracts import CallSink, Constraint, Format
 from dragoman.core.escape import neutralise, neutralise_json
 from dragoman.core.json_call import CallKeys, Outcome, call_schema, read_json_call, write_json_call
 from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.values import Document, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.core.values import Tool, ToolCall, ToolChoice, ToolResult
 
 OPEN: Final = "<tool_call>"
 CLOSE: Final = "</tool_call>"
@@ -43,9 +44,9 @@ _TEXT_AFTER_CALL = markers(OPEN, FENCE, CLOSE, *INVENTED)
 def read(s: Scanner, sink: CallSink) -> Leaf[None]:
     """One reply."""
     yield from _thoughts(s, sink)
-    if sink.lenient:
-        yield from _bare_calls(s, sink)
     said = False  # whether text, rather than a call, came last
+    if sink.lenient:
+        said = yield from _bare_calls(s, sink)
     while True:
         found = yield from s.until(_TEXT_AFTER_CALL if sink.calls else _TEXT, sink.text, said)
         said = True
@@ -89,8 +90,8 @@ def _block(s: Scanner, sink: CallSink) -> Leaf[bool]:
     return whole
 
 
-def _bare_calls(s: Scanner, sink: CallSink) -> Leaf[None]:
-    """Calls that lack their tags, at the start of the reply."""
+def _bare_calls(s: Scanner, sink: CallSink) -> Leaf[bool]:
+    """Calls that lack their tags, at the start of the reply; whether text came last."""
     while (yield from s.peek(after_space=True)) in ("{", "`"):
         s.keep()
         fenced = yield from s.literal(FENCE, after_space=True)
@@ -108,7 +109,8 @@ def _bare_calls(s: Scanner, sink: CallSink) -> Leaf[None]:
         elif fenced:
             yield from _fenced_text(s, sink)
         if not whole:
-            return
+            return True
+    return False
 
 
 def _call(s: Scanner, sink: CallSink, first_keys: tuple[str, ...] = ()) -> Leaf[bool]:
@@ -171,16 +173,9 @@ def write_call(call: ToolCall) -> str:
 
 def write_result(result: ToolResult, name: str) -> str:
     """What came of a call, with markup in it made harmless."""
-    words = [p.text if isinstance(p, Text) else _placeholder(p) for p in result.parts]
     error = ' error="true"' if result.is_error else ""
-    body = neutralise("\n".join(words), MARKERS)
+    body = neutralise("\n".join(map(words, result.parts)), MARKERS)
     return f'<tool_result id="{_attribute(result.call_id)}" name="{_attribute(name)}"{error}>\n{body}\n</tool_result>'
-
-
-def _placeholder(part: object) -> str:
-    if isinstance(part, Document) and part.source.text:
-        return part.source.text
-    return f"[{type(part).__name__.lower()}]"
 
 
 def _attribute(text: str) -> str:
