@@ -1,0 +1,149 @@
+"""Whatever a model writes, and however it is cut, a format's reader gives one legal stream and loses no text.
+
+In full: nothing raises; the events of the whole text are those of its pieces; their order is legal; arguments are
+at every moment the beginning of one JSON object; where no call began, the text comes back as it was.
+
+    python -m fuzz.reader --seconds 60 [--seed N]
+
+What fails is made as small as it gets and printed as a case for `tests/data/formats/`.
+"""
+
+import random
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import jiter
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from cases import Case, all_cases, shown
+from dragoman import formats
+from dragoman.core import events as ev
+from fuzz.mutate import damaged, run, smallest, spliced
+
+CASES = all_cases()
+WORDS = (
+    *'{}[]":,\\`<>/_\n\t ',
+    *(
+        "\\u",
+        "\\ud800",
+        "\\n",
+        "\x00",
+        "\x1f",
+        "\ud800",
+        "é",
+        "𝄞",
+        "```",
+        "```json\n",
+        "null",
+        "true",
+        "-1e5",
+        '{"',
+        '"}',
+    ),
+    *('{"name": "ping", "arguments": {}}', '"name": "', '"arguments": ', '"parameters": ', "<think>", "</think>"),
+)
+SPACE = " \t\r\n"
+
+
+def attempt(chance: random.Random) -> str:
+    """One mutated text against all that must hold; the failing case, or ""."""
+    case = chance.choice(CASES)
+    words = (*WORDS, *formats.get(case.format).markers)
+    text = case.text
+    if chance.random() < 0.3:
+        text = spliced(text, chance.choice(CASES).text, chance)
+    case = replace(case, text=damaged(text, words, chance))
+    options = dict(case.options)
+    if chance.random() < 0.2:
+        options["lenient"] = ""
+    if chance.random() < 0.2:
+        options["reason"] = chance.choice(("stop", "length"))
+    case = replace(case, options=options)
+    seed = chance.randrange(2**32)
+    if not (problem := wrong(case, seed)):
+        return ""
+    less = smallest(case.text, lambda text: bool(wrong(replace(case, text=text), seed)))
+    case = replace(case, text=less)
+    return f"{wrong(case, seed) or problem}\n\n{as_case(case, seed)}"
+
+
+def wrong(case: Case, seed: int) -> str:
+    """What does not hold, or ""."""
+    try:
+        whole = case.read([case.text])
+        cut = case.read(pieces(case.text, random.Random(seed)))
+        problem = broken_stream(whole) or broken_stream(cut)
+    except Exception as error:  # noqa: BLE001 what may not raise is what this looks for
+        return f"raised {error!r}"
+    if problem:
+        return problem
+    if shown(whole, ids=True) != shown(cut, ids=True):
+        return "a cut changes the events to\n" + "\n".join(shown(cut, ids=True))
+    return lost(case, whole)
+
+
+def broken_stream(events: Iterable[ev.AnyEvent]) -> str:
+    """Where order or arguments are not what they must be, or ""."""
+    order, arguments = ev.Order(), ""
+    order.step(ev.Start("id", "m", 0))
+    for event in events:
+        try:
+            order.step(event)
+            match event:
+                case ev.ToolCallStart():
+                    arguments = ""
+                case ev.ToolCallDelta(_, text):
+                    arguments += text
+                    if not arguments.startswith("{"):
+                        return f"arguments begin with {arguments[:10]!r}"
+                    jiter.from_json(arguments.encode(errors="replace"), partial_mode="trailing-strings")
+                case ev.ToolCallEnd():
+                    jiter.from_json(arguments.encode(errors="replace"))
+        except (ev.OrderError, ValueError) as error:
+            return f"{error} - at {event!r}, arguments {arguments!r}"
+    return ""
+
+
+def lost(case: Case, events: Iterable[ev.AnyEvent]) -> str:
+    """Whether text is missing where no call and no thought can have taken it."""
+    if any(isinstance(e, ev.ToolCallStart | ev.ReasoningDelta) or _dropped(e) for e in events):
+        return ""
+    said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
+    tail = case.options.get("tail", "").replace("\\n", "\n")
+    thinks = "<think>" in tail + case.text
+    # What the prompt has opened of a call that never came is text like the rest.
+    fine = thinks or said in (case.text, tail + case.text) or not case.text.strip(SPACE)
+    return "" if fine else f"the text came back as {said!r}"
+
+
+def _dropped(event: ev.AnyEvent) -> bool:
+    """A warning holds what is not passed on: the beginning of a call that a limit cut off, a lone closer."""
+    return isinstance(event, ev.Warning) and event.code in ("cut_off_call", "stray_closer")
+
+
+def pieces(text: str, chance: random.Random) -> list[str]:
+    """Random pieces, or single characters."""
+    most, cut = chance.choice((1, 4, 9, 60)), []
+    while text:
+        size = chance.randint(1, most)
+        cut.append(text[:size])
+        text = text[size:]
+    return cut
+
+
+def as_case(case: Case, seed: int) -> str:
+    """As it can be pasted; the expected events are those of today's whole text, and to be put right by hand."""
+    try:
+        expected = shown(case.read([case.text]))
+    except Exception as error:  # noqa: BLE001 see above
+        expected = [f"raises {type(error).__name__}"]
+    options = "".join(f"{k}: {v}\n" if v else f"{k}\n" for k, v in case.options.items())
+    cut = pieces(case.text, random.Random(seed))
+    return f"# …\n{options}{case.text}\n---\n" + "\n".join(expected) + f"\n\n({case.format}; cut as {cut!r})"
+
+
+if __name__ == "__main__":
+    sys.exit(run(__doc__ or "", attempt))

@@ -1,0 +1,62 @@
+"""The fuzzers run, find nothing in a few hundred attempts, and do see what is wrong."""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+from fuzz import mutate, reader, requests
+
+from cases import all_cases
+from dragoman import dialects
+from dragoman.core import events as ev
+
+
+@pytest.mark.parametrize("attempt", [reader.attempt, requests.attempt])
+def test_finds_nothing(attempt: Callable[[random.Random], str]) -> None:
+    chance = random.Random(1)
+    assert [failure for _ in range(300) if (failure := attempt(chance))] == []
+
+
+def test_sees_events_that_depend_on_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = all_cases()[0]
+    monkeypatch.setattr(type(case), "read", lambda self, cut: [ev.TextDelta(f"{len(cut)}")])
+    assert "a cut changes the events" in reader.wrong(case, 1)
+
+
+def test_sees_what_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = all_cases()[0]
+    monkeypatch.setattr(type(case), "read", lambda self, cut: cut[0][10_000])
+    assert reader.wrong(case, 1).startswith("raised IndexError")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [ev.ToolCallStart(1, "a", "ping")],
+        [ev.ToolCallStart(0, "a", "ping"), ev.ToolCallDelta(0, "[")],
+        [ev.ToolCallStart(0, "a", "ping"), ev.ToolCallDelta(0, '{"a": x')],
+        [ev.ToolCallStart(0, "a", "ping"), ev.ToolCallDelta(0, "{"), ev.ToolCallEnd(0)],
+    ],
+)
+def test_sees_a_broken_stream(events: Iterable[ev.AnyEvent]) -> None:
+    assert reader.broken_stream(events)
+
+
+def test_sees_lost_text() -> None:
+    case = replace(all_cases()[0], text="one two", options={})
+    assert reader.lost(case, [ev.TextDelta("one")])
+    assert not reader.lost(case, [ev.TextDelta("one "), ev.TextDelta("two")])
+
+
+def test_sees_an_error_that_is_no_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(body: bytes) -> None:
+        raise UnicodeError("half a character")
+
+    broken = replace(dialects.get("openai_chat"), read_request=read)
+    monkeypatch.setattr(dialects, "get", lambda name: broken)
+    assert requests.wrong("openai_chat", b"{}") == "UnicodeError(half a character)"
+
+
+def test_makes_what_fails_small() -> None:
+    assert mutate.smallest("some text, x, and more y of it", lambda t: "x" in t and "y" in t) == "xy"
