@@ -7,16 +7,17 @@ Source of the template's interface: https://huggingface.co/docs/transformers/cha
 """
 
 import json
+import re
 from datetime import date
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from dragoman.core.chat import as_chat
+from dragoman.core.chat import as_chat, words
 from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError, RequestError
-from dragoman.core.escape import neutralise_request
-from dragoman.core.values import Document, Message, Reasoning, Refusal, Request, Text, ToolCall, ToolResult
+from dragoman.core.escape import neutralise_json, neutralise_request
+from dragoman.core.values import JsonText, Message, Request, Tool, ToolCall, ToolResult
 
 try:
     import jinja2
@@ -46,7 +47,7 @@ class ChatTemplate:
         except jinja2.TemplateError as e:
             raise ConfigError(f"the model's chat template cannot be read: {e}") from e
         self._variables = {"bos_token": bos, "eos_token": eos}
-        self._special_tokens = special_tokens
+        self._special_tokens = tuple(t for t in special_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")))
         # Qwen3-Coder and its like put XML inside the same tag: that is another format.
         self.knows_tools = "<tool_call>" in source and "tools" in source and "<function=" not in source
 
@@ -58,27 +59,29 @@ class ChatTemplate:
 
         Raises: RequestError: the template refuses the conversation.
         """
-        request = _without_special(request, self._special_tokens)
+        request = neutralise_request(request, self._special_tokens, own_words=True)
         prefill = ""
         if request.messages[-1].role == "assistant":
-            *_, last = as_chat(_only(request, request.messages[-1]), format)
-            request, prefill = _replaced(request, request.messages[:-1]), last.text
+            *earlier, last = request.messages
+            prefill = "".join(turn.text for turn in as_chat(Request(request.model, (last,)), format))
+            request = msgspec.structs.replace(request, messages=tuple(earlier))
         tools: list[dict[str, Any]] | None = None
         if self.knows_tools:
             neutral = neutralise_request(request, format.markers)
             messages = [m for message in neutral.messages for m in _messages(message)]
             if request.tool_choice.mode != "none":
-                tools = [_tool(t) for t in neutral.tools if t.kind == "function"] or None
+                markup = (*format.markers, *self._special_tokens)
+                tools = [_tool(t, markup) for t in neutral.tools if t.kind == "function"] or None
         else:
             messages = [{"role": t.role, "content": t.text} for t in as_chat(request, format)]
         text = self._render(messages, tools)
-        opened = "<think>\n" if text.endswith("<think>\n") else ""
-        return Prompt(text + prefill, opened + prefill)
+        opened = _OPENED.search(text)
+        return Prompt(text + prefill, (opened[0] if opened else "") + prefill)
 
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
         try:
             return self._template.render(messages=messages, tools=tools, add_generation_prompt=True, **self._variables)
-        except jinja2.TemplateError as e:
+        except _FAILURES as e:
             raise RequestError(f"the model's chat template refuses the conversation: {e}", "$.messages") from e
 
 
@@ -87,7 +90,7 @@ def _messages(message: Message) -> list[dict[str, Any]]:
     results = [p for p in message.parts if isinstance(p, ToolResult)]
     out = [{"role": "tool", "content": _result_text(r), "tool_call_id": r.call_id} for r in results]
     calls = [p for p in message.parts if isinstance(p, ToolCall)]
-    text = "\n".join(t for p in message.parts if (t := _words(p)))
+    text = "\n".join(t for p in message.parts if (t := words(p)))
     if text or calls or not results:
         role = "system" if message.role == "developer" else "user" if message.role == "tool" else message.role
         spoken: dict[str, Any] = {"role": role, "content": text}
@@ -97,41 +100,33 @@ def _messages(message: Message) -> list[dict[str, Any]]:
     return out
 
 
-def _words(part: object) -> str:
-    match part:
-        case Text(text) | Refusal(text):
-            return text
-        case Document(source) if source.text:
-            return source.text
-        case ToolCall() | ToolResult() | Reasoning():
-            return ""
-        case _:
-            return f"[{type(part).__name__.lower()}]"
-
-
 def _result_text(result: ToolResult) -> str:
-    text = "\n".join(_words(p) for p in result.parts)
+    text = "\n".join(map(words, result.parts))
     return f"Error: {text}" if result.is_error else text
 
 
 class _Verbatim(dict[str, Any]):
-    """Arguments that `tojson` writes as the model wrote them: a changed byte costs the model's prompt cache."""
+    """An object that `tojson` writes as it was written: a changed byte costs the model's prompt cache."""
 
-    text = ""
+    def __init__(self, value: Any, text: JsonText) -> None:
+        super().__init__(value)
+        self.text = text
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
     try:
-        arguments = _Verbatim(json.loads(call.arguments))
-    except (ValueError, TypeError):
+        return {"name": call.name, "arguments": _Verbatim(json.loads(call.arguments), call.arguments)}
+    except (ValueError, TypeError, RecursionError):
         return {"name": call.name, "arguments": call.arguments}
-    arguments.text = call.arguments
-    return {"name": call.name, "arguments": arguments}
 
 
-def _tool(tool: Any) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": json.loads(tool.parameters)}
-    return {"type": "function", "function": function}
+def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
+    def shown(value: Any) -> _Verbatim:
+        return _Verbatim(value, neutralise_json(json.dumps(value, ensure_ascii=False), markup))
+
+    parameters = shown(json.loads(tool.parameters))
+    function = shown({"name": tool.name, "description": tool.description, "parameters": parameters})
+    return shown({"type": "function", "function": function})
 
 
 def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
@@ -145,27 +140,9 @@ def _refuse(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _without_special(request: Request, tokens: tuple[str, ...]) -> Request:
-    """Special tokens made harmless everywhere, in the model's own past text too: it never writes them as text."""
-    markup = tuple(t for t in tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")))
-    as_user = [_with_role(m, "user") if m.role == "assistant" else m for m in request.messages]
-    clean = neutralise_request(_replaced(request, as_user), markup)
-    pairs = zip(request.messages, clean.messages, strict=True)
-    return _replaced(clean, [_with_role(new, old.role) for old, new in pairs])
-
-
-def _with_role(message: Message, role: Any) -> Message:
-    return Message(role, message.parts, message.extra)
-
-
-def _only(request: Request, message: Message) -> Request:
-    return Request(model=request.model, messages=(message,))
-
-
-def _replaced(request: Request, messages: Any) -> Request:
-    return msgspec.structs.replace(request, messages=tuple(messages))
-
-
+_OPENED = re.compile(r"<think>\s*\Z")
+_FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What code in a template can raise; the sandbox's own limits are among them."""
 _CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -4,7 +4,7 @@ The tools and the policy stand at the end of the system turn, past calls and res
 shape, so that over a conversation the text only grows at its end and a prompt cache stays good.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 from dragoman.core.contracts import Format
 from dragoman.core.escape import neutralise_request
@@ -74,17 +74,26 @@ def _add(turns: list[ChatTurn], turn: ChatTurn) -> None:
 
 def _words(part: Part, names: dict[str, str], format: Format) -> str:
     match part:
-        case Text(text) | Refusal(text):
-            return text
         case ToolCall():
             return format.write_call(part)
         case ToolResult(call_id):
             return format.write_result(part, names.get(call_id, ""))
+        case _:
+            return words(part)
+
+
+def words(part: Part) -> str:
+    """The part as plain text; thoughts, calls and results have none."""
+    match part:
+        case Text(text) | Refusal(text):
+            return text
         case Document(source, title) if source.text:
             return f"{title}\n{source.text}" if title else source.text
-        case Reasoning():
-            return ""
         case Image() | Audio() | Document():
             return f"[{type(part).__name__.lower()}]"
         case Opaque(type=kind):
             return f"[{kind}]"
+        case Reasoning() | ToolCall() | ToolResult():
+            return ""
+        case _:
+            assert_never(part)
