@@ -184,14 +184,21 @@ def connect(url: str) -> socket.socket:
 
 def http_request(path: str, body: bytes, **headers: str) -> bytes:
     """A POST as it goes over the wire."""
-    fields = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
-    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+    fields = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body))}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-def ask(path: str, text: str = "Count from 1 to 500.", **more: object) -> dict[str, object]:
+def ask(path: str, text: str = "Write a list of 500 animals, one a line.", **more: object) -> dict[str, object]:
     """A body for either path."""
-    return {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 1500, **more}
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": 1500,
+        "temperature": 0,
+        **more,
+    }
 
 
 def shape_of(path: str, body: Any) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def own(tmp_path: Path) -> Iterator[Gateway]:
         yield gateway
 
 
-def stream_of(gateway: Gateway, path: str, text: str = "Count from 1 to 500.", **more: object) -> socket.socket:
+def stream_of(
+    gateway: Gateway, path: str, text: str = "Write a list of 500 animals, one a line.", **more: object
+) -> socket.socket:
     """A streamed request whose first words have come."""
     connection = connect(gateway.url)
     connection.sendall(http_request(path, json.dumps(ask(path, text, stream=True, **more)).encode()))
