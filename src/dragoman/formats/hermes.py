@@ -95,6 +95,11 @@ def _bare_calls(s: Scanner, sink: CallSink) -> Leaf[bool]:
     while (yield from s.peek(after_space=True)) in ("{", "`"):
         s.keep()
         fenced = yield from s.literal(FENCE, after_space=True)
+        if fenced and sink.calls and not (yield from s.peek(after_space=True)):
+            # Qwen2.5-Coder 1.5B, seen under Claude Code: a fence behind a call that none stood before.
+            sink.warn("stray_closer", f"dropped {FENCE} that closes nothing", FENCE)
+            s.forget()
+            return False
         if fenced:
             yield from s.literal("json", "tool_call", "xml")
         tagged = yield from s.literal(OPEN, after_space=True)
