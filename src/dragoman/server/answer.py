@@ -111,6 +111,7 @@ class Exchange:
         limit = self._config.body_bytes
         pieces: list[bytes] = []
         size = 0
+        self._headers["connection"] = "close"  # where the body is not read to its end, its rest is not waited for
         try:
             async with asyncio.timeout(self._config.body_timeout_s):
                 while True:
@@ -121,7 +122,10 @@ class Exchange:
                     size += len(piece)
                     if size <= limit:
                         pieces.append(piece)
-                    if not message.get("more_body", False) or size > DRAIN_FACTOR * limit:
+                    if not message.get("more_body", False):
+                        del self._headers["connection"]
+                        break
+                    if size > DRAIN_FACTOR * limit:
                         break
         except TimeoutError:
             raise RequestError(f"expected the whole body within {self._config.body_timeout_s:g} s") from None

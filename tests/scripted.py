@@ -1,0 +1,123 @@
+"""A backend that does what a test tells it to, and the application around it under uvicorn."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import httpx2
+import uvicorn
+
+from dragoman.core.contracts import Model, Turn
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
+from dragoman.core.values import Request, Usage
+from dragoman.gateway import Gateway
+from dragoman.server.app import App
+from dragoman.server.config import ServerConfig
+from gateway import DEADLINE_S, http_request
+
+Script: TypeAlias = Callable[["Scripted", Request], AsyncGenerator[AnyEvent, None]]
+
+
+class Scripted:
+    """A backend that plays a test's own generator, and remembers how that ended."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.go = asyncio.Event()
+        """Set by the test; for the script to wait for."""
+        self.begun = asyncio.Event()
+        self.over = asyncio.Event()
+        self.sent = 0
+        self.running = 0
+        self.life: list[str] = []
+
+    def models(self) -> Sequence[Model]:
+        return (Model("m", 100, aliases=("n",)),)
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        self.running += 1
+        self.begun.set()
+        try:
+            async with contextlib.aclosing(self._script(self, request)) as events:
+                async for event in events:
+                    self.sent += 1
+                    yield Start(turn.id, request.model, turn.created) if isinstance(event, Start) else event
+        finally:
+            self.running -= 1
+            self.over.set()
+
+    async def start(self) -> None:
+        self.life.append("start")
+
+    async def close(self) -> None:
+        self.life.append("close")
+
+    def state(self) -> Mapping[str, object]:
+        return {"backend": "scripted", "ready": True, "active": self.running}
+
+
+class Served:
+    """The application under uvicorn, in this event loop."""
+
+    def __init__(self, backend: Scripted, server: uvicorn.Server, url: str) -> None:
+        self.backend = backend
+        self.server = server
+        self.url = url
+
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False)
+
+    async def raw(self, path: str, stream: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A request sent over a connection of one's own."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=2**16)
+        writer.write(http_request(path, json.dumps(body(stream)).encode()))
+        await writer.drain()
+        return reader, writer
+
+
+def body(stream: bool = True) -> dict[str, object]:
+    message = {"role": "user", "content": "secret words of the user"}
+    return {"model": "n", "messages": [message], "max_tokens": 10, "stream": stream}
+
+
+@contextlib.asynccontextmanager
+async def served(script: Script, **settings: Any) -> AsyncIterator[Served]:
+    backend = Scripted(script)
+    app = App(Gateway([backend], {"alias": "m"}), ServerConfig(**settings))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+        with contextlib.suppress(AttributeError):
+            server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        await eventually(lambda: server.started)
+        try:
+            yield Served(backend, server, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        finally:
+            server.should_exit = True
+            await serving
+    assert backend.life == ["start", "close"]
+    assert backend.running == 0
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def plain(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hello")
+    yield UsageUpdate(Usage(3, 1))
+    yield Finish("stop")
+
+
+async def silent_then_plain(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    await backend.go.wait()
+    async for event in plain(backend, request):
+        yield event
