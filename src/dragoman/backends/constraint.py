@@ -25,6 +25,8 @@ except ImportError as e:
 
 _JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
 """As models write JSON; flexible white space lets a small model write line breaks for ever."""
+_BEYOND_PYTHON = (ValueError, RecursionError)
+"""What its JSON reader raises at thousands of digits, and code over schemas at hundreds of levels."""
 _ANY_OBJECT = '{"type": "object"}'
 
 
@@ -49,12 +51,18 @@ def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice) -> Gram
 
 def for_json(schema: JsonText) -> str | None:
     """The grammar of a reply that is one JSON value; None where the engine cannot take the schema."""
-    text = f"%llguidance {{}}\nstart: {_json(json.loads(schema))}\n"
+    try:
+        text = f"%llguidance {{}}\nstart: {_json(json.loads(schema))}\n"
+    except _BEYOND_PYTHON:
+        return None
     return text if _valid(text) else None
 
 
 def _takes(format: Format, tool: Tool) -> bool:
-    constraint = format.constrain([tool], ToolChoice("required"))
+    try:
+        constraint = format.constrain([tool], ToolChoice("required"))
+    except _BEYOND_PYTHON:
+        return False
     return constraint is not None and _valid(_lark(constraint, lazily=False))
 
 

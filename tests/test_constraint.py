@@ -1,0 +1,278 @@
+"""Grammars: what they let a model write is read as those calls, and fits the schema."""
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import llguidance
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman import formats
+from dragoman.backends.constraint import for_json, for_tools
+from dragoman.core import events as ev
+from dragoman.core import values as v
+from dragoman.core.collect import collect
+from dragoman.core.reader import ToolCallReader
+
+HERMES = formats.get("hermes")
+BYTES = llguidance.LLTokenizer("byte")
+
+TREE = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/node"}, "also": {"$ref": "#/properties/root"}},
+    "required": ["root"],
+    "additionalProperties": False,
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {"v": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}},
+            "required": ["v"],
+            "additionalProperties": False,
+        }
+    },
+}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "get_weather": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "ping": {"type": "object", "properties": {}, "additionalProperties": False},
+    "set_mode": {
+        "type": "object",
+        "properties": {
+            "mode": {"enum": ["on", "off", None, 3]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["mode", "tags"],
+        "additionalProperties": False,
+    },
+    "either": {"anyOf": [{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}, {"type": "object"}]},
+    "tree": TREE,
+    "self": {"type": "object", "properties": {"inner": {"$ref": "#"}}, "additionalProperties": False},
+}
+
+
+def tool(name: str, schema: Any = None) -> v.Tool:
+    return v.Tool(name, "", json.dumps(SCHEMAS[name] if schema is None else schema))
+
+
+TOOLS = [tool(name) for name in SCHEMAS]
+
+
+def grammar(tools: list[v.Tool], choice: v.ToolChoice) -> str:
+    found = for_tools(HERMES, tools, choice)
+    assert found is not None
+    assert found.relaxed == ()
+    return found.text
+
+
+def accepts(text: str, grammar: str) -> bool:
+    matcher = llguidance.LLMatcher(BYTES, grammar)
+    written = list(text.encode())
+    return matcher.try_consume_tokens(written) == len(written) and matcher.is_accepting()
+
+
+def written(grammar: str, chance: random.Random, limit: int = 300) -> str | None:
+    """What a model of no mind at all writes under the grammar, prone to ending things; None where it never ends."""
+    matcher, text = llguidance.LLMatcher(BYTES, grammar), bytearray()
+    while not (matcher.is_accepting() and (matcher.is_stopped() or chance.random() < 0.5)):
+        mask = matcher.compute_bitmask()
+        allowed = [i for i in range(256) if mask[i // 8] >> (i % 8) & 1]
+        if len(text) > limit or not allowed:
+            return None
+        ending = [i for i in allowed if i in b'"}],>' and chance.random() < 0.4]
+        byte = chance.choice(ending or allowed)
+        assert matcher.consume_token(byte)
+        text.append(byte)
+    return text.decode()
+
+
+def calls_in(text: str, tools: list[v.Tool]) -> list[v.ToolCall]:
+    """The calls, where the text holds nothing else and nothing odd."""
+    reader = ToolCallReader(HERMES, tools, new_id=lambda: "x")
+    events = [*reader.feed(text), *reader.close()]
+    assert not [e for e in events if isinstance(e, ev.Warning | ev.ToolCallIncomplete)]
+    reply = collect([ev.Start("i", "m", 0), *events, ev.Finish("stop")])
+    return [p for p in reply.parts if isinstance(p, v.ToolCall)]
+
+
+required = [v.ToolChoice("required"), v.ToolChoice("required", parallel=False)]
+choices = st.sampled_from([*required, *(v.ToolChoice("named", name) for name in SCHEMAS)])
+
+
+@given(choices, st.integers(0, 1 << 32))
+def test_what_the_grammar_lets_through_is_read_as_calls_that_fit(choice: v.ToolChoice, seed: int) -> None:
+    text = written(grammar(TOOLS, choice), random.Random(seed))
+    if text is None:
+        return
+    calls = calls_in(text, TOOLS)
+    assert text == "\n".join(HERMES.write_call(c) for c in calls)
+    assert len(calls) >= 1
+    assert len(calls) == 1 or (choice.parallel and choice.mode == "required")
+    for call in calls:
+        assert choice.mode != "named" or call.name == choice.name
+        jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
+
+
+@given(st.sampled_from([*required, v.ToolChoice()]), st.data())
+def test_calls_that_fit_are_let_through(choice: v.ToolChoice, data: st.DataObject) -> None:
+    words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8) | st.sampled_from(HERMES.markers)
+    city = data.draw(words)
+    call = v.ToolCall("", "get_weather", json.dumps({"city": city, "days": 3}, ensure_ascii=False))
+    text = HERMES.write_call(call)
+    assert accepts(text, grammar(TOOLS, choice))
+    assert accepts(f"{text}\n{text}", grammar(TOOLS, choice)) == choice.parallel
+
+
+FREE = [
+    ("nothing", "", True),
+    ("text", "It is sunny.\n\n< 5 degrees", True),
+    ("a call", '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>', True),
+    ("text, then a call", 'Wait.\n<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>', True),
+    ("a tool that is not offered", '<tool_call>\n{"name": "pong", "arguments": {}}\n</tool_call>', False),
+    ("arguments that do not fit", '<tool_call>\n{"name": "ping", "arguments": {"a": 1}}\n</tool_call>', False),
+    ("a call without its end", '<tool_call>\n{"name": "ping", "arguments": {}}', False),
+    ("words behind the call", '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>!', False),
+    ("a tag that is spoken of", "the tag <tool_call>", False),
+]
+
+
+@pytest.mark.parametrize(("text", "through"), [row[1:] for row in FREE], ids=[row[0] for row in FREE])
+def test_with_free_choice_only_calls_are_held(text: str, through: bool) -> None:
+    assert accepts(text, grammar(TOOLS, v.ToolChoice())) == through
+
+
+def test_with_a_tool_required_there_is_no_other_text() -> None:
+    assert not accepts("It is sunny.", grammar(TOOLS, v.ToolChoice("required")))
+    assert not accepts("", grammar(TOOLS, v.ToolChoice("required")))
+
+
+def test_a_named_tool_is_the_only_one() -> None:
+    only = grammar(TOOLS, v.ToolChoice("named", "ping"))
+    assert accepts(HERMES.write_call(v.ToolCall("", "ping", "{}")), only)
+    assert not accepts(HERMES.write_call(v.ToolCall("", "get_weather", '{"city": "x"}')), only)
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice"),
+    [
+        ([], v.ToolChoice("required")),
+        (TOOLS, v.ToolChoice("none")),
+        (TOOLS, v.ToolChoice("named", "nobody")),
+        ([v.Tool("search", kind="web_search")], v.ToolChoice()),
+    ],
+    ids=["no tools", "choice none", "a name that is not offered", "tools of the vendor"],
+)
+def test_nothing_is_held_where_there_is_nothing_to_hold_to(tools: list[v.Tool], choice: v.ToolChoice) -> None:
+    assert for_tools(HERMES, tools, choice) is None
+
+
+REFERENCES = [
+    ('{"root": {"v": 1, "next": {"v": 2}}}', True),
+    ('{"root": {"v": 1}, "also": {"v": 3}}', True),
+    ('{"root": {"v": "x"}}', False),
+    ('{"root": {"v": 1, "next": {"v": "x"}}}', False),
+]
+
+
+@pytest.mark.parametrize("others", [[], ["ping"]], ids=["alone", "beside another"])
+@pytest.mark.parametrize(("arguments", "through"), REFERENCES)
+def test_references_lead_to_the_tools_own_schema(arguments: str, through: bool, others: list[str]) -> None:
+    tools = [*(tool(n) for n in others), tool("tree")]
+    text = HERMES.write_call(v.ToolCall("", "tree", arguments))
+    assert accepts(text, grammar(tools, v.ToolChoice("required"))) == through
+
+
+def test_a_member_named_like_a_reference_is_none() -> None:
+    schema = {"type": "object", "properties": {"$ref": {"type": "integer"}}, "additionalProperties": False}
+    text = HERMES.write_call(v.ToolCall("", "f", '{"$ref": 1}'))
+    assert accepts(text, grammar([tool("f", schema)], v.ToolChoice("required")))
+
+
+BEYOND = [
+    ("a pattern the engine lacks", {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)y"}}}),
+    ("a reference to elsewhere", {"type": "object", "properties": {"a": {"$ref": "https://example.com/x.json"}}}),
+    ("a reference to nothing", {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}),
+    ("nothing can fit", {"type": "object", "properties": {"a": False}, "required": ["a"]}),
+    ("a type that is none", {"type": "objekt"}),
+]
+
+
+@pytest.mark.parametrize("schema", [row[1] for row in BEYOND], ids=[row[0] for row in BEYOND])
+def test_a_schema_beyond_the_engine_is_any_object_and_said_so(schema: dict[str, Any]) -> None:
+    found = for_tools(HERMES, [tool("hard", schema), tool("ping")], v.ToolChoice("required"))
+    assert found is not None
+    assert found.relaxed == ("hard",)
+    assert accepts(HERMES.write_call(v.ToolCall("", "hard", '{"a": [1, {"b": null}]}')), found.text)
+    assert not accepts(HERMES.write_call(v.ToolCall("", "hard", "1")), found.text)
+    assert not accepts(HERMES.write_call(v.ToolCall("", "ping", '{"a": 1}')), found.text)
+
+
+LAX = [
+    ("format", {"type": "object", "properties": {"a": {"type": "string", "format": "color"}}}, '{"a": "x"}'),
+    ("not", {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, '{"a": 1}'),
+    ("if", {"type": "object", "if": {"required": ["a"]}, "then": {"required": ["b"]}}, '{"b": 1}'),
+    ("uniqueItems", {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}, '{"a": [1]}'),
+    ("no type", {"properties": {"a": {"type": "integer"}}}, '{"a": 1}'),
+    ("a reference to itself", {"type": "object", "properties": {"a": {"$ref": "#"}}}, '{"a": {}}'),
+    ("empty", {}, '{"a": 1}'),
+    ("annotations", {"type": "object", "title": "T", "default": {}, "examples": [{}], "$schema": "x"}, "{}"),
+]
+
+
+@pytest.mark.parametrize(("schema", "arguments"), [row[1:] for row in LAX], ids=[row[0] for row in LAX])
+def test_features_that_the_engine_lacks_hold_nobody_up(schema: dict[str, Any], arguments: str) -> None:
+    found = for_tools(HERMES, [tool("f", schema)], v.ToolChoice("required"))
+    assert found is not None
+    assert accepts(HERMES.write_call(v.ToolCall("", "f", arguments)), found.text)
+
+
+@pytest.mark.parametrize("levels", [60, 130, 245])
+def test_a_schema_that_nests_deep_is_no_crash(levels: int) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    assert for_tools(HERMES, [tool("deep", schema)], v.ToolChoice("required")) is not None
+
+
+def test_a_schema_with_more_digits_than_python_reads_is_no_crash() -> None:
+    schema = '{"type": "object", "properties": {"a": {"maximum": 1' + "0" * 5000 + "}}}"
+    found = for_tools(HERMES, [v.Tool("f", "", schema)], v.ToolChoice("required"))
+    assert found is not None
+    assert found.relaxed == ("f",)
+
+
+@pytest.mark.parametrize("name", ["a.b/c", 'with "quotes"', "back\\slash", "naïve 日本", "</tool_call>", "line\nbreak"])
+def test_odd_names(name: str) -> None:
+    tools = [tool(name, {"type": "object"}), tool("ping")]
+    text = HERMES.write_call(v.ToolCall("", name, "{}"))
+    assert accepts(text, grammar(tools, v.ToolChoice("required")))
+    assert [c.name for c in calls_in(text, tools)] == [name]
+
+
+# A reply that is one JSON value.
+
+
+def test_a_reply_of_a_schema() -> None:
+    found = for_json(json.dumps(SCHEMAS["get_weather"]))
+    assert found is not None
+    assert accepts('{"city": "Paris", "days": 2}', found)
+    assert not accepts('{"city": "Paris", "days": "2"}', found)
+    assert not accepts("Paris", found)
+
+
+@pytest.mark.parametrize(("schema", "through"), [("{}", "[1]"), ("true", '"x"'), ('{"type": "integer"}', "12")])
+def test_any_schema_will_do(schema: str, through: str) -> None:
+    found = for_json(schema)
+    assert found is not None
+    assert accepts(through, found)
+
+
+@pytest.mark.parametrize("schema", ['{"$ref": "#/$defs/none"}', '{"maximum": 1' + "0" * 5000 + "}"])
+def test_no_grammar_for_a_schema_beyond_the_engine(schema: str) -> None:
+    assert for_json(schema) is None
