@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from bench import claude_code, offline
 
+from dragoman import dialects
 from dragoman.core.values import Text, ToolCall, ToolResult
-from dragoman.dialects import anthropic_messages
 from dragoman.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
@@ -41,7 +41,9 @@ async def answer(request: dict[str, Any]) -> anthropic.types.Message:
 
 
 def test_its_requests_are_understood() -> None:
-    first, second = (anthropic_messages.read_request(json.dumps(line["body"]).encode()) for line in asked())
+    first, second = (
+        dialects.get("anthropic_messages").read_request(json.dumps(line["body"]).encode()) for line in asked()
+    )
     assert [tool.name for tool in first.tools] == ["Read"]
     assert {"thinking", "context_management", "output_config", "metadata"} <= set(first.extra)
     question, call, result = (m.parts[0] for m in second.messages if m.role != "system")

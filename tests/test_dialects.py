@@ -70,7 +70,10 @@ def load() -> Iterator[Case]:
             yield Case(path.parent.name, title, kind, text, expected.strip("\n"))
 
 
-CASES = list(load())
+LOADED = list(load())
+ANSWERS = [c for c in LOADED if c.kind.startswith("answer")]
+"""What servers send; tests/test_upstream.py reads them."""
+CASES = [c for c in LOADED if not c.kind.startswith("answer")]
 STREAMS = [c for c in CASES if c.kind.startswith("events")]
 
 

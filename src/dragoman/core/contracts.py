@@ -207,6 +207,16 @@ class Writer(Protocol):
         """
 
 
+class Reader(Protocol):
+    """Reads a server's answer, streamed or whole, in any cut; never raises, as an answer that is none is a Failure."""
+
+    def feed(self, piece: bytes) -> list[AnyEvent]:
+        """The events that these bytes add."""
+
+    def close(self) -> list[AnyEvent]:
+        """The events that the end of the answer adds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One API: how it asks and how it answers."""
@@ -224,6 +234,8 @@ class Dialect:
     status: Callable[[DragomanError], int]
     ping: bytes
     """What keeps a silent stream open."""
+    reader: "Callable[[Request, Turn], Reader]"
+    """Reads the answer of a server behind to this request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,11 @@ class Fields:
         found = self._left.pop(name, None)
         return None if found is None or found.kind == "null" else found
 
+    def peek(self, name: str) -> Cursor | None:
+        """The member, which stays; None as of `take`."""
+        found = self._left.get(name)
+        return None if found is None or found.kind == "null" else found
+
     def need(self, name: str) -> Cursor:
         """The member.
 

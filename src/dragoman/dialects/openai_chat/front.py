@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions.
+"""OpenAI Chat Completions in front: how clients ask, and how they are answered.
 
     request   {"model": "m", "messages": [{"role": "user", "content": "Weather in Bern?"}],
                "tools": [{"type": "function", "function": {"name": "weather", "parameters": {…}}}]}
@@ -40,7 +40,6 @@ import msgspec
 from dragoman.core import errors, events, shape, sse, values
 from dragoman.core.collect import finish_of
 from dragoman.core.content import read_parts, read_text
-from dragoman.core.contracts import Dialect
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
 from dragoman.core.shape import Cursor, Fields
@@ -404,15 +403,3 @@ def write_error(error: DragomanError) -> bytes:
     path = error.path.removeprefix("$").removeprefix(".") if isinstance(error, RequestError) else ""
     body = {"message": message, "type": kind, "param": path or None, "code": _CODES.get(type(error))}
     return _encode({"error": body})
-
-
-DIALECT: Final = Dialect(
-    name="openai_chat",
-    path="/v1/chat/completions",
-    read_request=read_request,
-    writer=Writer,
-    write_reply=write_reply,
-    write_error=write_error,
-    status=status,
-    ping=sse.comment("ping"),
-)

@@ -1,4 +1,4 @@
-"""Anthropic Messages.
+"""Anthropic Messages in front: how clients ask, and how they are answered.
 
     request   {"model": "m", "max_tokens": 1024, "system": "Be brief.",
                "messages": [{"role": "user", "content": "Weather in Bern?"}],
@@ -40,7 +40,6 @@ import msgspec
 from dragoman.core import errors, events, shape, sse, values
 from dragoman.core.collect import finish_of
 from dragoman.core.content import read_parts, read_text
-from dragoman.core.contracts import Dialect
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import AnyEvent, Block, BlockKind, Finish, Order, Start, ToolCallStart
 from dragoman.core.shape import Cursor, Fields
@@ -405,13 +404,5 @@ def write_error(error: DragomanError) -> bytes:
     return _encode({"type": "error", "error": body})
 
 
-DIALECT: Final = Dialect(
-    name="anthropic_messages",
-    path="/v1/messages",
-    read_request=read_request,
-    writer=Writer,
-    write_reply=write_reply,
-    write_error=write_error,
-    status=status,
-    ping=_event("ping"),
-)
+PING: Final = _event("ping")
+"""What keeps a silent stream open."""

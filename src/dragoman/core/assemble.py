@@ -1,0 +1,308 @@
+"""An answer as a server behind sends it, to events in their order.
+
+    out = Assembler(Turn("1", 0, new_id), "some-model", ["weather"])
+    out.start()
+    out.call(0, "call_1", "weather", '{"city":')
+    out.call(0, "", "", '"Bern"}')
+    out.finish("tool_calls")
+    out.take()                          # Start, ToolCallStart, two deltas, ToolCallEnd, Finish
+
+Servers send the pieces of calls in many ways: interleaved, without an index or an id, under one index, the name in
+pieces or again in each, the arguments before it, the whole call a second time. Events never overlap, so what comes
+while a call is open waits until the call's JSON has ended; all other pieces go on at once.
+
+- A piece belongs to the call of its index, else to that of its id, else to the last one.
+- A named piece begins another call where that call is whole, unless it has the same id, or no id and the same words;
+  and where that call is not whole, but is of another name, and no piece of one.
+- A name is complete where it is an offered tool's and begins no other, or where arguments have come and it is not
+  merely the beginning of a tool's. A piece that repeats it is dropped.
+- No arguments, or `null`, are `{}`; an object written in a JSON string is taken out of it.
+- An id is the server's own; a missing one, or one that a call before had, is made here.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from dragoman.core.contracts import Turn
+from dragoman.core.errors import DragomanError, quote
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    ReasoningDelta,
+    RefusalDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+    Warning,
+)
+from dragoman.core.jsontext import JsonText
+from dragoman.core.values import FinishReason, Usage
+
+_NONE: Final = ("", "null", '""')
+"""What servers send for a call without arguments."""
+
+
+class _Call:
+    """One call on its way."""
+
+    __slots__ = ("_buf", "_json", "_streams", "closed", "id", "index", "name", "named", "raw")
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        """The server's."""
+        self.name = ""
+        self.named = False
+        """The name is complete."""
+        self.index: int | None = None
+        """Its number, once it has been announced."""
+        self.closed = False
+        """No more of it comes."""
+        self.raw: list[str] = []
+        """The arguments as they came."""
+        self._json = JsonText()
+        self._buf = ""
+        self._streams: bool | None = None
+        """The arguments are an object; None while no character of it has come."""
+
+    @property
+    def whole(self) -> bool:
+        """The arguments are one whole object."""
+        return self._json.done
+
+    @property
+    def problem(self) -> str:
+        """Why the arguments are no object."""
+        return "expected '{'" if self._streams is False else self._json.problem
+
+    def feed(self, text: str) -> str:
+        """Take more of the arguments; what stands behind their end is given back."""
+        if self.whole or not text:
+            return text
+        self.raw.append(text)
+        if self._streams is None and text.strip():
+            self._streams = text.lstrip()[0] == "{"
+        if not self._streams or self._json.problem:
+            return ""
+        self._buf += text
+        self._buf = self._buf[self._json.feed(self._buf, 0) :]
+        return self._buf if self.whole else ""
+
+    def take(self) -> str:
+        """The arguments that may be sent on."""
+        return self._json.take()
+
+    def same(self, arguments: str) -> bool:
+        """These arguments are its own once more."""
+        return not arguments.strip() or arguments.strip() == "".join(self.raw).strip()
+
+    def mended(self) -> str:
+        """The whole arguments that are meant, though no object came; or empty."""
+        raw = "".join(self.raw).strip()
+        if raw in _NONE:
+            return "{}"
+        try:
+            inner = msgspec.json.decode(raw, type=str)
+            msgspec.json.decode(inner, type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, RecursionError):
+            return ""
+        return inner
+
+
+class Assembler:
+    """Takes what the server says piece by piece; `take` gives the events that have come of it."""
+
+    __slots__ = ("_by_id", "_by_key", "_last", "_model", "_out", "_queue", "_tools", "_turn", "_used", "calls", "phase")
+
+    def __init__(self, turn: Turn, model: str, tools: Iterable[str] = ()) -> None:
+        self.phase = "new"
+        """`new`, `open` or `ended`; nothing is taken once it has ended."""
+        self.calls = 0
+        """Calls announced."""
+        self._turn, self._model, self._tools = turn, model, frozenset(tools)
+        self._out: list[AnyEvent] = []
+        self._queue: deque[_Call | AnyEvent] = deque()
+        self._by_key: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+        self._last: _Call | None = None
+        self._used: set[str] = set()
+
+    def take(self) -> list[AnyEvent]:
+        """The events since the last take."""
+        events, self._out = self._out, []
+        return events
+
+    def start(self, input_tokens: int = 0) -> None:
+        """The server has begun; said again, it changes nothing."""
+        if self.phase == "new":
+            self.phase = "open"
+            self._out.append(Start(self._turn.id, self._model, self._turn.created, input_tokens))
+
+    def text(self, text: str) -> None:
+        """More of the answer's text."""
+        self._say(TextDelta(text), text)
+
+    def reasoning(self, text: str, signature: str = "") -> None:
+        """More of the thoughts."""
+        self._say(ReasoningDelta(text, signature), text or signature)
+
+    def refusal(self, text: str) -> None:
+        """More of the words that decline."""
+        self._say(RefusalDelta(text), text)
+
+    def usage(self, usage: Usage) -> None:
+        """The counts so far."""
+        self._out.append(UsageUpdate(usage))
+
+    def warn(self, code: str, message: str, raw: str = "") -> None:
+        """Something was not as the API has it."""
+        self._out.append(Warning(code, message, raw))
+
+    def call(
+        self, key: int | None, id: str, name: str, arguments: str, *, apart: bool = False, named: bool = False
+    ) -> None:
+        """A piece of a call under its index, any of them empty where the server left it out.
+
+        `apart`: it is another call than the piece before, as it stood beside that in one list. `named`: the name
+        is complete, as this API never sends it in pieces.
+        """
+        call = self._find(key, id, name, arguments, apart)
+        if not call.named:
+            self._name(call, name)
+            call.named = call.named or named
+        call.id = call.id or id
+        spare = call.feed(arguments)
+        if spare.strip() and call.same(spare):
+            self.warn("repeated_call", f"the server sent the call of {quote(call.name)} twice; it is made once", spare)
+        elif spare.strip():
+            told = f"what came behind the whole arguments of {quote(call.name)} was dropped"
+            self.warn("extra_arguments", told, spare)
+        if call.name and call.raw and not call.named:
+            call.named = call.name in self._tools or not self._begins_longer(call.name)
+        self._drain()
+
+    def end_call(self, key: int) -> None:
+        """The call of this index is over, as far as the server says so."""
+        if call := self._by_key.pop(key, None):
+            call.closed = True
+
+    def finish(self, reason: FinishReason, stop_sequence: str = "") -> None:
+        """The answer is complete; a call whose arguments are not is incomplete."""
+        if self.phase != "ended":
+            self.start()
+            self._close(cut=reason == "length")
+            self._out.append(Finish(reason, stop_sequence))
+            self.phase = "ended"
+
+    def fail(self, error: DragomanError) -> None:
+        """The answer ends here because something broke."""
+        if self.phase != "ended":
+            self._close(cut=True)
+            self._out.append(Failure(error))
+            self.phase = "ended"
+
+    def _say(self, event: AnyEvent, said: str) -> None:
+        if said:
+            self._queue.append(event)
+            self._drain()
+
+    def _find(self, key: int | None, id: str, name: str, arguments: str, apart: bool) -> _Call:
+        found = self._by_key.get(key) if key is not None else self._by_id.get(id) if id else None
+        if found is None and key is None and not (apart and name):
+            found = self._last
+        if found is None or (apart and name and found.whole) or self._is_another(found, id, name, arguments):
+            found = _Call(id)
+            self._queue.append(found)
+        if key is not None:
+            self._by_key[key] = found
+        if id:
+            self._by_id[id] = found
+        self._last = found
+        return found
+
+    def _is_another(self, call: _Call, id: str, name: str, arguments: str) -> bool:
+        """Whether a piece under the index of this call begins another one."""
+        other_id = bool(id and call.id and id != call.id)
+        if not name or not call.name:
+            return bool(name) and other_id
+        if call.whole:
+            return id != call.id if id else not (name == call.name and call.same(arguments))
+        if call.named:
+            return name != call.name
+        return other_id and name != call.name
+
+    def _name(self, call: _Call, piece: str) -> None:
+        if piece and piece != call.name:
+            call.name = piece if call.name and piece.startswith(call.name) else call.name + piece
+        call.named = call.name in self._tools and not self._begins_longer(call.name)
+
+    def _begins_longer(self, name: str) -> bool:
+        return any(tool.startswith(name) and tool != name for tool in self._tools)
+
+    def _close(self, cut: bool) -> None:
+        """Nothing more comes. Where the answer was `cut`, so was the last call, unless it is whole."""
+        last = self._queue[-1] if self._queue else None
+        for waiting in self._queue:
+            if isinstance(waiting, _Call):
+                waiting.closed = True
+        while self._queue:
+            head = self._queue.popleft()
+            if isinstance(head, _Call):
+                self._end(head, cut=cut and head is last)
+            else:
+                self._out.append(head)
+
+    def _drain(self) -> None:
+        """Send on all that need not wait; a call that the server has closed waits for what comes behind it."""
+        while self._queue:
+            head = self._queue[0]
+            if isinstance(head, _Call):
+                self._advance(head)
+                over = head.closed and len(self._queue) > 1
+                if not over and not (head.whole and head.name):
+                    return
+                self._end(head, cut=False)
+            else:
+                self._out.append(head)
+            self._queue.popleft()
+
+    def _advance(self, call: _Call) -> None:
+        """Announce the call as soon as its name is complete, and send on what there is of its arguments."""
+        if call.index is None:
+            if not call.named:
+                return
+            self._announce(call)
+        if (text := call.take()) and call.index is not None:
+            self._out.append(ToolCallDelta(call.index, text))
+
+    def _announce(self, call: _Call) -> None:
+        id = call.id if call.id and call.id not in self._used else f"call_{self._turn.new_id()}"
+        self._used.add(id)
+        call.index, self.calls = self.calls, self.calls + 1
+        self._out.append(ToolCallStart(call.index, id, call.name))
+
+    def _end(self, call: _Call, cut: bool) -> None:
+        raw = "".join(call.raw)
+        if not call.name:
+            self.warn("nameless_call", "the server sent a call without a name; it is none", raw)
+            return
+        call.named = True
+        self._advance(call)
+        assert call.index is not None
+        mended = "" if call.whole or cut else call.mended()
+        if mended:
+            self._out.append(ToolCallDelta(call.index, mended))
+        if call.whole or mended:
+            self._out.append(ToolCallEnd(call.index))
+            return
+        self._out.append(ToolCallIncomplete(call.index, raw))
+        if call.problem:
+            told = f"the arguments of {quote(call.name)} are no JSON object: {call.problem}"
+            self.warn("malformed_arguments", told, raw)

@@ -1,0 +1,152 @@
+"""The bytes of a server behind, to the JSON objects in them: a stream of server-sent events, or one whole body.
+
+Servers answer a request for a stream with a whole body, and the other way round; what came is told by its first
+character. Anything else, such as a proxy's page of HTML, is an error of the server's.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from dragoman.core import shape
+from dragoman.core.assemble import Assembler
+from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quote
+from dragoman.core.events import AnyEvent
+from dragoman.core.shape import Cursor, Fields
+from dragoman.core.sse import EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
+
+_DONE: Final = b"[DONE]"
+_BLANK: Final = b" \t\r\n\xef\xbb\xbf"
+_NO_STREAM: Final = (b"{", b"[", b"<")
+
+
+class UpstreamReader:
+    """Reads one answer: `feed` what comes, `close` at its end.
+
+    Never raises: an answer that breaks off, or is none, ends with Failure.
+    """
+
+    __slots__ = ("_body", "_ended", "_frame", "_out", "_sse", "_whole", "_whole_body")
+
+    def __init__(
+        self,
+        out: Assembler,
+        frame: Callable[[Fields], None],
+        whole: Callable[[Fields], None],
+        ended: Callable[[], bool],
+    ) -> None:
+        """`frame` takes an event's JSON, `whole` that of a whole body; `ended` says whether an end may stand here."""
+        self._out, self._frame, self._whole, self._ended = out, frame, whole, ended
+        self._sse: Decoder | None = None
+        self._body = bytearray()
+        self._whole_body: bool | None = None
+        """Not a stream; None before the first character."""
+
+    def feed(self, piece: bytes) -> list[AnyEvent]:
+        """The events that this piece adds."""
+        return self._taken(lambda: self._feed(piece))
+
+    def close(self) -> list[AnyEvent]:
+        """The events that the end of the answer adds: at least Finish or Failure, unless one came before."""
+        return self._taken(self._close)
+
+    def _taken(self, step: Callable[[], None]) -> list[AnyEvent]:
+        try:
+            step()
+        except RequestError as e:
+            self._out.fail(UpstreamError(f"the server sent what its API does not have: {e.message}"))
+        except DragomanError as e:
+            self._out.fail(e)
+        return self._out.take()
+
+    def _feed(self, piece: bytes) -> None:
+        if self._sse is not None:
+            self._events(self._sse.feed(piece))
+            return
+        self._body += piece
+        if self._whole_body is None:
+            begun = bytes(self._body.lstrip(_BLANK)[:1])
+            self._whole_body = begun in _NO_STREAM if begun else None
+        if self._whole_body is False:
+            self._sse = Decoder()
+            self._events(self._sse.feed(bytes(self._body)))
+        elif len(self._body) > EVENT_LIMIT_BYTES:
+            raise UpstreamError(f"expected a reply of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
+
+    def _events(self, events: list[ServerSentEvent]) -> None:
+        for event in events:
+            if self._out.phase == "ended":
+                return
+            if event.data.strip() == _DONE:
+                self._finish(done=True)
+            elif event.data.strip():
+                self._object(event.data, self._frame)
+
+    def _close(self) -> None:
+        if self._sse is not None:
+            self._events(self._sse.close())
+            self._finish(done=False)
+        elif self._out.phase != "ended":
+            self._object(bytes(self._body), self._whole)
+            self._finish(done=True)
+
+    def _finish(self, done: bool) -> None:
+        if not self._ended() and not done:
+            self._out.fail(UpstreamError("the server's stream broke off before its end"))
+        self._out.finish("stop")
+
+    def _object(self, data: bytes, take: Callable[[Fields], None]) -> None:
+        try:
+            cursor = shape.at(data)
+        except RequestError:
+            shown = quote(data[:80].decode("utf-8", "replace"))
+            raise UpstreamError(f"expected JSON of the server, got {len(data)} bytes that begin {shown}") from None
+        fields = cursor.fields()
+        if (error := said_error(fields)) is not None:
+            raise error
+        take(fields)
+
+
+def said_error(fields: Fields) -> DragomanError | None:
+    """The error that a body or an event tells of, in any of the shapes that servers have for it.
+
+    {"error": {"message": "…", "type": "…", "code": 429}}        {"type": "error", "error": {…}}
+    {"error": "…"}        {"object": "error", "message": "…"}        {"detail": "…"}
+    """
+    found = fields.take("error")
+    if found is not None:
+        return _error(found)
+    kind = fields.peek("object")
+    if kind is not None and kind.kind == "string" and kind.string() == "error":
+        return _told(fields)
+    alone = fields.peek("detail")
+    return _error(alone) if alone is not None and fields.peek("choices") is None else None
+
+
+def _error(found: Cursor) -> DragomanError:
+    if found.kind == "object":
+        return _told(found.fields())
+    return UpstreamError(found.string() if found.kind == "string" else found.text[:200])
+
+
+def _told(fields: Fields) -> DragomanError:
+    message, code = fields.take("message"), fields.take("code")
+    status = code.integer() if code is not None and code.kind == "number" else _STATUS.get(_word(fields.take("type")))
+    said = message.string() if message is not None and message.kind == "string" else bytes(fields.raw).decode()[:200]
+    return UpstreamError(said, status=status)
+
+
+def _word(found: Cursor | None) -> str:
+    return found.string() if found is not None and found.kind == "string" else ""
+
+
+_STATUS: Final = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""Where only the kind of error is told, as in the middle of a stream (both vendors' pages of errors, 2026-11)."""

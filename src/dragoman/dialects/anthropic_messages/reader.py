@@ -1,0 +1,155 @@
+"""Messages of a server behind, to events.
+
+Read as servers of this API send it, streamed or whole:
+
+    input         in deltas, or whole in `content_block_start` (some servers that imitate the API)
+    blocks        ended by `content_block_stop`, or by what comes next; `index` may be missing, then it is the last's
+    usage         of `message_start`, updated by `message_delta`, whose counts replace those of before
+    the end       `message_stop`, or the stream's end where a stop reason came before; without one it broke off
+
+An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `front` writes it.
+Cached parts of the prompt, read or written, count as input. `redacted_thinking` and the blocks of the vendor's own
+tools (`server_tool_use`, `web_search_tool_result`) have no event: they are dropped, with a warning that holds them.
+`model_context_window_exceeded` is "length". `pause_turn`, of those tools, is "stop", with a warning.
+
+Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming,
+https://docs.anthropic.com/en/api/handling-stop-reasons (2026-11).
+"""
+
+from typing import Final
+
+from dragoman.core.assemble import Assembler
+from dragoman.core.contracts import Turn
+from dragoman.core.errors import quote
+from dragoman.core.shape import Cursor, Fields
+from dragoman.core.upstream import UpstreamReader
+from dragoman.core.values import FinishReason, Request, Usage
+
+_FINISH: Final[dict[str, FinishReason]] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+
+
+class Reader(UpstreamReader):
+    """One answer."""
+
+    __slots__ = ("_counts", "_index", "_reason", "_stop")
+
+    def __init__(self, request: Request, turn: Turn) -> None:
+        out = Assembler(turn, request.model, (tool.name for tool in request.tools))
+        super().__init__(out, self._event, self._message, self._end)
+        self._reason: FinishReason | None = None
+        self._stop = ""
+        self._counts: dict[str, int] = {}
+        self._index = 0
+
+    def _end(self) -> bool:
+        if self._reason is None:
+            return False
+        self._out.finish(self._reason, self._stop)
+        return True
+
+    def _event(self, fields: Fields) -> None:
+        match fields.need("type").string():
+            case "message_start":
+                self._count(fields.need("message").fields().take("usage"))
+                self._out.start(self._input_tokens())
+            case "content_block_start":
+                self._out.start()
+                self._block(self._at(fields), fields.need("content_block"))
+            case "content_block_delta":
+                self._delta(self._at(fields), fields.need("delta").fields())
+            case "content_block_stop":
+                self._out.end_call(self._at(fields))
+            case "message_delta":
+                self._stopped(fields.need("delta").fields())
+                self._count(fields.take("usage"))
+                self._out.usage(self._usage())
+            case "message_stop":
+                self._finish(done=True)
+
+    def _message(self, message: Fields) -> None:
+        self._count(message.take("usage"))
+        self._out.start(self._input_tokens())
+        self._out.usage(self._usage())
+        for index, block in enumerate(message.items("content")):
+            self._block(index, block)
+            self._out.end_call(index)
+        self._stopped(message)
+
+    def _at(self, fields: Fields) -> int:
+        found = fields.take("index")
+        self._index = self._index if found is None else found.integer()
+        return self._index
+
+    def _block(self, index: int, cursor: Cursor) -> None:
+        block = cursor.fields()
+        match block.need("type").string():
+            case "text":
+                self._out.text(block.string("text"))
+            case "thinking":
+                self._out.reasoning(block.string("thinking"), block.string("signature"))
+            case "tool_use":
+                self._out.end_call(index)  # of a server that gives all blocks one index
+                arguments = _input(block.take("input"))
+                self._out.call(index, block.string("id"), block.string("name"), arguments, named=True)
+            case kind:
+                self._out.warn("unknown_block", f"a block of type {quote(kind)} was dropped", cursor.text)
+
+    def _delta(self, index: int, delta: Fields) -> None:
+        match delta.need("type").string():
+            case "text_delta":
+                self._out.text(delta.string("text"))
+            case "thinking_delta":
+                self._out.reasoning(delta.string("thinking"))
+            case "signature_delta":
+                self._out.reasoning("", delta.string("signature"))
+            case "input_json_delta":
+                self._out.call(index, "", "", delta.string("partial_json"))
+            case kind:
+                self._out.warn("unknown_block", f"a delta of type {quote(kind)} was dropped", bytes(delta.raw).decode())
+
+    def _stopped(self, fields: Fields) -> None:
+        reason, stop = fields.string("stop_reason"), fields.string("stop_sequence")
+        if not reason:
+            return
+        if reason not in _FINISH:
+            self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is taken for 'stop'")
+        self._reason, self._stop = _FINISH.get(reason, "stop"), stop
+
+    def _count(self, found: Cursor | None) -> None:
+        if found is None:
+            return
+        counts = found.fields()
+        details = counts.take("output_tokens_details")
+        if details is not None and (thoughts := details.fields().integer("thinking_tokens")) is not None:
+            self._counts["thinking_tokens"] = thoughts
+        for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"):
+            if (count := counts.integer(name)) is not None:
+                self._counts[name] = count
+
+    def _input_tokens(self) -> int:
+        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        return sum(self._counts.get(name, 0) for name in names)
+
+    def _usage(self) -> Usage:
+        return Usage(
+            input_tokens=self._input_tokens(),
+            output_tokens=self._counts.get("output_tokens", 0),
+            cached_input_tokens=self._counts.get("cache_read_input_tokens", 0),
+            reasoning_tokens=self._counts.get("thinking_tokens", 0),
+        )
+
+
+def _input(found: Cursor | None) -> str:
+    """What the block's start says of the arguments; an empty object there says nothing."""
+    fields = found.fields() if found is not None else None
+    if found is None or fields is None or not fields.rest():
+        return ""
+    cut = fields.take("__unparsedToolInput")
+    return found.text if cut is None else cut.fields().string("raw")
