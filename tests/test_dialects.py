@@ -73,7 +73,9 @@ def load() -> Iterator[Case]:
 LOADED = list(load())
 ANSWERS = [c for c in LOADED if c.kind.startswith("answer")]
 """What servers send; tests/test_upstream.py reads them."""
-CASES = [c for c in LOADED if not c.kind.startswith("answer")]
+SENT = [c for c in LOADED if c.kind.startswith("sent")]
+"""What is sent to servers; tests/test_sent.py sends it."""
+CASES = [c for c in LOADED if c not in ANSWERS and c not in SENT]
 STREAMS = [c for c in CASES if c.kind.startswith("events")]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlia
 import msgspec
 
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent
+from dragoman.core.events import AnyEvent, Warning
 from dragoman.core.pieces import Piece
 from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.typed import Schema
@@ -207,6 +207,14 @@ class Writer(Protocol):
         """
 
 
+class Outgoing(NamedTuple):
+    """What to send to a server behind."""
+
+    body: bytes
+    warnings: tuple[Warning, ...]
+    """What its API cannot say, or says in another way."""
+
+
 class Reader(Protocol):
     """Reads a server's answer, streamed or whole, in any cut; never raises, as an answer that is none is a Failure."""
 
@@ -234,6 +242,11 @@ class Dialect:
     status: Callable[[DragomanError], int]
     ping: bytes
     """What keeps a silent stream open."""
+    write_request: Callable[[Request, str], Outgoing]
+    """The body for a server behind, which knows the model by this name.
+
+    Raises: UnsupportedError: what its API cannot say, and cannot be left out.
+    """
     reader: "Callable[[Request, Turn], Reader]"
     """Reads the answer of a server behind to this request."""
 

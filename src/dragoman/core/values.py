@@ -178,6 +178,10 @@ class Request(Value, frozen=True):
     stream_usage: bool = False
     """OpenAI's `stream_options.include_usage`; Anthropic always reports usage."""
     extra: Extra = {}
+    effort: str = ""
+    """How long to think: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`; empty: as the model does."""
+    dialect: str = ""
+    """The API whose fields `extra` holds, here and in all parts; empty: whichever it is sent to."""
 
 
 class Usage(Value, frozen=True):

@@ -1,4 +1,4 @@
-"""API JSON to values and events and back: one file an API, listed by the folder itself."""
+"""API JSON to values and events and back: one folder an API, listed by the folder itself."""
 
 import importlib
 import pkgutil

@@ -26,8 +26,8 @@ Claude Code itself keeps such input. An empty object would be legal input for ma
 `usage.input_tokens` does not count the cached part of the prompt, which has its own field. Words of refusal are a
 text block, with stop_reason "refusal". What has died behind us is 529 `overloaded_error`, which clients retry.
 
-Where a block's `source`, or the request's `output_config`, says more than the values here have room for, it also
-stays in `extra` as it came. An empty text says nothing and is left out.
+Where a block's `source`, or the request's `output_config` or `thinking`, says more than the values here have room for,
+it also stays in `extra` as it came. An empty text says nothing and is left out.
 
 Source: https://docs.anthropic.com/en/api/messages (2026-11).
 """
@@ -55,6 +55,10 @@ _MODES: Final[dict[str, Literal["auto", "required", "none", "named"]]] = {
     "none": "none",
     "tool": "named",
 }
+
+
+_BUDGETS: Final = ((16_384, "high"), (4_096, "medium"), (float("-inf"), "low"))
+"""Least `budget_tokens`, and the effort that they are for an API that counts none; a choice of ours."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -93,8 +97,28 @@ def read_request(body: bytes | str) -> Request:
         response_schema=schema,
         stream=fields.flag("stream"),
         stream_usage=True,
+        effort=_effort(fields.peek("thinking"), kept),
         extra={**kept, **fields.rest()},
+        dialect="anthropic_messages",
     )
+
+
+def _effort(thinking: Cursor | None, kept: values.Extra) -> str:
+    """`output_config.effort`, or as much as the budget for thinking amounts to."""
+    config = kept.get("output_config")
+    told = shape.Cursor(config, "$.output_config").fields().peek("effort") if config is not None else None
+    if told is not None and told.kind == "string":
+        return told.string()
+    fields = thinking.fields() if thinking is not None and thinking.kind == "object" else None
+    kind = fields.peek("type") if fields else None
+    if fields is None or kind is None or kind.kind != "string":
+        return ""
+    if kind.string() == "disabled":
+        return "none"
+    budget = fields.peek("budget_tokens")
+    if budget is None or budget.kind != "number":
+        return ""
+    return next(effort for least, effort in _BUDGETS if budget.number() >= least)
 
 
 def _response_schema(fields: Fields) -> tuple[values.JsonText, values.Extra]:
@@ -356,14 +380,15 @@ def _block(part: Part) -> list[dict[str, object]]:
         case values.Reasoning(text, signature):
             return [{"type": "thinking", "thinking": text, "signature": signature}]
         case ToolCall(id, name, arguments):
-            return [{"type": "tool_use", "id": id, "name": name, "input": _input(arguments)}]
+            return [{"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}]
         case values.Image() | values.Document() | values.Audio() | values.ToolResult() | Opaque():
             return []  # no event makes these
         case _:
             assert_never(part)
 
 
-def _input(arguments: values.JsonText) -> object:
+def input_of(arguments: values.JsonText) -> object:
+    """The arguments as a block holds them."""
     try:
         return msgspec.Raw(shape.at(arguments.encode()).object())
     except RequestError:

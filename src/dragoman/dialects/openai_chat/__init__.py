@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: `front` answers clients, `reader` reads what a server behind answers."""
+"""OpenAI Chat Completions: `front` answers clients, `request` asks a server behind, `reader` reads its answer."""
 
 from typing import Final
 
@@ -6,6 +6,7 @@ from dragoman.core import sse
 from dragoman.core.contracts import Dialect
 from dragoman.dialects.openai_chat.front import Writer, read_request, status, write_error, write_reply
 from dragoman.dialects.openai_chat.reader import Reader
+from dragoman.dialects.openai_chat.request import write_request
 
 DIALECT: Final = Dialect(
     name="openai_chat",
@@ -16,5 +17,6 @@ DIALECT: Final = Dialect(
     write_error=write_error,
     status=status,
     ping=sse.comment("ping"),
+    write_request=write_request,
     reader=Reader,
 )

@@ -24,7 +24,8 @@ off keeps the arguments that came; `finish_reason` is then "length".
 
 Taken more kindly than the page has it: `max_tokens` -1 (LM Studio's own examples) means no limit; arguments of a
 past call may be an object; an empty stop string is left out; tool_choice "auto" and "none" need no tools.
-`response_format` of a schema also stays in `extra`, because its name and `strict` have no other place;
+`response_format` of a schema also stays in `extra`, because its name and `strict` have no other place, and
+`reasoning_effort`;
 `stream_options` is for the stream written here, and goes no further.
 Refused by name: `n` over 1, and the `functions` of 2023, whose clients would not understand the answer.
 
@@ -92,8 +93,15 @@ def read_request(body: bytes | str) -> Request:
         response_schema=schema,
         stream=fields.flag("stream"),
         stream_usage=options.fields().flag("include_usage") if options else False,
+        effort=_effort(fields.peek("reasoning_effort")),
         extra={**kept, **fields.rest()},
+        dialect="openai_chat",
     )
+
+
+def _effort(found: Cursor | None) -> str:
+    """What is asked for; any other kind of value is for the server to refuse."""
+    return found.string() if found is not None and found.kind == "string" else ""
 
 
 def _legacy(path: str) -> UnsupportedError:

@@ -1,0 +1,74 @@
+"""A request on its way to a server behind: its body, and what of it that API cannot say.
+
+What a client sent is in the terms of its own API. Sent on to the same API it goes as it came; to another, what has no
+place there is left out, and named in one warning: nothing is lost in silence.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from dragoman.core.contracts import Outgoing
+from dragoman.core.errors import UnsupportedError
+from dragoman.core.events import Warning
+from dragoman.core.values import Extra, Opaque, Request
+
+_READ_TOO: Final = frozenset({"output_config", "reasoning_effort", "response_format", "source", "thinking"})
+"""Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Ledger:
+    """Says what goes along, and keeps account of what does not."""
+
+    __slots__ = ("_changed", "_dialect", "_lost", "native", "same")
+
+    def __init__(self, request: Request, dialect: str) -> None:
+        self.native = request.dialect in ("", dialect)
+        """The request's own fields are in the terms of this API."""
+        self.same = request.dialect == dialect
+        """It came by this very API, so that it can be sent on as it came."""
+        self._dialect = dialect
+        self._lost: dict[str, None] = {}
+        self._changed: dict[str, None] = {}
+
+    def kept(self, extra: Extra) -> Mapping[str, msgspec.Raw]:
+        """The fields of the caller's own API, where that is this one."""
+        if self.native:
+            return extra
+        for name, raw in extra.items():
+            if name not in _READ_TOO and bytes(raw) != b"null":
+                self.lost(name)
+        return {}
+
+    def lost(self, what: str) -> None:
+        """This API has no place for it."""
+        self._lost[what] = None
+
+    def changed(self, what: str) -> None:
+        """It is said in another way."""
+        self._changed[what] = None
+
+    def raw(self, part: Opaque) -> msgspec.Raw:
+        """An unknown part as it came.
+
+        Raises: UnsupportedError: it is of another API.
+        """
+        if not self.native:
+            raise self.refused(f"a part of type {part.type!r}", part.path)
+        return part.raw
+
+    def refused(self, what: str, path: str = "") -> UnsupportedError:
+        """The error for what cannot be left out without changing what is asked."""
+        return UnsupportedError(f"{what} cannot be sent on to a server of {self._dialect}", path)
+
+    def close(self, body: Mapping[str, object]) -> Outgoing:
+        """The body, and the account."""
+        warnings = []
+        if self._lost:
+            warnings.append(Warning("left_out", f"{self._dialect} has no place for: {', '.join(self._lost)}"))
+        if self._changed:
+            warnings.append(Warning("said_otherwise", f"for {self._dialect}: {'; '.join(self._changed)}"))
+        return Outgoing(_encode(body), tuple(warnings))

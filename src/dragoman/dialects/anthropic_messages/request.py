@@ -1,0 +1,236 @@
+"""A request to a server of Messages behind.
+
+What another API says in its own way becomes:
+
+    system messages       `system`, where they come first; a later one a `<system-reminder>` in a user's message
+    `tool` messages       `tool_result` blocks; messages of the user in a row are one, as results must stand together
+    thoughts              as they are with a signature; those without one, which the vendor refuses, are left out
+    words of refusal      a text
+    no limit              `max_tokens` of `MAX_TOKENS`, as the API has none without
+    temperature over 1    1
+    effort                `thinking` of type `adaptive` with `output_config.effort`, `minimal` as `low`; `none` disables
+                          it; left out with a forced tool call, which the API does not have with thinking. With
+                          thinking the temperature and `top_k` are left out
+    a schema of the reply `output_config.format`
+
+Left out with a warning: `seed` and the penalties, stop strings of white space, a vendor's own tools. Refused by name:
+sound, files that another vendor keeps, and parts that are unknown here.
+
+Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
+https://docs.anthropic.com/en/docs/build-with-claude/effort (2026-11).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, assert_never
+
+import msgspec
+
+from dragoman.core.contracts import Outgoing
+from dragoman.core.outgoing import Ledger
+from dragoman.core.values import (
+    Audio,
+    Document,
+    Image,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from dragoman.dialects.anthropic_messages.front import input_of
+
+NAME: Final = "anthropic_messages"
+MAX_TOKENS: Final = 32_000
+"""Where the caller sets no limit: as much as every model since Claude 4 may write."""
+_MODES: Final = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
+
+
+def write_request(request: Request, model: str) -> Outgoing:
+    """The body that asks this server for `model`, and warnings of what it cannot say.
+
+    Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
+    """
+    ledger = Ledger(request, NAME)
+    first = _first(request.messages, ledger)
+    system = [part for message in request.messages[:first] for part in message.parts]
+    if request.max_tokens is None:
+        ledger.changed(f"max_tokens {MAX_TOKENS}, as it must have one")
+    body: dict[str, object] = {"model": model, "max_tokens": request.max_tokens or MAX_TOKENS}
+    if system:
+        body["system"] = _content(system, ledger)
+    body["messages"] = _messages(request.messages[first:], ledger)
+    body |= _tools(request, ledger)
+    body |= _thinking(request, ledger)
+    body |= _sampling(request, ledger, thinks="thinking" in body and request.effort != "none")
+    stop = [text for text in request.stop if text.strip()]
+    if len(stop) < len(request.stop):
+        ledger.lost("stop strings of white space")
+    body |= {"stop_sequences": stop} if stop else {}
+    body |= {"stream": True} if request.stream else {}
+    return ledger.close({**body, **ledger.kept(request.extra)})
+
+
+def _first(messages: Sequence[Message], ledger: Ledger) -> int:
+    """How many messages at the beginning are the system's."""
+    for n, message in enumerate(messages):
+        if message.role not in ("system", "developer") or ledger.kept(message.extra):
+            return n
+    return len(messages)
+
+
+def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
+    """`thinking` and `output_config`; what the caller said of them in this API's own terms is in `extra`."""
+    config: dict[str, object] = {}
+    if request.response_schema:
+        config["format"] = {"type": "json_schema", "schema": msgspec.Raw(request.response_schema.encode())}
+    thinking = ""
+    if ledger.same:
+        return {"output_config": config} if config else {}
+    if request.effort == "none":
+        thinking = "disabled"
+    elif request.effort and request.tool_choice.mode in ("required", "named"):
+        ledger.lost("effort, with a forced tool call")
+    elif request.effort:
+        thinking = "adaptive"
+        config["effort"] = "low" if request.effort == "minimal" else request.effort
+    said: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
+    return said | ({"output_config": config} if config else {})
+
+
+def _sampling(request: Request, ledger: Ledger, thinks: bool) -> dict[str, object]:
+    said: dict[str, object] = {}
+    for name, value in msgspec.structs.asdict(request.sampling).items():
+        if value is None:
+            continue
+        if name not in ("temperature", "top_p", "top_k") or (thinks and name != "top_p"):
+            ledger.lost(name)
+        elif name == "temperature" and value > 1:
+            ledger.changed("temperature 1, the highest there")
+            said[name] = 1.0
+        else:
+            said[name] = value
+    return said
+
+
+def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
+    tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
+    for tool in request.tools:
+        if tool not in tools:
+            ledger.lost(f"tool {tool.kind}")
+    choice = request.tool_choice
+    if (choice.mode == "required" and not tools) or (
+        choice.mode == "named" and choice.name not in [tool.name for tool in tools]
+    ):
+        raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
+    if not tools:
+        return {}
+    said: dict[str, object] = {"tools": [_tool(tool, ledger) for tool in tools]}
+    told: dict[str, object] = {"type": _MODES[choice.mode]}
+    told |= {"name": choice.name} if choice.mode == "named" else {}
+    told |= {"disable_parallel_tool_use": True} if not choice.parallel and choice.mode != "none" else {}
+    return said if told == {"type": "auto"} else {**said, "tool_choice": told}
+
+
+def _tool(tool: Tool, ledger: Ledger) -> object:
+    if tool.kind != "function":
+        return tool.extra
+    said: dict[str, object] = {"name": tool.name}
+    if tool.description:
+        said["description"] = tool.description
+    return {**said, "input_schema": msgspec.Raw(tool.parameters.encode()), **ledger.kept(tool.extra)}
+
+
+def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
+    if ledger.same:
+        return [_as_it_came(message, ledger) for message in messages]
+    turns: list[tuple[str, list[object]]] = []
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        ledger.kept(message.extra)
+        blocks = _blocks(message.parts, ledger)
+        if message.role in ("system", "developer"):
+            text = "\n".join(part.text for part in message.parts if isinstance(part, Text))
+            blocks = [{"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}] if text else []
+        if turns and turns[-1][0] == role:
+            turns[-1][1].extend(blocks)
+        elif blocks:
+            turns.append((role, blocks))
+    if not turns:
+        raise ledger.refused("a conversation in which nobody says anything", "$.messages")
+    return [{"role": role, "content": blocks} for role, blocks in turns]
+
+
+def _as_it_came(message: Message, ledger: Ledger) -> dict[str, object]:
+    return {"role": message.role, "content": _content(message.parts, ledger), **message.extra}
+
+
+def _content(parts: Sequence[Part], ledger: Ledger) -> object:
+    """A string where all is one text, else blocks."""
+    match parts:
+        case [Text(text, extra)] if not ledger.kept(extra):
+            return text
+    return _blocks(parts, ledger)
+
+
+def _blocks(parts: Sequence[Part], ledger: Ledger) -> list[object]:
+    return [block for part in parts for block in _block(part, ledger)]
+
+
+def _block(part: Part, ledger: Ledger) -> list[object]:
+    match part:
+        case Text(text, extra) | Refusal(text, extra):
+            return [{"type": "text", "text": text, **ledger.kept(extra)}] if text else []
+        case Image(source, extra):
+            return [{"type": "image", "source": _source(source, ledger), **ledger.kept(extra)}]
+        case Document(source, title, extra):
+            said = {"title": title} if title else {}
+            return [{"type": "document", "source": _source(source, ledger), **said, **ledger.kept(extra)}]
+        case Reasoning():
+            return _thoughts(part, ledger)
+        case ToolCall(id, name, arguments, extra):
+            call = {"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}
+            return [{**call, **ledger.kept(extra)}]
+        case ToolResult():
+            return [_result(part, ledger)]
+        case Opaque():
+            return [ledger.raw(part)]
+        case Audio():
+            raise ledger.refused("sound")
+        case _:
+            assert_never(part)
+
+
+def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
+    extra = ledger.kept(part.extra)
+    if part.redacted:
+        return [{"type": "redacted_thinking", "data": part.redacted, **extra}]
+    if not part.signature and not ledger.same:
+        ledger.lost("thoughts without a signature")
+        return []
+    return [{"type": "thinking", "thinking": part.text, "signature": part.signature, **extra}]
+
+
+def _result(result: ToolResult, ledger: Ledger) -> dict[str, object]:
+    said: dict[str, object] = {"type": "tool_result", "tool_use_id": result.call_id}
+    said |= {"content": _content(result.parts, ledger)} if result.parts else {}
+    return {**said, **({"is_error": True} if result.is_error else {}), **ledger.kept(result.extra)}
+
+
+def _source(source: Media, ledger: Ledger) -> Mapping[str, object]:
+    if source.url:
+        return {"type": "url", "url": source.url}
+    if source.file_id:
+        if not ledger.native:
+            raise ledger.refused("a file that another vendor keeps")
+        return {"type": "file", "file_id": source.file_id}
+    if source.text:
+        return {"type": "text", "media_type": source.media_type or "text/plain", "data": source.text}
+    if not source.media_type and not ledger.same:
+        raise ledger.refused("data of a type that is not told")
+    return {"type": "base64", "media_type": source.media_type, "data": source.data}

@@ -1,0 +1,235 @@
+"""A request to a server of Chat Completions behind.
+
+What another API says in its own way becomes:
+
+    results in a user's message    `tool` messages before it; their pictures and files go into the user's message behind
+                                   all of them, as a `tool` message takes text only
+    a failed result                "Error: " before its text
+    thoughts                       `reasoning_content`, which open servers show the model again; signatures are left out
+    a document of plain text       a text, its title on the first line
+    words of refusal               `refusal`
+    a schema of the reply          `response_format` of type `json_schema`
+    effort                         `reasoning_effort`
+
+The limit goes as `max_tokens`, the one name that every server knows. Text behind a call moves before it, as a message
+has one content. A vendor's own tools are left out, with a warning. Refused by name: pictures by file id, documents by
+URL, sound by URL, files that another vendor keeps, and parts that are unknown here.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create (2026-11).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, assert_never
+
+import msgspec
+
+from dragoman.core.contracts import Outgoing
+from dragoman.core.outgoing import Ledger
+from dragoman.core.values import (
+    Audio,
+    Document,
+    Image,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+
+NAME: Final = "openai_chat"
+_ANY_OBJECT: Final = '{"type":"object"}'
+
+
+def write_request(request: Request, model: str) -> Outgoing:
+    """The body that asks this server for `model`, and warnings of what it cannot say.
+
+    Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
+    """
+    ledger = Ledger(request, NAME)
+    body: dict[str, object] = {
+        "model": model,
+        "messages": _messages(request.messages, ledger),
+        **_tools(request, ledger),
+    }
+    body |= {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
+    if request.max_tokens is not None:
+        body["max_tokens"] = request.max_tokens
+    if request.stop:
+        body["stop"] = request.stop
+    if request.response_schema:
+        body["response_format"] = _response_format(request.response_schema)
+    if request.effort:
+        body["reasoning_effort"] = request.effort
+    if request.stream:
+        body["stream"] = True
+        body |= {"stream_options": {"include_usage": True}} if request.stream_usage else {}
+    return ledger.close({**body, **ledger.kept(request.extra)})
+
+
+def _response_format(schema: str) -> dict[str, object]:
+    if schema == _ANY_OBJECT:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": "reply", "schema": msgspec.Raw(schema.encode())}}
+
+
+def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
+    tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
+    for tool in request.tools:
+        if tool not in tools:
+            ledger.lost(f"tool {tool.kind}")
+    choice = request.tool_choice
+    kinds = {tool.name: tool.kind for tool in tools}
+    if (choice.mode == "required" and not tools) or (choice.mode == "named" and choice.name not in kinds):
+        raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
+    if not tools:
+        return {}
+    said: dict[str, object] = {"tools": [_tool(tool, ledger) for tool in tools]}
+    if choice.mode == "named":
+        kind = kinds[choice.name]
+        said["tool_choice"] = {"type": kind, kind: {"name": choice.name}}
+    elif choice.mode != "auto":
+        said["tool_choice"] = choice.mode
+    return said if choice.parallel else {**said, "parallel_tool_calls": False}
+
+
+def _tool(tool: Tool, ledger: Ledger) -> object:
+    if tool.kind != "function":
+        return tool.extra
+    function: dict[str, object] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    parameters = msgspec.Raw(tool.parameters.encode())
+    return {"type": "function", "function": {**function, "parameters": parameters, **ledger.kept(tool.extra)}}
+
+
+def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
+    said: list[object] = []
+    shown: list[object] = []  # of results, until the last of those that belong together has been told
+    for message in messages:
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        rest = [part for part in message.parts if not isinstance(part, ToolResult)]
+        extra = ledger.kept(message.extra)
+        for result in results:
+            said.append({**_result(result, shown, ledger), **(extra if message.role == "tool" else {})})
+        if message.role == "tool" or (results and not rest):
+            continue
+        if message.role == "user":
+            said.append({"role": "user", "content": _content(rest, ledger, shown), **extra})
+            shown = []
+            continue
+        said += [{"role": "user", "content": shown}] if shown else []
+        shown = []
+        if message.role == "assistant":
+            said.append({"role": "assistant", **_assistant(rest, ledger), **extra})
+        else:
+            said.append({"role": message.role, "content": _content(rest, ledger), **extra})
+    return [*said, {"role": "user", "content": shown}] if shown else said
+
+
+def _result(result: ToolResult, shown: list[object], ledger: Ledger) -> dict[str, object]:
+    """The message; where it may not hold the result's pictures, they are added to `shown`."""
+    ledger.kept(result.extra)
+    told: list[Part] = list(result.parts)
+    if not ledger.same:
+        told = [part for part in told if _is_text(part)]
+        shown += [_block(part, ledger) for part in result.parts if not _is_text(part)]
+        if len(told) < len(result.parts):
+            ledger.changed("pictures and files of results stand in the user's message behind")
+            told = told or [Text("The result is in the user's next message.")]
+    if result.is_error:
+        first = told[0] if told and isinstance(told[0], Text) else None
+        told = [Text(f"Error: {first.text}", first.extra), *told[1:]] if first else [Text("Error: "), *told]
+    return {"role": "tool", "tool_call_id": result.call_id, "content": _content(told, ledger)}
+
+
+def _is_text(part: Part) -> bool:
+    return isinstance(part, Text) or (isinstance(part, Document) and bool(part.source.text))
+
+
+def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
+    thoughts, content, refusal, calls = "", list[Part](), "", list[object]()
+    for part in parts:
+        match part:
+            case Reasoning(text, signature, redacted, extra):
+                thoughts += text
+                if signature or redacted:
+                    ledger.lost("signature of thoughts" if signature else "redacted thoughts")
+                ledger.kept(extra)
+            case Refusal(text):
+                refusal += text
+            case ToolCall():
+                calls.append(_call(part, ledger))
+            case Opaque(path=path) if ".tool_calls[" in path:
+                calls.append(ledger.raw(part))
+            case _:
+                if calls:
+                    ledger.changed("text behind a call stands before it")
+                content.append(part)
+    said: dict[str, object] = {"content": _content(content, ledger) if content or not (calls or refusal) else None}
+    said |= {"reasoning_content": thoughts} if thoughts else {}
+    said |= {"refusal": refusal} if refusal else {}
+    return said | ({"tool_calls": calls} if calls else {})
+
+
+def _call(call: ToolCall, ledger: Ledger) -> dict[str, object]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function, **ledger.kept(call.extra)}
+
+
+def _content(parts: Sequence[Part], ledger: Ledger, more: Sequence[object] = ()) -> object:
+    """A string where all is one text, else blocks: `more` first."""
+    if not more and len(parts) <= 1 and all(isinstance(part, Text) for part in parts):
+        only = [part for part in parts if isinstance(part, Text)]
+        if not only or not ledger.kept(only[0].extra):
+            return only[0].text if only else ""
+    return [*more, *(_block(part, ledger) for part in parts)]
+
+
+def _block(part: Part, ledger: Ledger) -> object:
+    match part:
+        case Text(text, extra):
+            return {"type": "text", "text": text, **ledger.kept(extra)}
+        case Image(source, extra):
+            if source.file_id:
+                raise ledger.refused("a picture by file id")
+            return {"type": "image_url", "image_url": {"url": _url(source), **ledger.kept(extra)}}
+        case Audio(source, extra):
+            if not source.data:
+                raise ledger.refused("sound by URL")
+            inner = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
+            return {"type": "input_audio", "input_audio": {**inner, **ledger.kept(extra)}}
+        case Document():
+            return _document(part, ledger)
+        case Refusal(text, extra):
+            return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
+        case Opaque():
+            return ledger.raw(part)
+        case Reasoning() | ToolCall() | ToolResult():
+            raise ledger.refused(f"a {type(part).__name__} in this message")
+        case _:
+            assert_never(part)
+
+
+def _document(part: Document, ledger: Ledger) -> dict[str, object]:
+    source, extra = part.source, ledger.kept(part.extra)
+    if source.text:
+        return {"type": "text", "text": f"{part.title}\n{source.text}" if part.title else source.text}
+    if source.url:
+        raise ledger.refused("a document by URL")
+    said: dict[str, object] = {"filename": part.title} if part.title else {}
+    if source.file_id:
+        if not ledger.native:
+            raise ledger.refused("a file that another vendor keeps")
+        return {"type": "file", "file": {**said, "file_id": source.file_id, **extra}}
+    data = _url(source) if source.media_type else source.data
+    return {"type": "file", "file": {**said, "file_data": data, **extra}}
+
+
+def _url(source: Media) -> str:
+    return source.url or f"data:{source.media_type};base64,{source.data}"

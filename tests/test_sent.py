@@ -1,0 +1,101 @@
+"""Requests to servers behind: to the same API as they came, to another with everything told that it cannot say."""
+
+import json
+
+import msgspec
+import pytest
+
+from dragoman import dialects
+from dragoman.core import values as v
+from dragoman.core.errors import CallerError, UnsupportedError
+from test_dialects import CASES, SENT, SMALLEST, Case, each
+
+ASKED = [c for c in CASES if c.kind.startswith("request")]
+PAIRS = [(c, to) for c in ASKED for to in dialects.names()]
+
+
+def asked(case: Case) -> v.Request | None:
+    body = f"{SMALLEST[case.dialect]},{case.text}}}" if case.kind == "request +" else case.text
+    try:
+        return case.api.read_request(body.encode("utf-8", "surrogateescape"))
+    except CallerError:
+        return None
+
+
+def sent(request: v.Request, to: str) -> str:
+    try:
+        outgoing = dialects.get(to).write_request(request, "m")
+    except UnsupportedError as e:
+        return f"UnsupportedError: {e.message}"
+    return "\n".join([*(f"{w.code}: {w.message}" for w in outgoing.warnings), outgoing.body.decode()])
+
+
+@each(SENT)
+def test_sent(case: Case) -> None:
+    body = case.text.strip()
+    body = body if body.startswith("{") else f"{SMALLEST[case.kind.removeprefix('sent from ')]},{body}}}"
+    request = dialects.get(case.kind.removeprefix("sent from ")).read_request(body)
+    assert sent(request, case.dialect) == case.expected
+
+
+@each([c for c in ASKED if asked(c)])
+def test_the_same_api_gets_what_came(case: Case) -> None:
+    request = asked(case)
+    assert request is not None
+    outgoing = case.api.write_request(request, request.model)
+    assert outgoing.warnings == ()
+    again = case.api.read_request(outgoing.body)
+    assert again == request
+    assert case.api.write_request(again, request.model) == outgoing
+
+
+@pytest.mark.parametrize(("case", "to"), PAIRS, ids=lambda x: x if isinstance(x, str) else f"{x.dialect}: {x.title}")
+def test_every_api_can_be_asked(case: Case, to: str) -> None:
+    """Words, calls, results and tools arrive, or the request is refused by name."""
+    request = asked(case)
+    if request is None:
+        return
+    api = dialects.get(to)
+    try:
+        outgoing = api.write_request(request, "m")
+    except UnsupportedError:
+        assert to != case.dialect
+        return
+    arrived = api.read_request(outgoing.body)
+    assert calls(arrived) == calls(request)
+    assert results(arrived) == results(request)
+    assert [t.parameters for t in arrived.tools if t.kind == "function"] == [
+        t.parameters for t in request.tools if t.kind == "function"
+    ]
+    for word in words(request):
+        assert json.dumps(word, ensure_ascii=False)[1:-1] in outgoing.body.decode()
+    if to != case.dialect:
+        told = " ".join(w.message for w in outgoing.warnings)
+        assert all(
+            name in told for name in request.extra if name not in READ_TOO and bytes(request.extra[name]) != b"null"
+        )
+
+
+READ_TOO = ("output_config", "reasoning_effort", "response_format", "thinking")
+
+
+def words(request: v.Request) -> list[str]:
+    return [p.text for m in request.messages for p in m.parts if isinstance(p, v.Text)]
+
+
+def calls(request: v.Request) -> list[tuple[str, str]]:
+    return [(p.id, p.name) for m in request.messages for p in m.parts if isinstance(p, v.ToolCall)]
+
+
+def test_arguments_are_sent_as_they_were_written() -> None:
+    call = v.ToolCall("a", "f", '{"n": 1.10, "n": 1e5}')
+    request = v.Request("m", (v.Message("user", (v.Text("hi"),)), v.Message("assistant", (call,))))
+    bodies = [msgspec.json.decode(dialects.get(to).write_request(request, "m").body) for to in dialects.names()]
+    messages, chat = (body["messages"][1] for body in bodies)
+    assert chat["tool_calls"][0]["function"]["arguments"] == call.arguments
+    assert b'"input":{"n": 1.10, "n": 1e5}' in dialects.get("anthropic_messages").write_request(request, "m").body
+    assert messages["content"][0]["input"] == {"n": 1e5}
+
+
+def results(request: v.Request) -> list[str]:
+    return [p.call_id for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
