@@ -77,9 +77,10 @@ claude: $(VENV)/dev.done clients weights-1.5b ## the real Claude Code on a small
 	@$(BIN)/python -m bench.claude_code $(ARGS)
 
 FUZZ_SECONDS ?= 120
-fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts and requests, then longer property tests (FUZZ_SECONDS=…)
+fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests and answers, then longer property tests (FUZZ_SECONDS=…)
 	@$(BIN)/python -m fuzz.reader --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.requests --seconds $(FUZZ_SECONDS)
+	@$(BIN)/python -m fuzz.answers --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile fuzz tests/test_formats.py tests/test_scanner.py tests/test_jsontext.py
 
 clean: ## remove what was set up (weights stay)

@@ -1,4 +1,4 @@
-"""Whatever a client sends, `read_request` gives a request that can be written, or a CallerError that can be told.
+"""Whatever a client sends, `read_request` gives a request that can be sent on, or a CallerError that can be told.
 
     python -m fuzz.requests --seconds 60 [--seed N]
 
@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from dragoman import dialects
-from dragoman.core.errors import CallerError
+from dragoman.core.errors import CallerError, UnsupportedError
+from dragoman.core.values import Request
 from fuzz.mutate import damaged, run, smallest, spliced
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "dialects"
@@ -71,7 +72,10 @@ def wrong(dialect: str, body: bytes) -> str:
     api = dialects.get(dialect)
     try:
         try:
-            msgspec.json.encode(api.read_request(body))
+            request = api.read_request(body)
+            msgspec.json.encode(request)
+            for to in dialects.names():
+                _send(request, to)
         except CallerError as error:
             json.loads(api.write_error(error))
             if not 400 <= api.status(error) < 500:
@@ -79,6 +83,22 @@ def wrong(dialect: str, body: bytes) -> str:
     except Exception as error:  # noqa: BLE001 what may not come out is what this looks for
         return f"{type(error).__name__}({error})"
     return ""
+
+
+def _send(request: Request, to: str) -> None:
+    """To any API: what is written can be read there; to its own, it arrives as what would be written the same."""
+    try:
+        body = dialects.get(to).write_request(request, request.model).body
+    except UnsupportedError:
+        if to == request.dialect:
+            raise AssertionError(f"{to} cannot say what it has read") from None
+        return
+    try:
+        again = dialects.get(to).read_request(body)
+    except CallerError as error:
+        raise AssertionError(f"{to} wrote {body!r}: {error}") from None
+    if to == request.dialect and dialects.get(to).write_request(again, again.model).body != body:
+        raise AssertionError(f"{to} wrote {body!r}")
 
 
 def revalued(body: bytes, chance: random.Random) -> bytes:

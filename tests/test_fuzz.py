@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from fuzz import mutate, reader, requests
+from fuzz import answers, mutate, reader, requests
 
 from cases import all_cases
 from dragoman import dialects
@@ -56,6 +56,20 @@ def test_sees_an_error_that_is_no_callers(monkeypatch: pytest.MonkeyPatch) -> No
     broken = replace(dialects.get("openai_chat"), read_request=read)
     monkeypatch.setattr(dialects, "get", lambda name: broken)
     assert requests.wrong("openai_chat", b"{}") == "UnicodeError(half a character)"
+
+
+def test_sees_what_a_reader_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unending:
+        def feed(self, piece: bytes) -> list[ev.AnyEvent]:
+            return []
+
+        def close(self) -> list[ev.AnyEvent]:
+            return [ev.Start("1", "m", 0)]
+
+    assert answers.wrong("openai_chat", b"data: [DONE]") == ""
+    broken = replace(dialects.get("openai_chat"), reader=lambda request, turn: Unending())
+    monkeypatch.setattr(dialects, "get", lambda name: broken)
+    assert answers.wrong("openai_chat", b"data: [DONE]") == "no end"
 
 
 def test_makes_what_fails_small() -> None:

@@ -140,7 +140,7 @@ class Assembler:
         return events
 
     def start(self, input_tokens: int = 0) -> None:
-        """The server has begun; said again, it changes nothing."""
+        """The server has begun, as it has where anything else comes; said again, it changes nothing."""
         if self.phase == "new":
             self.phase = "open"
             self._out.append(Start(self._turn.id, self._model, self._turn.created, input_tokens))
@@ -159,10 +159,12 @@ class Assembler:
 
     def usage(self, usage: Usage) -> None:
         """The counts so far."""
+        self.start()
         self._out.append(UsageUpdate(usage))
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
         """Something was not as the API has it."""
+        self.start()
         self._out.append(Warning(code, message, raw))
 
     def call(
@@ -173,10 +175,11 @@ class Assembler:
         `apart`: it is another call than the piece before, as it stood beside that in one list. `named`: the name
         is complete, as this API never sends it in pieces.
         """
+        self.start()
         call = self._find(key, id, name, arguments, apart)
         if not call.named:
             self._name(call, name)
-            call.named = call.named or named
+            call.named = call.named or (named and bool(name))
         call.id = call.id or id
         spare = call.feed(arguments)
         if spare.strip() and call.same(spare):
@@ -210,6 +213,7 @@ class Assembler:
 
     def _say(self, event: AnyEvent, said: str) -> None:
         if said:
+            self.start()
             self._queue.append(event)
             self._drain()
 

@@ -110,6 +110,8 @@ def _sampling(request: Request, ledger: Ledger, thinks: bool) -> dict[str, objec
             continue
         if name not in ("temperature", "top_p", "top_k") or (thinks and name != "top_p"):
             ledger.lost(name)
+        elif value < 0:  # local servers' way to say "no limit"
+            ledger.lost(f"{name} {value}")
         elif name == "temperature" and value > 1:
             ledger.changed("temperature 1, the highest there")
             said[name] = 1.0

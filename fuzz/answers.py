@@ -1,0 +1,122 @@
+"""Whatever a server behind sends, in any cut, a reader gives one legal stream of events that ends.
+
+    python -m fuzz.answers --seconds 60 [--seed N]
+
+Begins with every answer of `tests/data/dialects/`, damages its bytes or the values of its events, and prints what
+fails, as small as it gets.
+"""
+
+import json
+import random
+import re
+import sys
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+from dragoman import dialects
+from dragoman.core.contracts import Turn
+from dragoman.core.events import AnyEvent, Failure, Order
+from dragoman.core.jsontext import JsonText
+from dragoman.core.values import Request, Tool
+from fuzz.mutate import damaged, run, smallest, spliced
+from fuzz.requests import WORDS, revalued
+
+DATA = Path(__file__).parent.parent / "tests" / "data" / "dialects"
+TOOLS = tuple(Tool(name) for name in ("weather", "read", "read_file"))
+
+
+@cache
+def answers(dialect: str) -> list[bytes]:
+    """Streams and whole bodies, good and bad."""
+    found = []
+    for block in re.split(r"^# ", (DATA / dialect / "upstream.txt").read_text(), flags=re.M)[1:]:
+        _, kind, rest = block.split("\n", 2)
+        text = rest.partition("\n---\n")[0]
+        found.append(text.encode() if kind.endswith("bytes") else "\n\n".join(map(_frame, text.splitlines())).encode())
+    return found
+
+
+def _frame(line: str) -> str:
+    kind, _, rest = line.partition(" ")
+    if kind == "delta":
+        return f'data: {{"choices":[{{"index":0,"delta":{rest}}}]}}'
+    if kind == "finish":
+        return f'data: {{"choices":[{{"index":0,"delta":{{}},"finish_reason":{rest}}}]}}'
+    return line
+
+
+def attempt(chance: random.Random) -> str:
+    """One mutated answer; the failing one, or ""."""
+    name = chance.choice(dialects.names())
+    body = chance.choice(answers(name))
+    if chance.random() < 0.2:
+        body = spliced(body, chance.choice(answers(name)), chance)
+    body = _revalued(body, chance) if chance.random() < 0.75 else damaged(body, WORDS, chance)
+    if not (problem := wrong(name, body)):
+        return ""
+    kind = problem.partition("(")[0]
+    less = smallest(body, lambda body: wrong(name, body).startswith(kind))
+    return f"{name}: {wrong(name, less)}\n\n{less!r}"
+
+
+def _revalued(body: bytes, chance: random.Random) -> bytes:
+    """One event's JSON damaged in its values, or told twice, or left out."""
+    frames = body.split(b"\n\n")
+    at = chance.randrange(len(frames))
+    head, found, data = frames[at].partition(b"{")
+    match chance.randrange(4):
+        case 0:
+            frames.insert(chance.randrange(len(frames)), frames[at])
+        case 1:
+            del frames[at]
+        case _:
+            frames[at] = head + revalued(found + data, chance)
+    return b"\n\n".join(frames)
+
+
+def wrong(dialect: str, body: bytes) -> str:
+    """What does not hold, or ""."""
+    try:
+        whole = _read(dialect, [body])
+        single = _read(dialect, [body[i : i + 1] for i in range(len(body))])
+        order, texts = Order(), dict[int, JsonText]()
+        for event in whole:
+            order.step(event)
+            if problem := _arguments(event, texts):
+                return problem
+        if order.phase != "ended":
+            return "no end"
+        if list(map(_shown, whole)) != list(map(_shown, single)):
+            return f"cuts matter: {whole} {single}"
+    except Exception as error:  # noqa: BLE001 what may not come out is what this looks for
+        return f"{type(error).__name__}({error})"
+    return ""
+
+
+def _arguments(event: AnyEvent, texts: dict[int, JsonText]) -> str:
+    """What is wrong with the arguments so far, or ""."""
+    match event:
+        case _ if not hasattr(event, "index"):
+            return ""
+    text = texts.setdefault(event.index, JsonText())
+    said = getattr(event, "text", "")
+    if text.feed(said, 0) != len(said):
+        return "arguments are no JSON"
+    if type(event).__name__ == "ToolCallEnd" and not (text.done and isinstance(json.loads(text.take()), dict)):
+        return "arguments are no whole object"
+    return ""
+
+
+def _read(dialect: str, pieces: list[bytes]) -> list[AnyEvent]:
+    numbers = count()
+    reader = dialects.get(dialect).reader(Request("m", (), TOOLS), Turn("1", 0, lambda: str(next(numbers))))
+    return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
+
+
+def _shown(event: AnyEvent) -> object:
+    return event.error.message if isinstance(event, Failure) else event
+
+
+if __name__ == "__main__":
+    sys.exit(run(__doc__ or "", attempt))
