@@ -12,7 +12,7 @@ from dragoman import dialects
 from dragoman.core import events as ev
 
 
-@pytest.mark.parametrize("attempt", [reader.attempt, requests.attempt])
+@pytest.mark.parametrize("attempt", [reader.attempt, requests.attempt, answers.attempt])
 def test_finds_nothing(attempt: Callable[[random.Random], str]) -> None:
     chance = random.Random(1)
     assert [failure for _ in range(300) if (failure := attempt(chance))] == []

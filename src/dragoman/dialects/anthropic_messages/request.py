@@ -13,8 +13,9 @@ What another API says in its own way becomes:
                           thinking the temperature and `top_k` are left out
     a schema of the reply `output_config.format`
 
-Left out with a warning: `seed` and the penalties, stop strings of white space, a vendor's own tools. Refused by name:
-sound, files that another vendor keeps, and parts that are unknown here.
+An empty text, which the vendor refuses, is left out. Left out with a warning: `seed` and the penalties, stop strings of
+white space, a vendor's own tools. Refused by name: sound, files that another vendor keeps, and parts that are unknown
+here.
 
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
 https://docs.anthropic.com/en/docs/build-with-claude/effort (2026-11).
@@ -58,12 +59,12 @@ def write_request(request: Request, model: str) -> Outgoing:
     """
     ledger = Ledger(request, NAME)
     first = _first(request.messages, ledger)
-    system = [part for message in request.messages[:first] for part in message.parts]
+    system = _content([part for message in request.messages[:first] for part in message.parts], ledger)
     if request.max_tokens is None:
         ledger.changed(f"max_tokens {MAX_TOKENS}, as it must have one")
     body: dict[str, object] = {"model": model, "max_tokens": request.max_tokens or MAX_TOKENS}
     if system:
-        body["system"] = _content(system, ledger)
+        body["system"] = system
     body["messages"] = _messages(request.messages[first:], ledger)
     body |= _tools(request, ledger)
     body |= _thinking(request, ledger)
@@ -174,7 +175,7 @@ def _as_it_came(message: Message, ledger: Ledger) -> dict[str, object]:
 
 def _content(parts: Sequence[Part], ledger: Ledger) -> object:
     """A string where all is one text, else blocks."""
-    match parts:
+    match [part for part in parts if not (isinstance(part, Text) and not part.text)]:
         case [Text(text, extra)] if not ledger.kept(extra):
             return text
     return _blocks(parts, ledger)

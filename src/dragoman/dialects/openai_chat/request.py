@@ -200,7 +200,7 @@ def _block(part: Part, ledger: Ledger) -> object:
                 raise ledger.refused("a picture by file id")
             return {"type": "image_url", "image_url": {"url": _url(source), **ledger.kept(extra)}}
         case Audio(source, extra):
-            if not source.data:
+            if not source.data and not ledger.same:
                 raise ledger.refused("sound by URL")
             inner = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
             return {"type": "input_audio", "input_audio": {**inner, **ledger.kept(extra)}}
@@ -220,14 +220,14 @@ def _document(part: Document, ledger: Ledger) -> dict[str, object]:
     source, extra = part.source, ledger.kept(part.extra)
     if source.text:
         return {"type": "text", "text": f"{part.title}\n{source.text}" if part.title else source.text}
-    if source.url:
+    if source.url and not ledger.same:
         raise ledger.refused("a document by URL")
     said: dict[str, object] = {"filename": part.title} if part.title else {}
     if source.file_id:
         if not ledger.native:
             raise ledger.refused("a file that another vendor keeps")
         return {"type": "file", "file": {**said, "file_id": source.file_id, **extra}}
-    data = _url(source) if source.media_type else source.data
+    data = _url(source) if source.media_type or source.url else source.data
     return {"type": "file", "file": {**said, "file_data": data, **extra}}
 
 
