@@ -1,10 +1,11 @@
 """What a message holds, as all APIs write it: a string, or an array of blocks, each with its `type`."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from dragoman.core.shape import Cursor, Fields
-from dragoman.core.values import Opaque, Text
+from dragoman.core.values import Media, Opaque, Text
 
 P = TypeVar("P")
 
@@ -28,6 +29,12 @@ def read_parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], 
 def read_text(fields: Fields) -> Text:
     """A block of type `text`."""
     return Text(fields.need("text").string(), fields.rest())
+
+
+def media_at(url: str) -> Media:
+    """What an URL names: the data in it, where it begins with `data:`, else itself."""
+    inline = re.match(r"data:([^,]*);base64,", url, re.IGNORECASE)
+    return Media(media_type=inline[1], data=url[inline.end() :]) if inline else Media(url=url)
 
 
 def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | Opaque:

@@ -32,17 +32,17 @@ Refused by name: `n` over 1, and the `functions` of 2023, whose clients would no
 Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
 """
 
-import re
 from collections.abc import Callable
 from typing import Final, Literal, assert_never
 
 import msgspec
 
-from dragoman.core import errors, events, shape, sse, values
+from dragoman.core import events, shape, sse, values
 from dragoman.core.collect import finish_of
-from dragoman.core.content import read_parts, read_text
-from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
+from dragoman.core.content import media_at, read_parts, read_text
+from dragoman.core.errors import RequestError, UnsupportedError
 from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
+from dragoman.core.openai_errors import status, write_error
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.values import Message, Opaque, Part, Reply, Request, Text, Tool, ToolCall, ToolChoice, Usage
 
@@ -183,9 +183,9 @@ def _call(cursor: Cursor) -> Part:
 def _image(fields: Fields) -> values.Image:
     source = fields.need("image_url")
     if source.kind == "string":
-        return values.Image(_media(source.string()), fields.rest())
+        return values.Image(media_at(source.string()), fields.rest())
     inner = source.fields()
-    return values.Image(_media(inner.need("url").string()), {**inner.rest(), **fields.rest()})
+    return values.Image(media_at(inner.need("url").string()), {**inner.rest(), **fields.rest()})
 
 
 def _audio(fields: Fields) -> values.Audio:
@@ -199,17 +199,12 @@ def _file(fields: Fields) -> values.Document:
     title, data, file_id = (inner.string(name) for name in ("filename", "file_data", "file_id"))
     if not data and not file_id:
         raise RequestError("missing required field 'file_data' or 'file_id'", inner.path)
-    source = _media(data) if data.startswith("data:") else values.Media(data=data, file_id="" if data else file_id)
+    source = media_at(data) if data.startswith("data:") else values.Media(data=data, file_id="" if data else file_id)
     return values.Document(source, title, {**inner.rest(), **fields.rest()})
 
 
 def _refusal(fields: Fields) -> values.Refusal:
     return values.Refusal(fields.need("refusal").string(), fields.rest())
-
-
-def _media(url: str) -> values.Media:
-    inline = re.match(r"data:([^,]*);base64,", url, re.IGNORECASE)
-    return values.Media(media_type=inline[1], data=url[inline.end() :]) if inline else values.Media(url=url)
 
 
 _RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
@@ -373,41 +368,3 @@ def write_reply(reply: Reply, request: Request) -> bytes:
         message["tool_calls"] = calls
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply.finish)}
     return _encode({**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)})
-
-
-# Errors
-
-_CODES: Final[dict[type[DragomanError], str]] = {
-    errors.ContextOverflowError: "context_length_exceeded",
-    UnsupportedError: "unsupported_parameter",
-    errors.UnknownModelError: "model_not_found",
-    errors.AuthError: "invalid_api_key",
-    errors.ForbiddenError: "forbidden",
-    errors.TooLargeError: "request_too_large",
-    errors.BusyError: "rate_limit_exceeded",
-    errors.BackendError: "server_overloaded",
-    errors.SilenceError: "timeout",
-}
-_UPSTREAM: Final = {400: 400, 413: 413, 422: 400, 429: 429, 503: 503, 529: 503}
-"""What an upstream's own status becomes; any other (a key of ours that it refuses, say) is 502."""
-
-
-def status(error: DragomanError) -> int:
-    """The HTTP status for an error that comes before the answer has begun."""
-    if isinstance(error, errors.UpstreamError) and error.status is not None:
-        return _UPSTREAM.get(error.status, error.status_hint)
-    return error.status_hint
-
-
-def write_error(error: DragomanError) -> bytes:
-    """The body of an error; `param` is the field's path without `$.`."""
-    message, number = error.message, status(error)
-    if isinstance(error, errors.ContextOverflowError):  # clients look for these words and shorten the conversation
-        message = (
-            f"This model's maximum context length is {error.limit_tokens} tokens. However, your messages resulted "
-            f"in {error.input_tokens} tokens. Please reduce the length of the messages."
-        )
-    kind = "server_error" if number >= 500 else "rate_limit_error" if number == 429 else "invalid_request_error"
-    path = error.path.removeprefix("$").removeprefix(".") if isinstance(error, RequestError) else ""
-    body = {"message": message, "type": kind, "param": path or None, "code": _CODES.get(type(error))}
-    return _encode({"error": body})
