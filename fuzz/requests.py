@@ -22,7 +22,7 @@ from dragoman.core.values import Request
 from fuzz.mutate import damaged, run, smallest, spliced
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "dialects"
-SMALLEST = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]'
+SMALLEST = b'{"model":"m","max_tokens":9,"input":"hi","messages":[{"role":"user","content":"hi"}]'
 WORDS = (
     *(bytes([b]) for b in b'{}[]":,\\ \n\x00\x1f\x7f\x80\xc3\xff0-.e'),
     *(b"null", b"true", b"-1", b"1e999", b"1.0", b"9" * 30, b'""', b"[]", b"{}", b'"\\ud800"', b"\\udc00", b"\\u0000"),

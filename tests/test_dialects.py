@@ -3,7 +3,7 @@
 A case file holds blocks of
 
     # title
-    kind                     request | request + | events | events, usage asked | whole | error
+    kind                     request | request + | events | events, usage asked | events, custom p | whole | error
     input
     ---
     expected
@@ -19,11 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import httpx2
 import msgspec
 import openai
+import pydantic
 import pytest
 
 from dragoman import dialects
@@ -37,8 +39,11 @@ DATA = Path(__file__).parent / "data" / "dialects"
 SMALLEST = {
     "openai_chat": '{"model":"m","messages":[{"role":"user","content":"hi"}]',
     "anthropic_messages": '{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]',
+    "openai_responses": '{"model":"m","input":"hi"',
 }
 SAME_HEAD = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m"'
+SAME_REQUEST = re.compile(r'"background":false,.*?"top_p":null')
+CUSTOM = v.Tool("p", extra={"type": msgspec.Raw(b'"custom"')})
 ERROR_KEYWORDS = {"status", "retry_after_s"}
 
 
@@ -56,7 +61,8 @@ class Case:
 
     @property
     def request(self) -> v.Request:
-        return v.Request("m", (), stream=True, stream_usage="usage asked" in self.kind)
+        tools = (CUSTOM,) if "custom" in self.kind else ()
+        return v.Request("m", (), tools, stream=True, stream_usage="usage asked" in self.kind)
 
     def events(self) -> list[ev.AnyEvent]:
         return [event(line) for line in self.text.splitlines()]
@@ -186,13 +192,14 @@ def got(case: Case) -> str:
             smallest = SMALLEST[case.dialect]
             known = read(case.api, smallest + "}")
             return "\n".join(x for x in read(case.api, f"{smallest},{case.text}}}") if x not in known)
-        case "whole":
-            return case.api.write_reply(collect(case.events()), case.request).decode()
+        case "whole" | "whole, custom p":
+            return SAME_REQUEST.sub("…", case.api.write_reply(collect(case.events()), case.request).decode())
         case "error":
             kind, given = words(case.text)
             made = error(kind, given)
             return f"{case.api.status(made)}\n{case.api.write_error(made).decode()}"
-    return re.sub(r"\n\n+", "\n", stream(case).decode().replace(SAME_HEAD, "…")).strip("\n")
+    written = SAME_REQUEST.sub("…", stream(case).decode().replace(SAME_HEAD, "…"))
+    return re.sub(r"\n\n+", "\n", written).strip("\n")
 
 
 def test_each_dialect_has_cases() -> None:
@@ -217,13 +224,13 @@ def test_a_stream_has_the_frames_that_clients_need(case: Case) -> None:
 
 
 def test_a_writer_refuses_what_the_grammar_forbids() -> None:
-    for name in ("openai_chat", "anthropic_messages"):
+    for name in dialects.names():
         with pytest.raises(ev.OrderError):
             dialects.get(name).writer(v.Request("m", ())).send(ev.TextDelta("x"))
 
 
 def test_an_error_of_the_caller_is_never_a_server_error() -> None:
-    for name in ("openai_chat", "anthropic_messages"):
+    for name in dialects.names():
         assert dialects.get(name).status(errors.ConfigError("x")) == 400
 
 
@@ -325,6 +332,119 @@ def test_openai_sdk_raises_on_a_failed_stream(case: Case) -> None:
     assert isinstance(failure, ev.Failure)
     with openai_client(stream(case)) as client, pytest.raises(openai.APIError, match=failure.error.message):
         list(client.chat.completions.create(model="m", messages=[USER], stream=True))
+
+
+# OpenAI Responses
+
+RESPONSE_EVENT: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent)
+
+
+@each([c for c in STREAMS if c.dialect == "openai_responses"])
+def test_each_event_is_of_a_type_of_openais(case: Case) -> None:
+    for number, frame in enumerate(stream(case).decode().split("\n\n")[:-1]):
+        data = json.loads(frame.partition("\ndata: ")[2])
+        event = RESPONSE_EVENT.validate_python(data)
+        assert (event.type, event.sequence_number) == (data["type"], number)
+
+
+@each(of("openai_responses"))
+def test_openai_sdk_reads_a_streamed_response_as_whole(case: Case) -> None:
+    with openai_client(whole(case)) as client:
+        expected = client.responses.create(model="m", input="hi")
+    with openai_client(stream(case)) as client, client.responses.stream(model="m", input="hi") as events:
+        last = list(events)[-1]
+        if last.type == "response.completed":
+            assert events.get_final_response().output_text == expected.output_text
+    assert last.type in ("response.completed", "response.incomplete")
+    assert without_parsed(last.response.to_dict()) == expected.to_dict()
+    openai.types.responses.Response.model_validate(expected.to_dict())
+
+
+def without_parsed(value: Any) -> Any:
+    """What the SDK's helper adds to a response taken away again."""
+    if isinstance(value, list):
+        return [without_parsed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: without_parsed(x) for k, x in value.items() if k not in ("parsed", "parsed_arguments")}
+
+
+@each(of("openai_responses"))
+def test_deltas_of_a_response_make_its_items(case: Case) -> None:
+    with openai_client(stream(case)) as client:
+        sent = list(client.responses.create(model="m", input="hi", stream=True))
+    words: dict[str, str] = {}
+    done = {e.item.id: e.item for e in sent if e.type == "response.output_item.done"}
+    for e in sent:
+        if e.type.endswith(".delta"):
+            words[e.item_id] = words.get(e.item_id, "") + e.delta  # type: ignore[union-attr]
+    for item in done.values():
+        assert words.get(item.id or "", "") == said_by(item)
+    final = sent[-1]
+    assert final.type in ("response.completed", "response.incomplete")
+    assert [item for item in final.response.output if item.id in done] == list(done.values())
+    cut = [item for item in final.response.output if item.id not in done]
+    assert bool(cut) == ("\nincomplete" in case.text)
+    assert {item.status for item in cut} <= {"incomplete"}  # type: ignore[union-attr]
+
+
+def said_by(item: openai.types.responses.ResponseOutputItem) -> str:
+    match item.type:
+        case "message":
+            return "".join(c.text if c.type == "output_text" else c.refusal for c in item.content)
+        case "reasoning":
+            return "".join(s.text for s in item.summary)
+        case "custom_tool_call":
+            return item.input
+        case "function_call":
+            return item.arguments
+    raise AssertionError(item.type)
+
+
+@each(of("openai_responses", failed=True))
+def test_openai_sdk_knows_of_a_failed_response(case: Case) -> None:
+    failure = case.events()[-1]
+    assert isinstance(failure, ev.Failure)
+    with openai_client(stream(case)) as client:
+        if len(case.events()) == 1:
+            with pytest.raises(openai.APIError, match=failure.error.message):
+                list(client.responses.create(model="m", input="hi", stream=True))
+            return
+        sent = list(client.responses.create(model="m", input="hi", stream=True))
+    assert sent[-1].type == "response.failed"
+    assert sent[-1].response.error
+    assert sent[-1].response.error.message == failure.error.message
+    assert "response.output_item.done" not in [e.type for e in sent]
+
+
+def test_a_response_says_again_what_was_asked_for() -> None:
+    api = dialects.get("openai_responses")
+    asked = {
+        "tools": [
+            {"type": "function", "name": "f", "description": "", "parameters": {"type": "object"}, "strict": True},
+            {"type": "custom", "name": "p", "description": "x", "format": {"type": "text"}},
+            {"type": "web_search", "external_web_access": True},
+        ],
+        "tool_choice": {"type": "custom", "name": "p"},
+        "parallel_tool_calls": False,
+        "max_output_tokens": 9,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "metadata": {"a": "b"},
+        "reasoning": {"effort": "low"},
+        "text": {"verbosity": "low"},
+        "truncation": "auto",
+    }
+    request = api.read_request(json.dumps({"model": "m", "input": "hi", **asked}))
+    body = json.loads(api.write_reply(v.Reply("1", "m", 7, (), "stop"), request))
+    assert {name: body[name] for name in asked} == asked
+    assert (body["store"], body["background"], body["previous_response_id"]) == (False, False, None)
+
+
+def test_proof_of_redacted_thoughts_goes_on_and_what_no_event_makes_is_left_out() -> None:
+    reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.Opaque("x", msgspec.Raw(b"{}"))), "stop")
+    (item,) = json.loads(dialects.get("openai_responses").write_reply(reply, v.Request("m", ())))["output"]
+    assert (item["encrypted_content"], item["summary"]) == ("xyz", [])
 
 
 @each(of("anthropic_messages"))

@@ -1,9 +1,9 @@
 """The ASGI application: routes, who may ask, life and death.
 
-    POST /v1/chat/completions, /v1/messages     the dialects, each under its own path
-    GET  /v1/models, /v1/models/{id}            one object that both families of clients understand
-    GET  /health, /ready                        what runs; whether it can answer (503 while not)
-    HEAD, GET /                                 probes of clients
+    POST /v1/chat/completions, /v1/responses, /v1/messages     the dialects, each under its own path
+    GET  /v1/models, /v1/models/{id}                           one object that both families of clients understand
+    GET  /health, /ready                                       what runs; whether it can answer (503 while not)
+    HEAD, GET /                                                probes of clients
 
 A plain ASGI callable: it can be mounted anywhere that runs ASGI, with the lifespan of its host.
 """

@@ -1,0 +1,56 @@
+"""OpenAI Responses.
+
+    request   {"model": "m", "instructions": "Be brief.", "input": "Weather in Bern?",
+               "tools": [{"type": "function", "name": "weather", "parameters": {…}}]}
+              input may be items: {"role": "user", "content": [{"type": "input_text", "text": "…"}]},
+              {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{…}"},
+              {"type": "function_call_output", "call_id": "call_1", "output": "18 degrees"}, reasoning, …
+
+    stream    event: response.created        data: {"type": "response.created", "sequence_number": 0, "response": {…}}
+              … response.in_progress, and for each item of the output
+              … response.output_item.added   {"output_index": 0, "item": {"id": "fc_1_0", "type": "function_call", …}}
+              … response.function_call_arguments.delta, … .done
+              … response.output_item.done    {"output_index": 0, "item": {…, "status": "completed"}}
+              … response.completed           {"response": {…, "output": [the items], "usage": {…}}}
+              or response.incomplete at a limit, response.failed, and `error` where nothing has begun
+
+    whole     {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "output": […], …}
+
+    error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
+
+Items that the model said in a row are one message. A custom tool takes free text: the model is offered a function of
+one string, `input`, which is taken out of its call again. An item that was cut off in a call is only in
+`response.incomplete`, with its status: there are clients that run whatever comes as `output_item.done`.
+
+Thoughts go as a summary, which clients show; a signature as `encrypted_content`. The page has the fields of `error`
+side by side, the API itself has them under `error`, and clients read either: both are sent. `instructions` are not
+said again in the response.
+
+What has no place in the values stays in `extra`; `text` and `reasoning` do so whole. Tools of other kinds (namespaces
+among them) are carried, and offered to no model that runs here. `stream_options` is for the stream written here, and
+goes no further. Refused by name: whatever needs earlier answers or templates to be kept (`previous_response_id`,
+`conversation`, `prompt`, items of type `item_reference`), answers in the `background`, and a choice of a tool that the
+vendor runs.
+
+Source: https://platform.openai.com/docs/api-reference/responses and its page on streaming (2026-11), and the types in
+the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/issues/881.
+"""
+
+from typing import Final
+
+from dragoman.core import sse
+from dragoman.core.contracts import Dialect
+from dragoman.core.openai_errors import status, write_error
+from dragoman.dialects.openai_responses.reading import read_request
+from dragoman.dialects.openai_responses.writing import Writer, write_reply
+
+DIALECT: Final = Dialect(
+    name="openai_responses",
+    path="/v1/responses",
+    read_request=read_request,
+    writer=Writer,
+    write_reply=write_reply,
+    write_error=write_error,
+    status=status,
+    ping=sse.comment("ping"),
+)

@@ -1,0 +1,248 @@
+"""A request of OpenAI Responses, read."""
+
+import json
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+
+from dragoman.core import shape, values
+from dragoman.core.content import media_at, read_parts
+from dragoman.core.errors import RequestError, UnsupportedError
+from dragoman.core.shape import Cursor, Fields
+from dragoman.core.values import Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
+
+NAME_LIMIT_CHARS: Final = 128
+"""Of a tool's name: the longest that any of the APIs takes."""
+
+_ROLES: Final[tuple[values.Role, ...]] = ("user", "assistant", "system", "developer")
+_MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
+_ANY_OBJECT: Final = '{"type":"object"}'
+_UNKEPT: Final = {
+    "previous_response_id": "answers are not kept here; send the whole conversation as input",
+    "conversation": "conversations are not kept here; send the whole of it as input",
+    "prompt": "prompt templates are not kept here; send the text as instructions and input",
+}
+
+
+def read_request(body: bytes | str) -> Request:
+    """The request that a body asks for.
+
+    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    """
+    fields = shape.at(body).fields()
+    for name, why in _UNKEPT.items():
+        if found := fields.take(name):
+            raise UnsupportedError(why, found.path)
+    if (background := fields.take("background")) and background.boolean():
+        raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
+    tools, choice = _tool_choice(fields, tuple(_tool(item) for item in fields.items("tools")))
+    schema, kept = _response_schema(fields.take("text"))
+    instructions = fields.string("instructions")
+    system = (Message("system", (Text(instructions),)),) if instructions else ()
+    fields.take("stream_options")
+    return Request(
+        model=fields.need("model").string(),
+        messages=system + _conversation(fields.need("input")),
+        tools=tools,
+        tool_choice=choice,
+        sampling=values.Sampling(temperature=fields.number("temperature", 0, 2), top_p=fields.number("top_p", 0, 1)),
+        max_tokens=fields.integer("max_output_tokens", least=1),
+        response_schema=schema,
+        stream=fields.flag("stream"),
+        stream_usage=True,
+        extra={**kept, **fields.rest()},
+    )
+
+
+def _response_schema(found: Cursor | None) -> tuple[values.JsonText, values.Extra]:
+    if found is None:
+        return "", {}
+    form = found.fields().take("format")
+    if form is None:
+        return "", {"text": found.raw}
+    fields = form.fields()
+    match fields.need("type").choice(("text", "json_object", "json_schema"), "text format"):
+        case "text":
+            schema = ""
+        case "json_object":
+            schema = _ANY_OBJECT
+        case _:
+            schema = fields.need("schema").object()
+    return schema, {"text": found.raw}
+
+
+def _conversation(found: Cursor) -> tuple[Message, ...]:
+    if found.kind == "string":
+        return (Message("user", read_parts(found, _PARTS)),)
+    if found.kind != "array":
+        raise found.wrong("string or array")
+    messages: list[Message] = []
+    for item in found.items():
+        message = _message(item)
+        if messages and _goes_on(messages[-1], message):
+            before = messages.pop()
+            message = Message("assistant", before.parts + message.parts, {**before.extra, **message.extra})
+        messages.append(message)
+    if not messages:
+        raise RequestError("expected at least one item, got none", found.path)
+    return tuple(messages)
+
+
+def _goes_on(before: Message, message: Message) -> bool:
+    """The model said both in one turn; words of two items stay apart, because each has an id of its own."""
+    both = before.role == message.role == "assistant"
+    return both and not (_has_words(before) and _has_words(message))
+
+
+def _has_words(message: Message) -> bool:
+    return any(isinstance(part, Text | values.Refusal) for part in message.parts)
+
+
+def _message(cursor: Cursor) -> Message:
+    """One item as a message."""
+    fields = cursor.fields()
+    kind = fields.string("type") or "message"
+    if kind == "item_reference":
+        raise UnsupportedError("items are not kept here; send the item itself", cursor.path)
+    if kind == "message":
+        role = fields.need("role").choice(_ROLES, "role")
+        return Message(role, read_parts(fields.take("content"), _PARTS), fields.rest())
+    if kind in _CALLS:
+        return Message("assistant", (_CALLS[kind](fields),))
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return Message("tool", (_result(fields, kind),))
+    # What the vendor's own tools did was written by a model; the rest is the client's, and not to be lost.
+    vendors = kind.endswith("_call") or kind in ("mcp_list_tools", "mcp_approval_request")
+    return Message("assistant" if vendors else "user", (Opaque(kind, cursor.raw, cursor.path),))
+
+
+def _function_call(fields: Fields) -> Part:
+    arguments = fields.string("arguments") or "{}"
+    return ToolCall(fields.need("call_id").word(), fields.need("name").word(), arguments, fields.rest())
+
+
+def _custom_call(fields: Fields) -> Part:
+    arguments = json.dumps({"input": fields.string("input")}, ensure_ascii=False)
+    call_id, name = fields.need("call_id").word(), fields.need("name").word()
+    return ToolCall(call_id, name, arguments, {"type": msgspec.Raw(b'"custom_tool_call"'), **fields.rest()})
+
+
+def _reasoning(fields: Fields) -> Part:
+    said = {name: fields.take(name) for name in ("summary", "content")}
+    texts = {name: [i.fields().need("text").string() for i in c.items()] for name, c in said.items() if c}
+    text = "\n\n".join(texts.get("content") or texts.get("summary") or [])
+    # One text of the summary is what is written again; all else would be lost.
+    kept = {n: c.raw for n, c in said.items() if c and (n == "content" or len(texts[n]) > 1 or texts.get("content"))}
+    proof, extra = fields.string("encrypted_content"), {**kept, **fields.rest()}
+    return values.Reasoning(text, proof if text else "", "" if text else proof, extra)
+
+
+_CALLS: Final[dict[str, Callable[[Fields], Part]]] = {
+    "function_call": _function_call,
+    "custom_tool_call": _custom_call,
+    "reasoning": _reasoning,
+}
+
+
+def _result(fields: Fields, kind: str) -> values.ToolResult:
+    parts = read_parts(fields.take("output"), _RESULT_PARTS)
+    call_id = fields.need("call_id").word()
+    custom = {"type": msgspec.Raw(b'"custom_tool_call_output"')} if kind != "function_call_output" else {}
+    return values.ToolResult(call_id, parts, extra={**custom, **fields.rest()})
+
+
+def _text(fields: Fields) -> Text:
+    return Text(fields.need("text").string(), fields.rest())
+
+
+def _image(fields: Fields) -> values.Image:
+    url, file_id = fields.string("image_url"), fields.string("file_id")
+    if not url and not file_id:
+        raise RequestError("missing required field 'image_url' or 'file_id'", fields.path)
+    return values.Image(media_at(url) if url else values.Media(file_id=file_id), fields.rest())
+
+
+def _file(fields: Fields) -> values.Document:
+    title, data, url, file_id = (fields.string(name) for name in ("filename", "file_data", "file_url", "file_id"))
+    if not (data or url or file_id):
+        raise RequestError("missing required field 'file_data', 'file_url' or 'file_id'", fields.path)
+    bare = values.Media(data=data) if data else values.Media(url=url, file_id="" if url else file_id)
+    return values.Document(media_at(data) if data.startswith("data:") else bare, title, fields.rest())
+
+
+def _refusal(fields: Fields) -> values.Refusal:
+    return values.Refusal(fields.need("refusal").string(), fields.rest())
+
+
+_RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
+    "input_text": _text,
+    "output_text": _text,
+    "input_image": _image,
+    "input_file": _file,
+}
+_PARTS: Final[dict[str, Callable[[Fields], Part]]] = {**_RESULT_PARTS, "refusal": _refusal}
+
+
+def _tool(cursor: Cursor) -> Tool:
+    fields = cursor.fields()
+    kind = fields.need("type")
+    if kind.string() not in ("function", "custom"):
+        return Tool(fields.string("name"), kind=kind.string(), extra=cursor.fields().rest())
+    name, description = fields.need("name").word(NAME_LIMIT_CHARS), fields.string("description")
+    if kind.string() == "custom":
+        form = fields.take("format")
+        extra = {"type": kind.raw, **({"format": form.raw} if form else {}), **fields.rest()}
+        return Tool(name, description, _free_text(form), extra)
+    return Tool(name, description, fields.object("parameters") or Tool(name).parameters, fields.rest())
+
+
+def _free_text(form: Cursor | None) -> values.JsonText:
+    """The schema that a custom tool is offered under; its grammar, if it has one, is for the model to read."""
+    text = {"type": "string"}
+    fields = form.fields() if form else None
+    if fields and fields.need("type").string() == "grammar":
+        syntax, grammar = fields.need("syntax").string(), fields.need("definition").string()
+        text["description"] = f"Text of this {syntax} grammar:\n{grammar}"
+    schema = {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}
+    return json.dumps(schema, ensure_ascii=False)
+
+
+def is_custom(tool: Tool) -> bool:
+    """Whether it takes free text; it is offered as a function."""
+    return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
+
+
+def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice]:
+    """The tools that may be called, and how freely."""
+    found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
+    word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"
+    if found and not tools and (found.kind == "object" or word == "required"):
+        raise RequestError("expected tools to choose from, got none", found.path)
+    if not tools:
+        return tools, ToolChoice(parallel=parallel)
+    if found is None or found.kind != "object":
+        return tools, ToolChoice(word, parallel=parallel)
+    inner = found.fields()
+    kind = inner.need("type")
+    match kind.string():
+        case "function" | "custom":
+            return tools, ToolChoice("named", inner.need("name").choice(_offered(tools), "tool"), parallel)
+        case "allowed_tools":
+            listed, mode = inner.need("tools"), inner.need("mode").choice(_MODES, "mode")
+        case other:
+            raise UnsupportedError(f"only the client's own tools can be chosen here, got {other!r}", kind.path)
+    allowed = {_allowed(item.fields(), tools) for item in listed.items()}
+    if mode == "required" and not allowed:
+        raise RequestError("expected tools to choose from, got none", listed.path)
+    return tuple(t for t in tools if (t.kind, t.name) in allowed), ToolChoice(mode, parallel=parallel)
+
+
+def _offered(tools: tuple[Tool, ...]) -> list[str]:
+    return [tool.name for tool in tools if tool.kind == "function"]
+
+
+def _allowed(fields: Fields, tools: tuple[Tool, ...]) -> tuple[str, str]:
+    kind = fields.need("type").string()
+    own = kind in ("function", "custom")
+    return ("function", fields.need("name").choice(_offered(tools), "tool")) if own else (kind, fields.string("name"))

@@ -1,0 +1,313 @@
+"""A reply of OpenAI Responses, streamed and whole: the same items either way."""
+
+from typing import Final, NamedTuple, assert_never
+
+import msgspec
+
+from dragoman.core import events, shape, sse, values
+from dragoman.core.collect import Collector
+from dragoman.core.errors import DragomanError, RequestError
+from dragoman.core.events import AnyEvent, Block, Order, Start, ToolCallStart
+from dragoman.core.openai_errors import error_fields, status
+from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
+from dragoman.dialects.openai_responses.reading import is_custom
+
+Json = dict[str, object]
+
+_encode = msgspec.json.Encoder().encode
+
+_ENDS: Final[dict[values.FinishReason, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why a response is incomplete; at any other end it is complete."""
+_ECHOED: Final = ("truncation", "max_tool_calls", "top_logprobs", "prompt_cache_key", "safety_identifier", "user")
+"""Of what was asked for, what the response states again under the same name and in no other way."""
+
+
+class _Said(NamedTuple):
+    """How an item says what it has to say, in the names of events and fields."""
+
+    event: str
+    """Begins the names of its events, `….delta` and `….done`."""
+    field: str
+    """Where the whole of it stands."""
+    part: str = ""
+    """Begins the names of the events of the part that it stands in, where there are parts."""
+    place: str = ""
+    """What counts the parts."""
+    empty: Json = {}  # noqa: RUF012 never written to
+    """Such a part without words."""
+
+
+_TEXT = _Said(
+    "response.output_text",
+    "text",
+    "response.content_part",
+    "content_index",
+    {"type": "output_text", "text": "", "annotations": [], "logprobs": []},
+)
+_REFUSAL = _Said(
+    "response.refusal", "refusal", "response.content_part", "content_index", {"type": "refusal", "refusal": ""}
+)
+_SUMMARY = _Said(
+    "response.reasoning_summary_text",
+    "text",
+    "response.reasoning_summary_part",
+    "summary_index",
+    {"type": "summary_text", "text": ""},
+)
+_ARGUMENTS = _Said("response.function_call_arguments", "arguments")
+_INPUT = _Said("response.custom_tool_call_input", "input")
+
+
+class Writer:
+    """One streamed reply."""
+
+    __slots__ = ("_awaits_part", "_collector", "_delta", "_items", "_order", "_place", "_said", "_sent")
+
+    def __init__(self, request: Request) -> None:
+        self._order = Order()
+        self._collector = Collector()
+        self._items = _Items(request)
+        self._sent = 0
+        """Events so far."""
+        self._said = _TEXT
+        """Of the open item, as the three below."""
+        self._place: Json = {}
+        self._awaits_part = False
+        """Its next words are its first."""
+        self._delta = (b"", b"", b"")
+        """What stands around the number and the words of a delta."""
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        closes, opens, ends = self._order.step(event)
+        self._collector.send(event)
+        if isinstance(event, events.Failure):  # an item that is open then gets no `done`
+            return self._fail(event.error)
+        before = self._close(closes) if closes else b""
+        if opens:
+            before += self._open(opens, event)
+        match event:
+            case events.TextDelta(text) | events.RefusalDelta(text) | events.ReasoningDelta(text):
+                return before + self._words(text) if text else before
+            case events.ToolCallDelta(_, text):
+                # What a custom tool gets stands inside a JSON string: it goes out once that is whole.
+                return self._words(text) if text and self._said is _ARGUMENTS else b""
+            case ToolCallStart() | events.Warning() | events.UsageUpdate():
+                return before
+            case events.ToolCallEnd():
+                return self._close(ends) if ends else b""
+            case events.ToolCallIncomplete():
+                return b""
+            case Start():
+                return self._response("created", "in_progress") + self._response("in_progress", "in_progress")
+            case events.Finish():
+                state = _state(self._collector.reply())
+                return before + self._response(state, state)
+            case _:
+                assert_never(event)
+
+    def _event(self, kind: str, members: Json) -> bytes:
+        number, self._sent = self._sent, self._sent + 1
+        return sse.encode(_encode({"type": kind, "sequence_number": number, **members}), kind)
+
+    def _response(self, kind: str, state: str, error: Json | None = None) -> bytes:
+        return self._event(
+            f"response.{kind}", {"response": self._items.response(self._collector.reply(), state, error)}
+        )
+
+    def _open(self, block: Block, event: AnyEvent) -> bytes:
+        part, self._said = self._items.begun(event)
+        item = self._items.item(part, f"{self._collector.reply().id}_{block.number}", "in_progress")
+        self._awaits_part = bool(self._said.part)
+        self._place = {"item_id": item["id"], "output_index": block.number}
+        if self._said.place:
+            self._place[self._said.place] = 0
+        kind = f"{self._said.event}.delta".encode()
+        self._delta = (
+            b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind, kind),
+            b"," + _encode(self._place)[1:-1] + b',"delta":',
+            b',"logprobs":[]}\n\n' if self._said is _TEXT else b"}\n\n",
+        )
+        return self._event("response.output_item.added", {"output_index": block.number, "item": item})
+
+    def _words(self, text: str) -> bytes:
+        opening = b""
+        if self._awaits_part:
+            self._awaits_part = False
+            opening = self._event(f"{self._said.part}.added", {**self._place, "part": self._said.empty})
+        before, middle, after = self._delta
+        number, self._sent = self._sent, self._sent + 1
+        return b"%b%b%d%b%b%b" % (opening, before, number, middle, _encode(text), after)
+
+    def _close(self, block: Block) -> bytes:
+        reply, said = self._collector.reply(), self._said
+        cut = self._order.phase == "ended" and _state(reply) == "incomplete"
+        item = self._items.done(reply, block.number, cut=cut)
+        whole = _whole(reply.parts[block.number], said)
+        done = self._words(whole) if said is _INPUT and whole else b""
+        if not self._awaits_part:
+            logprobs: Json = {"logprobs": []} if said is _TEXT else {}
+            done += self._event(f"{said.event}.done", {**self._place, said.field: whole, **logprobs})
+            if said.part:
+                part = {**said.empty, said.field: whole}
+                done += self._event(f"{said.part}.done", {**self._place, "part": part})
+        return done + self._event("response.output_item.done", {"output_index": block.number, "item": item})
+
+    def _fail(self, error: DragomanError) -> bytes:
+        told = error_fields(error)
+        if self._sent:
+            return self._response("failed", "failed", {"code": _code(error), "message": told["message"]})
+        flat: Json = {name: told[name] for name in ("code", "message", "param")}
+        return self._event("error", {**flat, "error": told})
+
+
+def _code(error: DragomanError) -> str:
+    """Of the few that a response may have."""
+    number = status(error)
+    return "rate_limit_exceeded" if number == 429 else "server_error" if number >= 500 else "invalid_prompt"
+
+
+def _state(reply: Reply) -> str:
+    return "incomplete" if reply.finish in _ENDS else "completed"
+
+
+def _whole(part: Part, said: _Said) -> str:
+    """What an item says, from first to last."""
+    match part:
+        case Text(text) | values.Refusal(text) | values.Reasoning(text):
+            return text
+        case ToolCall(arguments=arguments):
+            return _input(arguments) if said is _INPUT else arguments
+        case _:
+            return ""
+
+
+def _input(arguments: values.JsonText) -> str:
+    """The text in `{"input": "…"}`; where the model wrote anything else, that."""
+    try:
+        return shape.at(arguments).fields().need("input").string()
+    except RequestError:
+        return arguments
+
+
+def write_reply(reply: Reply, request: Request) -> bytes:
+    """The body of a whole reply."""
+    return _encode(_Items(request).response(reply, _state(reply)))
+
+
+class _Items:
+    """Responses to one request, and what is in them."""
+
+    __slots__ = ("_asked", "_custom")
+
+    def __init__(self, request: Request) -> None:
+        self._custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
+        choice, extra = request.tool_choice, request.extra
+        named = {"type": "custom" if choice.name in self._custom else "function", "name": choice.name}
+        self._asked: Json = {
+            "background": False,
+            "instructions": None,
+            "max_output_tokens": request.max_tokens,
+            "metadata": extra.get("metadata", {}),
+            "parallel_tool_calls": choice.parallel,
+            "previous_response_id": None,
+            "reasoning": extra.get("reasoning"),
+            "store": False,
+            "temperature": request.sampling.temperature,
+            "text": extra.get("text", {"format": {"type": "text"}}),
+            "tool_choice": named if choice.mode == "named" else choice.mode,
+            "tools": [_tool(tool) for tool in request.tools],
+            "top_p": request.sampling.top_p,
+            **{name: extra[name] for name in _ECHOED if name in extra},
+        }
+
+    def response(self, reply: Reply, state: str, error: Json | None = None) -> Json:
+        """The response as far as it has come."""
+        last, cut = len(reply.parts) - 1, state in ("incomplete", "failed")
+        output = [self.done(reply, number, cut=cut and number == last) for number in range(len(reply.parts))]
+        why = {"reason": _ENDS[reply.finish]} if state == "incomplete" else None
+        return {
+            "id": f"resp_{reply.id}",
+            "object": "response",
+            "created_at": reply.created,
+            "status": state,
+            "error": error,
+            "incomplete_details": why,
+            "model": reply.model,
+            "output": [item for item in output if item],
+            "usage": None if state == "in_progress" else _usage(reply.usage),
+            **self._asked,
+        }
+
+    def begun(self, event: AnyEvent) -> tuple[Part, _Said]:
+        """What an item is when it begins with this event, and how it goes on."""
+        match event:
+            case ToolCallStart(_, id, name):
+                return ToolCall(id, name, ""), _INPUT if name in self._custom else _ARGUMENTS
+            case events.ReasoningDelta():
+                return values.Reasoning(""), _SUMMARY
+            case events.RefusalDelta():
+                return values.Refusal(""), _REFUSAL
+            case _:
+                return Text(""), _TEXT
+
+    def done(self, reply: Reply, number: int, *, cut: bool) -> Json:
+        """The item of a part; of a call, whether it was cut off shows in its arguments."""
+        part = reply.parts[number]
+        cut = not _is_object(part.arguments) if isinstance(part, ToolCall) else cut
+        return self.item(part, f"{reply.id}_{number}", "incomplete" if cut else "completed")
+
+    def item(self, part: Part, name: str, state: str) -> Json:
+        """The item of a part; empty where no event makes such a part."""
+        match part:
+            case Text(text):
+                return _message(name, state, [{**_TEXT.empty, "text": text}] if text else [])
+            case values.Refusal(text):
+                return _message(name, state, [{**_REFUSAL.empty, "refusal": text}] if text else [])
+            case values.Reasoning(text, signature, redacted):
+                summary = [{**_SUMMARY.empty, "text": text}] if text else []
+                proof: Json = {"encrypted_content": signature or redacted} if signature or redacted else {}
+                return {"id": f"rs_{name}", "type": "reasoning", "status": state, "summary": summary, **proof}
+            case ToolCall(id, tool, arguments):
+                call: Json = {"status": state, "call_id": id, "name": tool}
+                if tool in self._custom:
+                    return {"id": f"ctc_{name}", "type": "custom_tool_call", **call, "input": _input(arguments)}
+                return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
+            case values.Image() | values.Document() | values.Audio() | values.ToolResult() | Opaque():
+                return {}
+            case _:
+                assert_never(part)
+
+
+def _message(name: str, state: str, content: list[Json]) -> Json:
+    return {"id": f"msg_{name}", "type": "message", "status": state, "role": "assistant", "content": content}
+
+
+def _is_object(arguments: values.JsonText) -> bool:
+    try:
+        return bool(shape.at(arguments).object())
+    except RequestError:
+        return False
+
+
+def _tool(tool: Tool) -> Json:
+    """A tool as it was sent."""
+    if tool.kind != "function":
+        return dict(tool.extra)
+    if is_custom(tool):
+        return {"name": tool.name, "description": tool.description, **tool.extra}
+    given: Json = {"name": tool.name, "description": tool.description, "parameters": msgspec.Raw(tool.parameters)}
+    return {"type": "function", **given, "strict": None, **tool.extra}
+
+
+def _usage(usage: Usage) -> Json:
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_input_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
