@@ -54,9 +54,9 @@ def deltas(text: str, step: int) -> list[str]:
 def small_body(dialect: str, model: str = "m", stream: bool = False, max_tokens: int = 100) -> bytes:
     """A one-line question with one tool."""
     parts = _SHAPES[dialect]
-    messages = [{"role": "user", "content": "What is the weather in Bern?"}]
+    asked = [{"role": "user", "content": "What is the weather in Bern?"}]
     tools = [parts.tool("write_file", "Write a file.", {"type": "object", "properties": {"path": {"type": "string"}}})]
-    body = {"model": model, "max_tokens": max_tokens, "stream": stream, "messages": messages, "tools": tools}
+    body = {"model": model, parts.limit: max_tokens, "stream": stream, parts.said: asked, "tools": tools}
     return json.dumps(body).encode()
 
 
@@ -70,7 +70,7 @@ def agent_body(dialect: str, size: int = 100_000, tools: int = 20, messages: int
         call = {"path": f"src/module_{i}.py", "content": code(share * 3 // 4)}
         said += [parts.call(f"call_{i}", f"Tool{i % tools}", call), parts.result(f"call_{i}", code(share * 3 // 4))]
     said.append(parts.user("Go on."))
-    return json.dumps({"model": "m", "max_tokens": 8192, "stream": True, "messages": said, "tools": offered}).encode()
+    return json.dumps({"model": "m", parts.limit: 8192, "stream": True, parts.said: said, "tools": offered}).encode()
 
 
 def _schema() -> dict[str, Any]:
@@ -91,10 +91,14 @@ class _Shape:
     """Id, name, arguments."""
     result: Callable[[str, str], Json]
     """Id of the call, text."""
+    said: str = "messages"
+    limit: str = "max_tokens"
+    text: str = "text"
+    """The type of a part that is text."""
 
     def user(self, text: str) -> Json:
-        """The same in all."""
-        return {"role": "user", "content": [{"type": "text", "text": text}]}
+        """The same in all, but for names."""
+        return {"role": "user", "content": [{"type": self.text, "text": text}]}
 
 
 def _openai_tool(name: str, description: str, schema: Json) -> Json:
@@ -128,8 +132,23 @@ def _anthropic_result(id: str, text: str) -> Json:
     return {"role": "user", "content": [result]}
 
 
+def _response_tool(name: str, description: str, schema: Json) -> Json:
+    return {"type": "function", "name": name, "description": description, "parameters": schema}
+
+
+def _response_call(id: str, name: str, arguments: Json) -> Json:
+    return {"type": "function_call", "call_id": id, "name": name, "arguments": json.dumps(arguments)}
+
+
+def _response_result(id: str, text: str) -> Json:
+    return {"type": "function_call_output", "call_id": id, "output": text}
+
+
 _SHAPES: Final = {
     "openai_chat": _Shape(_openai_tool, _openai_call, _openai_result),
+    "openai_responses": _Shape(
+        _response_tool, _response_call, _response_result, "input", "max_output_tokens", "input_text"
+    ),
     "anthropic_messages": _Shape(_anthropic_tool, _anthropic_call, _anthropic_result),
 }
 DIALECTS: Final = tuple(_SHAPES)

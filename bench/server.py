@@ -113,7 +113,14 @@ class Asked(msgspec.Struct):
 
     model: str
     max_tokens: int = 1
+    max_output_tokens: int = 0
+    """The same for OpenAI Responses."""
     stream: bool = False
+
+    @property
+    def deltas(self) -> int:
+        """How many are asked for."""
+        return self.max_output_tokens or self.max_tokens
 
 
 _asked = msgspec.json.Decoder(Asked).decode
@@ -166,13 +173,13 @@ class Floor:
                 break
         asked, dialect = _asked(body), self._by_path[scope["path"]]
         if not asked.stream:
-            await respond(send, 200, _whole(dialect, asked.model, asked.max_tokens))
+            await respond(send, 200, _whole(dialect, asked.model, asked.deltas))
             return
         await send({"type": "http.response.start", "status": 200, "headers": encoded(_STREAM)})
         if asked.model in ("paced", "hold"):
             await self._stamps(dialect, asked, receive, send)
         else:
-            for data in _writes(dialect, asked.model, asked.max_tokens):
+            for data in _writes(dialect, asked.model, asked.deltas):
                 if data:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                 await asyncio.sleep(0)
@@ -180,7 +187,7 @@ class Floor:
 
     async def _stamps(self, dialect: Dialect, asked: Asked, receive: Receive, send: Send) -> None:
         before, after = _stamped(dialect)
-        for _ in range(asked.max_tokens):
+        for _ in range(asked.deltas):
             await send({"type": "http.response.body", "body": before + stamp().encode() + after, "more_body": True})
             if asked.model == "hold":
                 await receive()  # the client goes
