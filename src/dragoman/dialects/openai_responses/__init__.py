@@ -19,8 +19,9 @@
     error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
 
 Items that the model said in a row are one message. A custom tool takes free text: the model is offered a function of
-one string, `input`, which is taken out of its call again. An item that was cut off in a call is only in
-`response.incomplete`, with its status: there are clients that run whatever comes as `output_item.done`.
+one string, `input`, which is taken out of its call again. Tools in an item `additional_tools` are offered like the
+others. A call that was cut off is only in `response.incomplete`, with its status: there are clients that run whatever
+comes as `output_item.done`.
 
 Thoughts go as a summary, which clients show; a signature as `encrypted_content`. The page has the fields of `error`
 side by side, the API itself has them under `error`, and clients read either: both are sent. `instructions` are not

@@ -36,14 +36,15 @@ def read_request(body: bytes | str) -> Request:
             raise UnsupportedError(why, found.path)
     if (background := fields.take("background")) and background.boolean():
         raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
-    tools, choice = _tool_choice(fields, tuple(_tool(item) for item in fields.items("tools")))
+    messages, added = _conversation(fields.need("input"))
+    tools, choice = _tool_choice(fields, (*(_tool(item) for item in fields.items("tools")), *added))
     schema, kept = _response_schema(fields.take("text"))
     instructions = fields.string("instructions")
     system = (Message("system", (Text(instructions),)),) if instructions else ()
     fields.take("stream_options")
     return Request(
         model=fields.need("model").string(),
-        messages=system + _conversation(fields.need("input")),
+        messages=system + messages,
         tools=tools,
         tool_choice=choice,
         sampling=values.Sampling(temperature=fields.number("temperature", 0, 2), top_p=fields.number("top_p", 0, 1)),
@@ -72,21 +73,28 @@ def _response_schema(found: Cursor | None) -> tuple[values.JsonText, values.Extr
     return schema, {"text": found.raw}
 
 
-def _conversation(found: Cursor) -> tuple[Message, ...]:
+def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
+    """What was said, and the tools that came in between."""
     if found.kind == "string":
-        return (Message("user", read_parts(found, _PARTS)),)
+        return (Message("user", read_parts(found, _PARTS)),), []
     if found.kind != "array":
         raise found.wrong("string or array")
     messages: list[Message] = []
+    tools: list[Tool] = []
     for item in found.items():
-        message = _message(item)
+        fields = item.fields()
+        kind = fields.string("type") or "message"
+        if kind == "additional_tools":
+            tools += [_tool(tool) for tool in fields.need("tools").items()]
+            continue
+        message = _message(item, kind, fields)
         if messages and _goes_on(messages[-1], message):
             before = messages.pop()
             message = Message("assistant", before.parts + message.parts, {**before.extra, **message.extra})
         messages.append(message)
     if not messages:
-        raise RequestError("expected at least one item, got none", found.path)
-    return tuple(messages)
+        raise RequestError("expected at least one item that says something, got none", found.path)
+    return tuple(messages), tools
 
 
 def _goes_on(before: Message, message: Message) -> bool:
@@ -99,10 +107,8 @@ def _has_words(message: Message) -> bool:
     return any(isinstance(part, Text | values.Refusal) for part in message.parts)
 
 
-def _message(cursor: Cursor) -> Message:
+def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
     """One item as a message."""
-    fields = cursor.fields()
-    kind = fields.string("type") or "message"
     if kind == "item_reference":
         raise UnsupportedError("items are not kept here; send the item itself", cursor.path)
     if kind == "message":
