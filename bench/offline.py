@@ -26,6 +26,13 @@ def claude_code() -> Path:
     raise FileNotFoundError(f"Claude Code is not in {CLIENTS}; install it: make clients")
 
 
+def codex() -> Path:
+    """The command; raises FileNotFoundError: not installed."""
+    for path in CLIENTS.glob("@openai/codex-*/vendor/*/bin/codex"):
+        return path
+    raise FileNotFoundError(f"Codex is not in {CLIENTS}; install it: make clients")
+
+
 def unshared() -> list[str]:
     """What to put before a command so that it has a network of its own; empty where the system forbids that."""
     command = ["unshare", "--net"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "--net", "-r"]

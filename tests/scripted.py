@@ -85,9 +85,9 @@ def body(stream: bool = True) -> dict[str, object]:
 
 
 @contextlib.asynccontextmanager
-async def served(script: Script, **settings: Any) -> AsyncIterator[Served]:
+async def served(script: Script, alias: str = "alias", **settings: Any) -> AsyncIterator[Served]:
     backend = Scripted(script)
-    app = App(Gateway([backend], {"alias": "m"}), ServerConfig(**settings))
+    app = App(Gateway([backend], {alias: "m"}), ServerConfig(**settings))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
