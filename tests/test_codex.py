@@ -109,3 +109,12 @@ async def test_it_runs_a_tool_of_free_text(tmp_path: Path) -> None:
     assert "lark grammar" in offered.parameters
     (call,) = (p for m in done.asked[1].messages for p in m.parts if isinstance(p, v.ToolCall))
     assert json.loads(call.arguments) == {"input": PATCH}
+
+
+async def test_it_runs_a_tool_of_a_namespace_that_came_as_an_item(tmp_path: Path) -> None:
+    line = 'text((await tools.exec_command({cmd: "cat notes.txt"})).output)'
+    done = await run(tmp_path, "gpt-6-astra", "functions__exec", {"input": line})
+    assert done.of("command_execution")["aggregated_output"] == "pomegranate\n"
+    assert "pomegranate" in done.of("agent_message")["text"]
+    (call,) = (p for m in done.asked[1].messages for p in m.parts if isinstance(p, v.ToolCall))
+    assert (call.name, json.loads(call.arguments)) == ("functions__exec", {"input": line})

@@ -423,6 +423,15 @@ def test_a_response_says_again_what_was_asked_for() -> None:
         "tools": [
             {"type": "function", "name": "f", "description": "", "parameters": {"type": "object"}, "strict": True},
             {"type": "custom", "name": "p", "description": "x", "format": {"type": "text"}},
+            {
+                "type": "namespace",
+                "name": "crm",
+                "description": "Customers.",
+                "tools": [
+                    {"type": "function", "name": "f", "description": "", "parameters": {}, "strict": None},
+                    {"type": "custom", "name": "p", "description": ""},
+                ],
+            },
             {"type": "web_search", "external_web_access": True},
         ],
         "tool_choice": {"type": "custom", "name": "p"},
@@ -439,6 +448,22 @@ def test_a_response_says_again_what_was_asked_for() -> None:
     body = json.loads(api.write_reply(v.Reply("1", "m", 7, (), "stop"), request))
     assert {name: body[name] for name in asked} == asked
     assert (body["store"], body["background"], body["previous_response_id"]) == (False, False, None)
+
+
+def test_a_call_of_a_tool_in_a_namespace_has_both_names() -> None:
+    api = dialects.get("openai_responses")
+    inside = [{"type": "function", "name": "f"}, {"type": "custom", "name": "p"}]
+    asked = {"model": "m", "input": "hi", "tools": [{"type": "namespace", "name": "crm", "tools": inside}]}
+    request = api.read_request(json.dumps(asked))
+    f, p = (tool.name for tool in request.tools)
+    reply = v.Reply("1", "m", 7, (v.ToolCall("a", f, "{}"), v.ToolCall("b", p, '{"input":"x"}')), "tool_calls")
+    said = json.loads(api.write_reply(reply, request))["output"]
+    assert [(i["type"], i["namespace"], i["name"]) for i in said] == [
+        ("function_call", "crm", "f"),
+        ("custom_tool_call", "crm", "p"),
+    ]
+    again = api.read_request(json.dumps({**asked, "input": said})).messages[0].parts
+    assert [part.name for part in again if isinstance(part, v.ToolCall)] == [f, p]
 
 
 def test_proof_of_redacted_thoughts_goes_on_and_what_no_event_makes_is_left_out() -> None:

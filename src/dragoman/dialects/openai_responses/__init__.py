@@ -20,18 +20,17 @@
 
 Items that the model said in a row are one message. A custom tool takes free text: the model is offered a function of
 one string, `input`, which is taken out of its call again. Tools in an item `additional_tools` are offered like the
-others. A call that was cut off is only in `response.incomplete`, with its status: there are clients that run whatever
-comes as `output_item.done`.
+others; those of a namespace under both names in one (`crm__find`), which are two again in a call. A call that was cut
+off is only in `response.incomplete`, with its status: there are clients that run whatever comes as `output_item.done`.
 
 Thoughts go as a summary, which clients show; a signature as `encrypted_content`. The page has the fields of `error`
 side by side, the API itself has them under `error`, and clients read either: both are sent. `instructions` are not
 said again in the response.
 
-What has no place in the values stays in `extra`; `text` and `reasoning` do so whole. Tools of other kinds (namespaces
-among them) are carried, and offered to no model that runs here. `stream_options` is for the stream written here, and
-goes no further. Refused by name: whatever needs earlier answers or templates to be kept (`previous_response_id`,
-`conversation`, `prompt`, items of type `item_reference`), answers in the `background`, and a choice of a tool that the
-vendor runs.
+What has no place in the values stays in `extra`; `text` and `reasoning` do so whole. Tools of other kinds are carried,
+and offered to no model that runs here. `stream_options` is for the stream written here, and goes no further.
+Refused by name: whatever needs earlier answers or templates to be kept (`previous_response_id`, `conversation`,
+`prompt`, items of type `item_reference`), answers in the `background`, and a choice of a tool that the vendor runs.
 
 Source: https://platform.openai.com/docs/api-reference/responses and its page on streaming (2026-11), and the types in
 the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/issues/881.

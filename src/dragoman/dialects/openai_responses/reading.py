@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.core import shape, values
 from dragoman.core.content import media_at, read_parts
@@ -14,6 +15,11 @@ from dragoman.core.values import Message, Opaque, Part, Request, Text, Tool, Too
 
 NAME_LIMIT_CHARS: Final = 128
 """Of a tool's name: the longest that any of the APIs takes."""
+
+NAMESPACE: Final = "in_namespace"
+"""The name in a tool's `extra` of the namespace that it is in, an object."""
+JOINT: Final = "__"
+"""Between the names of a namespace and of a tool in it: every API takes these characters in a name."""
 
 _ROLES: Final[tuple[values.Role, ...]] = ("user", "assistant", "system", "developer")
 _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
@@ -37,7 +43,7 @@ def read_request(body: bytes | str) -> Request:
     if (background := fields.take("background")) and background.boolean():
         raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
     messages, added = _conversation(fields.need("input"))
-    tools, choice = _tool_choice(fields, (*(_tool(item) for item in fields.items("tools")), *added))
+    tools, choice = _tool_choice(fields, (*_tools(fields.items("tools")), *added))
     schema, kept = _response_schema(fields.take("text"))
     instructions = fields.string("instructions")
     system = (Message("system", (Text(instructions),)),) if instructions else ()
@@ -85,7 +91,7 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
         fields = item.fields()
         kind = fields.string("type") or "message"
         if kind == "additional_tools":
-            tools += [_tool(tool) for tool in fields.need("tools").items()]
+            tools += _tools(fields.need("tools").items())
             continue
         message = _message(item, kind, fields)
         if messages and _goes_on(messages[-1], message):
@@ -125,13 +131,21 @@ def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
 
 def _function_call(fields: Fields) -> Part:
     arguments = fields.string("arguments") or "{}"
-    return ToolCall(fields.need("call_id").word(), fields.need("name").word(), arguments, fields.rest())
+    name, within = _called(fields)
+    return ToolCall(fields.need("call_id").word(), name, arguments, {**within, **fields.rest()})
 
 
 def _custom_call(fields: Fields) -> Part:
     arguments = json.dumps({"input": fields.string("input")}, ensure_ascii=False)
-    call_id, name = fields.need("call_id").word(), fields.need("name").word()
-    return ToolCall(call_id, name, arguments, {"type": msgspec.Raw(b'"custom_tool_call"'), **fields.rest()})
+    call_id, (name, within) = fields.need("call_id").word(), _called(fields)
+    kind = {"type": msgspec.Raw(b'"custom_tool_call"')}
+    return ToolCall(call_id, name, arguments, {**kind, **within, **fields.rest()})
+
+
+def _called(fields: Fields) -> tuple[str, values.Extra]:
+    """The name under which the tool is offered, and the namespace that is in it."""
+    name, space = fields.need("name").word(), fields.take("namespace")
+    return (f"{space.word()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
 
 
 def _reasoning(fields: Fields) -> Part:
@@ -188,6 +202,21 @@ _RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
     "input_file": _file,
 }
 _PARTS: Final[dict[str, Callable[[Fields], Part]]] = {**_RESULT_PARTS, "refusal": _refusal}
+
+
+def _tools(items: list[Cursor]) -> list[Tool]:
+    return [tool for item in items for tool in _tools_of(item)]
+
+
+def _tools_of(cursor: Cursor) -> list[Tool]:
+    """The tool, or those of a namespace; each of these keeps what there is to say of it."""
+    fields = cursor.fields()
+    if fields.string("type") != "namespace":
+        return [_tool(cursor)]
+    about = {name: raw for name, raw in cursor.fields().rest().items() if name != "tools"}
+    space, kept = fields.need("name").word(), {NAMESPACE: msgspec.Raw(msgspec.json.encode(about))}
+    inside = [_tool(item) for item in fields.items("tools")]
+    return [replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **kept}) for tool in inside]
 
 
 def _tool(cursor: Cursor) -> Tool:

@@ -1,5 +1,6 @@
 """A reply of OpenAI Responses, streamed and whole: the same items either way."""
 
+from itertools import groupby
 from typing import Final, NamedTuple, assert_never
 
 import msgspec
@@ -10,7 +11,7 @@ from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Block, Order, Start, ToolCallStart
 from dragoman.core.openai_errors import error_fields, status
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
-from dragoman.dialects.openai_responses.reading import is_custom
+from dragoman.dialects.openai_responses.reading import JOINT, NAMESPACE, is_custom
 
 Json = dict[str, object]
 
@@ -201,12 +202,13 @@ def write_reply(reply: Reply, request: Request) -> bytes:
 class _Items:
     """Responses to one request, and what is in them."""
 
-    __slots__ = ("_asked", "_custom")
+    __slots__ = ("_asked", "_custom", "_spaces")
 
     def __init__(self, request: Request) -> None:
         self._custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
+        self._spaces = {tool.name: space for tool in request.tools if (space := _namespace(tool))}
         choice, extra = request.tool_choice, request.extra
-        named = {"type": "custom" if choice.name in self._custom else "function", "name": choice.name}
+        named = {"type": "custom" if choice.name in self._custom else "function", **self._name(choice.name)}
         self._asked: Json = {
             "background": False,
             "instructions": None,
@@ -219,7 +221,7 @@ class _Items:
             "temperature": request.sampling.temperature,
             "text": extra.get("text", {"format": {"type": "text"}}),
             "tool_choice": named if choice.mode == "named" else choice.mode,
-            "tools": [_tool(tool) for tool in request.tools],
+            "tools": self._tools(request.tools),
             "top_p": request.sampling.top_p,
             **{name: extra[name] for name in _ECHOED if name in extra},
         }
@@ -272,7 +274,7 @@ class _Items:
                 proof: Json = {"encrypted_content": signature or redacted} if signature or redacted else {}
                 return {"id": f"rs_{name}", "type": "reasoning", "status": state, "summary": summary, **proof}
             case ToolCall(id, tool, arguments):
-                call: Json = {"status": state, "call_id": id, "name": tool}
+                call: Json = {"status": state, "call_id": id, **self._name(tool)}
                 if tool in self._custom:
                     return {"id": f"ctc_{name}", "type": "custom_tool_call", **call, "input": _input(arguments)}
                 return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
@@ -280,6 +282,35 @@ class _Items:
                 return {}
             case _:
                 assert_never(part)
+
+    def _name(self, tool: str) -> Json:
+        """The name of a tool, as the client knows it."""
+        space = self._spaces.get(tool)
+        return {"name": tool.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": tool}
+
+    def _tools(self, tools: tuple[Tool, ...]) -> list[Json]:
+        """The tools as they were sent."""
+        listed: list[Json] = []
+        for space, group in groupby(tools, key=lambda tool: bytes(tool.extra.get(NAMESPACE, b""))):
+            written = [self._tool(tool) for tool in group]
+            listed += [{**shape.at(space).fields().rest(), "tools": written}] if space else written
+        return listed
+
+    def _tool(self, tool: Tool) -> Json:
+        extra = {name: raw for name, raw in tool.extra.items() if name != NAMESPACE}
+        if tool.kind != "function":
+            return dict(extra)
+        name = self._name(tool.name)["name"]
+        if is_custom(tool):
+            return {"name": name, "description": tool.description, **extra}
+        given: Json = {"name": name, "description": tool.description, "parameters": msgspec.Raw(tool.parameters)}
+        return {"type": "function", **given, "strict": None, **extra}
+
+
+def _namespace(tool: Tool) -> str:
+    """The name of the namespace that a tool is in, or ""."""
+    about = tool.extra.get(NAMESPACE)
+    return shape.at(bytes(about)).fields().need("name").word() if about else ""
 
 
 def _message(name: str, state: str, content: list[Json]) -> Json:
@@ -291,16 +322,6 @@ def _is_object(arguments: values.JsonText) -> bool:
         return bool(shape.at(arguments).object())
     except RequestError:
         return False
-
-
-def _tool(tool: Tool) -> Json:
-    """A tool as it was sent."""
-    if tool.kind != "function":
-        return dict(tool.extra)
-    if is_custom(tool):
-        return {"name": tool.name, "description": tool.description, **tool.extra}
-    given: Json = {"name": tool.name, "description": tool.description, "parameters": msgspec.Raw(tool.parameters)}
-    return {"type": "function", **given, "strict": None, **tool.extra}
 
 
 def _usage(usage: Usage) -> Json:
