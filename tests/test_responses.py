@@ -249,3 +249,16 @@ async def test_pings_are_comments() -> None:
         kinds = [event.type async for event in events]
     assert kinds[0] == "response.created"
     assert kinds[-1] == "response.completed"
+
+
+async def test_a_client_that_looks_for_a_websocket_is_sent_to_post() -> None:
+    asked = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "eA==",
+    }
+    async with served(plain) as s, s.client() as http:
+        answer = await http.get("/v1/responses", headers=asked)
+    assert (answer.status_code, answer.headers["upgrade"]) == (426, "HTTP/1.1")
+    assert answer.json()["error"]["message"] == "no WebSocket is served at '/v1/responses'; send POST"

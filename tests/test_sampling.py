@@ -46,4 +46,5 @@ def test_a_setting_that_is_wrong(name: str, value: object, message: str) -> None
 
 def test_what_the_engine_cannot_do_is_named() -> None:
     assert ignored(request(logprobs=True, top_logprobs=3, user="u", min_p=0.1)) == ["logprobs", "top_logprobs"]
+    assert ignored(request(reasoning={"effort": "low"})) == ["reasoning"]
     assert ignored(request(logprobs=False, modalities=None, mcp_servers=[])) == []

@@ -19,6 +19,7 @@ _UNKNOWN_TO_THE_ENGINE: Final = (
     "mcp_servers",
     "modalities",
     "prediction",
+    "reasoning",
     "reasoning_effort",
     "thinking",
     "top_logprobs",

@@ -9,6 +9,7 @@
     │   ├── ForbiddenError          a Host or origin that is not ours           403
     │   ├── NotFoundError           no such path                                404
     │   ├── MethodError             the path takes another method               405
+    │   ├── UpgradeError            another protocol was asked for              426
     │   ├── UnknownModelError       no backend offers that model                404
     │   ├── TooLargeError           body over the limit                         413
     │   ├── EncodingError           a compressed body                           415
@@ -97,6 +98,15 @@ class MethodError(CallerError):
     def __init__(self, path: str, got: str, allowed: Iterable[str]) -> None:
         self.allowed = tuple(allowed)
         super().__init__(f"{got} is not for {quote(path)}; send {self.allowed[0]}")
+
+
+class UpgradeError(CallerError):
+    """Another protocol than HTTP was asked for: send a POST.
+
+    Codex looks for a WebSocket first; told 426 it goes on by POST at once, told 404 it tries seven times.
+    """
+
+    status_hint = 426
 
 
 class UnknownModelError(CallerError):

@@ -25,6 +25,7 @@ from dragoman.core.errors import (
     MisuseError,
     RequestError,
     TooLargeError,
+    UpgradeError,
     quote,
 )
 from dragoman.core.events import AnyEvent, Failure, Finish
@@ -64,7 +65,9 @@ def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def error_headers(error: DragomanError) -> dict[str, str]:
-    """`retry-after` where the error knows when, `allow` where it knows what."""
+    """`retry-after` where the error knows when, `allow` where it knows what, `upgrade` as 426 must have it."""
+    if isinstance(error, UpgradeError):
+        return {"upgrade": "HTTP/1.1"}
     if isinstance(error, MethodError):
         return {"allow": ", ".join(error.allowed)}
     return {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}

@@ -16,7 +16,15 @@ import msgspec
 
 from dragoman import __version__, dialects
 from dragoman.core.contracts import Dialect, Model
-from dragoman.core.errors import AuthError, DragomanError, ForbiddenError, MethodError, NotFoundError, quote
+from dragoman.core.errors import (
+    AuthError,
+    DragomanError,
+    ForbiddenError,
+    MethodError,
+    NotFoundError,
+    UpgradeError,
+    quote,
+)
 from dragoman.gateway import Gateway
 from dragoman.server.answer import Exchange, Receive, Scope, Send, encoded, error_headers, respond
 from dragoman.server.config import LOOPBACK, ServerConfig, host_name
@@ -62,6 +70,8 @@ class App:
             if method != "OPTIONS" and path not in _OPEN:
                 self._know(headers)
             dialect = self._by_path.get(path)
+            if dialect is not None and headers.get("upgrade", "").lower() == "websocket":
+                raise UpgradeError(f"no WebSocket is served at {quote(path)}; send POST")
             if dialect is not None and method == "POST":
                 await Exchange(dialect, self._gateway, self._config, record, receive, told).run(headers)
             else:
