@@ -1,11 +1,44 @@
-"""Anthropic Messages: `front` answers clients, `request` asks a server behind, `reader` reads its answer."""
+"""Anthropic Messages in front: how clients ask, and how they are answered.
+
+    request   {"model": "m", "max_tokens": 1024, "system": "Be brief.",
+               "messages": [{"role": "user", "content": "Weather in Bern?"}],
+               "tools": [{"name": "weather", "input_schema": {…}}]}
+
+    stream    event: message_start
+              data: {"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
+                     "model": "m", "content": [], "stop_reason": null, "stop_sequence": null, "usage": {…}}}
+              … {"type": "content_block_start", "index": 0, "content_block":
+                 {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}}
+              … {"type": "content_block_delta", "index": 0, "delta":
+                 {"type": "input_json_delta", "partial_json": "{\\"city\\":\\"Bern\\"}"}}
+              … {"type": "content_block_stop", "index": 0}
+              … {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": {…}}
+              … {"type": "message_stop"}
+
+    whole     the message with its `content` blocks, `stop_reason` and `usage`
+
+    error     {"type": "error", "error": {"type": "invalid_request_error", "message": "…"}}
+
+A call that was cut off ends the message with stop_reason "max_tokens". Streamed, its input breaks off where the
+model did. A whole message must hold an object there: `{"__unparsedToolInput": {"raw": "…"}}`, the form in which
+Claude Code itself keeps such input. An empty object would be legal input for many tools, and be run.
+
+`usage.input_tokens` does not count the cached part of the prompt, which has its own field. Words of refusal are a
+text block, with stop_reason "refusal". What has died behind us is 529 `overloaded_error`, which clients retry.
+
+Where a block's `source`, or the request's `output_config` or `thinking`, says more than the values here have room for,
+it also stays in `extra` as it came. An empty text says nothing and is left out.
+
+Source: https://docs.anthropic.com/en/api/messages (2026-11).
+"""
 
 from typing import Final
 
 from dragoman.core.contracts import Dialect
-from dragoman.dialects.anthropic_messages.front import PING, Writer, read_request, status, write_error, write_reply
-from dragoman.dialects.anthropic_messages.reader import Reader
-from dragoman.dialects.anthropic_messages.request import write_request
+from dragoman.dialects.anthropic_messages.replies_in import Reader
+from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_error, write_reply
+from dragoman.dialects.anthropic_messages.requests_in import read_request
+from dragoman.dialects.anthropic_messages.requests_out import write_request
 
 DIALECT: Final = Dialect(
     name="anthropic_messages",

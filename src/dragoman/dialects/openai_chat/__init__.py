@@ -1,12 +1,46 @@
-"""OpenAI Chat Completions: `front` answers clients, `request` asks a server behind, `reader` reads its answer."""
+"""OpenAI Chat Completions in front: how clients ask, and how they are answered.
+
+    request   {"model": "m", "messages": [{"role": "user", "content": "Weather in Bern?"}],
+               "tools": [{"type": "function", "function": {"name": "weather", "parameters": {…}}}]}
+
+    stream    data: {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+                     "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}
+              … delta {"content": "Let me look."}
+              … delta {"tool_calls": [{"index": 0, "id": "call_1", "type": "function",
+                                       "function": {"name": "weather", "arguments": ""}}]}
+              … delta {"tool_calls": [{"index": 0, "function": {"arguments": "{\\"city\\":\\"Bern\\"}"}}]}
+              … delta {}, "finish_reason": "tool_calls"
+              … choices [], "usage": {…}                     where stream_options.include_usage asks for it
+              data: [DONE]
+
+    whole     {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
+               "choices": [{"index": 0, "message": {"role": "assistant", "content": null, "tool_calls": […]},
+                            "finish_reason": "tool_calls"}], "usage": {…}}
+
+    error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
+
+Thoughts go as `reasoning_content`, the field that open servers and their clients agree on. A call that was cut
+off keeps the arguments that came; `finish_reason` is then "length".
+
+Taken more kindly than the page has it: `max_tokens` -1 (LM Studio's own examples) means no limit; arguments of a
+past call may be an object; an empty stop string is left out; tool_choice "auto" and "none" need no tools.
+`response_format` of a schema also stays in `extra`, because its name and `strict` have no other place, and
+`reasoning_effort`;
+`stream_options` is for the stream written here, and goes no further.
+Refused by name: `n` over 1, and the `functions` of 2023, whose clients would not understand the answer.
+
+Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
+"""
 
 from typing import Final
 
 from dragoman.core import sse
 from dragoman.core.contracts import Dialect
-from dragoman.dialects.openai_chat.front import Writer, read_request, status, write_error, write_reply
-from dragoman.dialects.openai_chat.reader import Reader
-from dragoman.dialects.openai_chat.request import write_request
+from dragoman.core.openai_errors import status, write_error
+from dragoman.dialects.openai_chat.replies_in import Reader
+from dragoman.dialects.openai_chat.replies_out import Writer, write_reply
+from dragoman.dialects.openai_chat.requests_in import read_request
+from dragoman.dialects.openai_chat.requests_out import write_request
 
 DIALECT: Final = Dialect(
     name="openai_chat",

@@ -41,8 +41,10 @@ from typing import Final
 from dragoman.core import sse
 from dragoman.core.contracts import Dialect
 from dragoman.core.openai_errors import status, write_error
-from dragoman.dialects.openai_responses.reading import read_request
-from dragoman.dialects.openai_responses.writing import Writer, write_reply
+from dragoman.dialects.openai_responses.replies_in import Reader
+from dragoman.dialects.openai_responses.replies_out import Writer, write_reply
+from dragoman.dialects.openai_responses.requests_in import read_request
+from dragoman.dialects.openai_responses.requests_out import write_request
 
 DIALECT: Final = Dialect(
     name="openai_responses",
@@ -53,4 +55,6 @@ DIALECT: Final = Dialect(
     write_error=write_error,
     status=status,
     ping=sse.comment("ping"),
+    write_request=write_request,
+    reader=Reader,
 )

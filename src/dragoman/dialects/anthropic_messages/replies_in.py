@@ -7,7 +7,7 @@ Read as servers of this API send it, streamed or whole:
     usage         of `message_start`, updated by `message_delta`, whose counts replace those of before
     the end       `message_stop`, or the stream's end where a stop reason came before; without one it broke off
 
-An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `front` writes it.
+An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `replies_out` writes it.
 Cached parts of the prompt, read or written, count as input. `redacted_thinking` and the blocks of the vendor's own
 tools (`server_tool_use`, `web_search_tool_result`) have no event: they are dropped, with a warning that holds them.
 `model_context_window_exceeded` is "length". `pause_turn`, of those tools, is "stop", with a warning.

@@ -11,7 +11,7 @@ from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Block, Order, Start, ToolCallStart
 from dragoman.core.openai_errors import error_fields, status
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
-from dragoman.dialects.openai_responses.reading import JOINT, NAMESPACE, is_custom
+from dragoman.dialects.openai_responses.requests_in import JOINT, NAMESPACE, is_custom
 
 Json = dict[str, object]
 

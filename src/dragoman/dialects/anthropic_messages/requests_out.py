@@ -44,7 +44,7 @@ from dragoman.core.values import (
     ToolCall,
     ToolResult,
 )
-from dragoman.dialects.anthropic_messages.front import input_of
+from dragoman.dialects.anthropic_messages.replies_out import input_of
 
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000

@@ -1,50 +1,13 @@
-"""OpenAI Chat Completions in front: how clients ask, and how they are answered.
-
-    request   {"model": "m", "messages": [{"role": "user", "content": "Weather in Bern?"}],
-               "tools": [{"type": "function", "function": {"name": "weather", "parameters": {…}}}]}
-
-    stream    data: {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
-                     "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}
-              … delta {"content": "Let me look."}
-              … delta {"tool_calls": [{"index": 0, "id": "call_1", "type": "function",
-                                       "function": {"name": "weather", "arguments": ""}}]}
-              … delta {"tool_calls": [{"index": 0, "function": {"arguments": "{\\"city\\":\\"Bern\\"}"}}]}
-              … delta {}, "finish_reason": "tool_calls"
-              … choices [], "usage": {…}                     where stream_options.include_usage asks for it
-              data: [DONE]
-
-    whole     {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
-               "choices": [{"index": 0, "message": {"role": "assistant", "content": null, "tool_calls": […]},
-                            "finish_reason": "tool_calls"}], "usage": {…}}
-
-    error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
-
-Thoughts go as `reasoning_content`, the field that open servers and their clients agree on. A call that was cut
-off keeps the arguments that came; `finish_reason` is then "length".
-
-Taken more kindly than the page has it: `max_tokens` -1 (LM Studio's own examples) means no limit; arguments of a
-past call may be an object; an empty stop string is left out; tool_choice "auto" and "none" need no tools.
-`response_format` of a schema also stays in `extra`, because its name and `strict` have no other place, and
-`reasoning_effort`;
-`stream_options` is for the stream written here, and goes no further.
-Refused by name: `n` over 1, and the `functions` of 2023, whose clients would not understand the answer.
-
-Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
-"""
+"""A request of OpenAI Chat Completions, read."""
 
 from collections.abc import Callable
-from typing import Final, Literal, assert_never
+from typing import Final, Literal
 
-import msgspec
-
-from dragoman.core import events, shape, sse, values
-from dragoman.core.collect import finish_of
+from dragoman.core import shape, values
 from dragoman.core.content import media_at, read_parts, read_text
 from dragoman.core.errors import RequestError, UnsupportedError
-from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
-from dragoman.core.openai_errors import status, write_error
 from dragoman.core.shape import Cursor, Fields
-from dragoman.core.values import Message, Opaque, Part, Reply, Request, Text, Tool, ToolCall, ToolChoice, Usage
+from dragoman.core.values import Message, Opaque, Part, Request, Tool, ToolCall, ToolChoice
 
 NAME_LIMIT_CHARS: Final = 128
 """Of a tool's name: the longest that any of the APIs takes."""
@@ -52,12 +15,6 @@ NAME_LIMIT_CHARS: Final = 128
 _ROLES: Final[tuple[values.Role, ...]] = ("system", "developer", "user", "assistant", "tool")
 _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
 _ANY_OBJECT = '{"type":"object"}'
-
-
-_encode = msgspec.json.Encoder().encode
-
-
-# Requests
 
 
 def read_request(body: bytes | str) -> Request:
@@ -258,113 +215,3 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
 
 def _allowed(fields: Fields) -> Cursor:
     return fields.need(fields.need("type").string()).fields().need("name")
-
-
-# Replies
-
-
-class Writer:
-    """One streamed reply."""
-
-    __slots__ = ("_base", "_head", "_order", "_rest", "_tail", "_usage", "_wants_usage")
-
-    def __init__(self, request: Request) -> None:
-        self._order = Order()
-        self._usage = Usage()
-        self._wants_usage = request.stream_usage
-        self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
-        self._tail = b'},"finish_reason":null}]' + self._rest
-        self._base = self._head = b""
-
-    def send(self, event: AnyEvent) -> bytes:
-        """The bytes that this event adds.
-
-        Raises: OrderError: a bug in whoever sent it.
-        """
-        self._order.step(event)
-        match event:
-            case events.TextDelta(text):
-                return self._delta(b'"content":', text)
-            case events.ToolCallDelta(index, text):
-                return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % index, text, b"}}]")
-            case events.ReasoningDelta(text):
-                return self._delta(b'"reasoning_content":', text)
-            case events.RefusalDelta(text):
-                return self._delta(b'"refusal":', text)
-            case ToolCallStart(index):
-                return self._head + b'"tool_calls":[' + _encode({"index": index, **_head(event)}) + b"]" + self._tail
-            case Start():
-                return self._start(event)
-            case events.UsageUpdate(usage):
-                self._usage = usage
-                return b""
-            case events.ToolCallEnd() | events.ToolCallIncomplete() | events.Warning():
-                return b""
-            case Finish():
-                return self._finish(event)
-            case events.Failure(error):
-                return sse.encode(write_error(error)) + _DONE
-            case _:
-                assert_never(event)
-
-    def _delta(self, name: bytes, text: str, closing: bytes = b"") -> bytes:
-        return self._head + name + _encode(text) + closing + self._tail if text else b""
-
-    def _start(self, event: Start) -> bytes:
-        self._usage = Usage(input_tokens=event.input_tokens)
-        fields = _identity(event, "chat.completion.chunk")
-        self._base = b"data: " + _encode(fields)[:-1] + b',"choices":['
-        self._head = self._base + b'{"index":0,"delta":{'
-        return self._head + b'"role":"assistant","content":""' + self._tail
-
-    def _finish(self, event: Finish) -> bytes:
-        reason = _finish_reason(finish_of(event, self._order))
-        last = self._head + b'},"finish_reason":' + _encode(reason) + b"}]" + self._rest
-        if self._wants_usage:
-            last += self._base + b'],"usage":' + _encode(_usage(self._usage)) + b"}\n\n"
-        return last + _DONE
-
-
-_DONE = sse.encode(b"[DONE]")
-
-
-def _identity(reply: Reply | Start, kind: str) -> dict[str, object]:
-    return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
-
-
-def _head(call: ToolCall | ToolCallStart, arguments: str = "") -> dict[str, object]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
-
-
-def _finish_reason(reason: values.FinishReason) -> str:
-    return "stop" if reason == "stop_sequence" else reason
-
-
-def _usage(usage: Usage) -> dict[str, object]:
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
-
-
-def write_reply(reply: Reply, request: Request) -> bytes:
-    """The body of a whole reply; `content` is null where there are only calls or a refusal."""
-    text, thoughts, refusal = (
-        "".join(part.text for part in reply.parts if isinstance(part, kind))
-        for kind in (Text, values.Reasoning, values.Refusal)
-    )
-    calls = [_head(part, part.arguments) for part in reply.parts if isinstance(part, ToolCall)]
-    message: dict[str, object] = {
-        "role": "assistant",
-        "content": None if not text and (calls or refusal) else text,
-        "refusal": refusal or None,
-    }
-    if thoughts:
-        message["reasoning_content"] = thoughts
-    if calls:
-        message["tool_calls"] = calls
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply.finish)}
-    return _encode({**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)})

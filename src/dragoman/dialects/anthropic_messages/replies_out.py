@@ -1,0 +1,210 @@
+"""Replies of Anthropic Messages, streamed and whole."""
+
+from typing import Final, assert_never
+
+import msgspec
+
+from dragoman.core import errors, events, shape, sse, values
+from dragoman.core.collect import finish_of
+from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
+from dragoman.core.events import AnyEvent, Block, BlockKind, Finish, Order, Start, ToolCallStart
+from dragoman.core.values import Opaque, Part, Reply, Request, Text, ToolCall, Usage
+
+_encode = msgspec.json.Encoder().encode
+
+_STOP_REASONS: Final[dict[values.FinishReason, str]] = {
+    "stop": "end_turn",
+    "stop_sequence": "stop_sequence",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+_DELTAS: Final[dict[BlockKind, bytes]] = {
+    "text": b'{"type":"text_delta","text":',
+    "refusal": b'{"type":"text_delta","text":',
+    "reasoning": b'{"type":"thinking_delta","thinking":',
+    "tool_call": b'{"type":"input_json_delta","partial_json":',
+}
+_BLOCKS: Final[dict[BlockKind, bytes]] = {
+    "text": b'{"type":"text","text":""}',
+    "refusal": b'{"type":"text","text":""}',
+    "reasoning": b'{"type":"thinking","thinking":"","signature":""}',
+}
+
+
+class Writer:
+    """One streamed reply."""
+
+    __slots__ = ("_delta", "_order", "_refused", "_usage")
+
+    def __init__(self, request: Request) -> None:
+        self._order = Order()
+        self._usage = Usage()
+        self._refused = False
+        self._delta = b""
+        """What comes before the JSON string of a delta of the open block."""
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        closes, opens, ends = self._order.step(event)
+        before = _stop(closes) if closes else b""
+        if opens:
+            before += self._open(opens, event)
+        match event:
+            case events.TextDelta(text) | events.ToolCallDelta(_, text) | events.RefusalDelta(text):
+                return before + self._delta + _encode(text) + b"}}\n\n" if text else before
+            case events.ReasoningDelta(text, signature):
+                return before + self._reasoning(text, signature)
+            case ToolCallStart() | events.Warning():
+                return before
+            case events.ToolCallEnd() | events.ToolCallIncomplete():
+                return _stop(ends) if ends else b""
+            case Start():
+                self._usage = Usage(input_tokens=event.input_tokens)
+                return _event("message_start", b'"message":' + _encode(_message_head(event, self._usage)))
+            case events.UsageUpdate(usage):
+                self._usage = usage
+                return before
+            case Finish():
+                return before + self._finish(event)
+            case events.Failure(error):
+                return sse.encode(write_error(error), "error")
+            case _:
+                assert_never(event)
+
+    def _open(self, block: Block, event: AnyEvent) -> bytes:
+        self._refused = self._refused or block.kind == "refusal"
+        self._delta = _index("content_block_delta", block) + b',"delta":' + _DELTAS[block.kind]
+        if isinstance(event, ToolCallStart):
+            shell = _encode({"type": "tool_use", "id": event.id, "name": event.name, "input": {}})
+        else:
+            shell = _BLOCKS[block.kind]
+        return _index("content_block_start", block) + b',"content_block":' + shell + b"}\n\n"
+
+    def _reasoning(self, text: str, signature: str) -> bytes:
+        said = self._delta + _encode(text) + b"}}\n\n" if text else b""
+        if signature:
+            head = self._delta.removesuffix(_DELTAS["reasoning"])
+            said += head + b'{"type":"signature_delta","signature":' + _encode(signature) + b"}}\n\n"
+        return said
+
+    def _finish(self, event: Finish) -> bytes:
+        end = _end(finish_of(event, self._order), event.stop_sequence, self._refused)
+        delta = b'"delta":' + _encode(end) + b',"usage":' + _encode(_usage(self._usage))
+        return _event("message_delta", delta) + _event("message_stop")
+
+
+def _event(kind: str, members: bytes = b"") -> bytes:
+    return sse.encode(b'{"type":"%s"%s}' % (kind.encode(), b"," + members if members else b""), kind)
+
+
+def _index(kind: str, block: Block) -> bytes:
+    """The beginning of a block's event."""
+    return sse.encode(b'{"type":"%s","index":%d' % (kind.encode(), block.number), kind).removesuffix(b"\n\n")
+
+
+def _stop(block: Block) -> bytes:
+    return _index("content_block_stop", block) + b"}\n\n"
+
+
+def _message_head(reply: Reply | Start, usage: Usage) -> dict[str, object]:
+    return {
+        "id": f"msg_{reply.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(usage),
+    }
+
+
+def _end(finish: values.FinishReason, stop_sequence: str, refused: bool) -> dict[str, object]:
+    reason = "refusal" if refused and finish != "length" else _STOP_REASONS[finish]
+    return {"stop_reason": reason, "stop_sequence": stop_sequence or None if reason == "stop_sequence" else None}
+
+
+def _usage(usage: Usage) -> dict[str, object]:
+    counts: dict[str, object] = {
+        "input_tokens": max(0, usage.input_tokens - usage.cached_input_tokens),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached_input_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+    if usage.reasoning_tokens:
+        counts["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return counts
+
+
+def write_reply(reply: Reply, request: Request) -> bytes:
+    """The body of a whole reply."""
+    refused = any(isinstance(part, values.Refusal) for part in reply.parts)
+    blocks = [block for part in reply.parts for block in _block(part)]
+    end = _end(reply.finish, reply.stop_sequence, refused)
+    return _encode({**_message_head(reply, reply.usage), "content": blocks, **end})
+
+
+def _block(part: Part) -> list[dict[str, object]]:
+    match part:
+        case Text(text) | values.Refusal(text):
+            return [{"type": "text", "text": text}]
+        case values.Reasoning(redacted=data) if data:
+            return [{"type": "redacted_thinking", "data": data}]
+        case values.Reasoning(text, signature):
+            return [{"type": "thinking", "thinking": text, "signature": signature}]
+        case ToolCall(id, name, arguments):
+            return [{"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}]
+        case values.Image() | values.Document() | values.Audio() | values.ToolResult() | Opaque():
+            return []  # no event makes these
+        case _:
+            assert_never(part)
+
+
+def input_of(arguments: values.JsonText) -> object:
+    """The arguments as a block holds them."""
+    try:
+        return msgspec.Raw(shape.at(arguments.encode()).object())
+    except RequestError:
+        return {"__unparsedToolInput": {"raw": arguments}}
+
+
+# Errors
+
+_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_UPSTREAM: Final = {400: 400, 413: 413, 422: 400, 429: 429, 503: 529, 529: 529}
+"""What an upstream's own status becomes; any other (a key of ours that it refuses, say) is 502."""
+
+
+def status(error: DragomanError) -> int:
+    """The HTTP status for an error that comes before the answer has begun."""
+    if isinstance(error, errors.UpstreamError) and error.status is not None:
+        return _UPSTREAM.get(error.status, error.status_hint)
+    return 529 if isinstance(error, errors.BackendError) else error.status_hint
+
+
+def write_error(error: DragomanError) -> bytes:
+    """The body of an error."""
+    number = status(error)
+    body: dict[str, object] = {
+        "type": _TYPES.get(number, "api_error" if number >= 500 else "invalid_request_error"),
+        "message": error.message,
+    }
+    if isinstance(error, UnsupportedError) and error.path == "$.thread":
+        body["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    return _encode({"type": "error", "error": body})
+
+
+PING: Final = _event("ping")
+"""What keeps a silent stream open."""

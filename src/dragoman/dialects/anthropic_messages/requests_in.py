@@ -1,0 +1,191 @@
+"""A request of Anthropic Messages, read."""
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from dragoman.core import shape, values
+from dragoman.core.content import read_parts, read_text
+from dragoman.core.errors import RequestError, UnsupportedError
+from dragoman.core.shape import Cursor, Fields
+from dragoman.core.values import Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
+
+NAME_LIMIT_CHARS: Final = 128
+"""Of a tool's name, as the page has it."""
+
+_ROLES: Final[tuple[Literal["user", "assistant", "system"], ...]] = ("user", "assistant", "system")
+_MODES: Final[dict[str, Literal["auto", "required", "none", "named"]]] = {
+    "auto": "auto",
+    "any": "required",
+    "none": "none",
+    "tool": "named",
+}
+
+
+_BUDGETS: Final = ((16_384, "high"), (4_096, "medium"), (float("-inf"), "low"))
+"""Least `budget_tokens`, and the effort that they are for an API that counts none; a choice of ours."""
+
+
+def read_request(body: bytes | str) -> Request:
+    """The request that a body asks for.
+
+    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    """
+    fields = shape.at(body).fields()
+    if thread := fields.take("thread"):
+        # The SDKs' tool runners send it first, and go on without it when they are told so in these terms.
+        raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
+    tools = tuple(_tool(item) for item in fields.items("tools"))
+    schema, kept = _response_schema(fields)
+    system = read_parts(fields.take("system"), _PARTS)
+    messages = tuple(_message(item) for item in fields.need("messages").items())
+    if not messages:
+        raise RequestError("expected at least one message, got none", "$.messages")
+    return Request(
+        model=fields.need("model").string(),
+        messages=((Message("system", system),) if system else ()) + messages,
+        tools=tools,
+        tool_choice=_tool_choice(fields.take("tool_choice"), tools),
+        sampling=values.Sampling(
+            temperature=fields.number("temperature", 0, 1),
+            top_p=fields.number("top_p", 0, 1),
+            top_k=fields.integer("top_k", least=0),
+        ),
+        max_tokens=fields.need("max_tokens").integer(least=1),
+        stop=tuple(text for item in fields.items("stop_sequences") if (text := item.string())),
+        response_schema=schema,
+        stream=fields.flag("stream"),
+        stream_usage=True,
+        effort=_effort(fields.peek("thinking"), kept),
+        extra={**kept, **fields.rest()},
+        dialect="anthropic_messages",
+    )
+
+
+def _effort(thinking: Cursor | None, kept: values.Extra) -> str:
+    """`output_config.effort`, or as much as the budget for thinking amounts to."""
+    config = kept.get("output_config")
+    told = shape.Cursor(config, "$.output_config").fields().peek("effort") if config is not None else None
+    if told is not None and told.kind == "string":
+        return told.string()
+    fields = thinking.fields() if thinking is not None and thinking.kind == "object" else None
+    kind = fields.peek("type") if fields else None
+    if fields is None or kind is None or kind.kind != "string":
+        return ""
+    if kind.string() == "disabled":
+        return "none"
+    budget = fields.peek("budget_tokens")
+    if budget is None or budget.kind != "number":
+        return ""
+    return next(effort for least, effort in _BUDGETS if budget.number() >= least)
+
+
+def _response_schema(fields: Fields) -> tuple[values.JsonText, values.Extra]:
+    config = fields.take("output_config")
+    if config is None:
+        return "", {}
+    form = config.fields().take("format")
+    if form is None:
+        return "", {"output_config": config.raw}
+    inner = form.fields()
+    inner.need("type").choice(("json_schema",), "output format")
+    return inner.need("schema").object(), {"output_config": config.raw}
+
+
+def _message(cursor: Cursor) -> Message:
+    fields = cursor.fields()
+    role = fields.need("role").choice(_ROLES, "role")
+    return Message(role, read_parts(fields.take("content"), _PARTS), fields.rest())
+
+
+def _image(fields: Fields) -> values.Image | Opaque:
+    media, kept = _media(fields.need("source"))
+    return values.Image(media, {**kept, **fields.rest()}) if media else Opaque("image", fields.raw, fields.path)
+
+
+def _document(fields: Fields) -> values.Document | Opaque:
+    media, kept = _media(fields.need("source"))
+    if media is None:
+        return Opaque("document", fields.raw, fields.path)
+    return values.Document(media, fields.string("title"), {**kept, **fields.rest()})
+
+
+def _media(cursor: Cursor) -> tuple[values.Media | None, values.Extra]:
+    """The source of a block, None where it is not known here; and the source as it came where that holds more."""
+    source = cursor.fields()
+    match source.need("type").string():
+        case "base64":
+            media = values.Media(source.string("media_type"), data=source.need("data").string())
+        case "text":
+            media = values.Media(source.string("media_type"), text=source.need("data").string())
+        case "url":
+            media = values.Media(url=source.need("url").string())
+        case "file":
+            media = values.Media(file_id=source.need("file_id").string())
+        case "content":
+            parts = read_parts(source.take("content"), {"text": read_text})
+            words = [part.text for part in parts if isinstance(part, Text)]
+            whole = len(words) == len(parts)  # with an image among them, words alone would be a lie
+            return values.Media("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
+        case _:
+            return None, {}
+    return media, {"source": cursor.raw} if source.rest() else {}
+
+
+def _thinking(fields: Fields) -> values.Reasoning:
+    return values.Reasoning(fields.string("thinking"), fields.string("signature"), extra=fields.rest())
+
+
+def _redacted(fields: Fields) -> values.Reasoning:
+    return values.Reasoning("", redacted=fields.need("data").string(), extra=fields.rest())
+
+
+def _tool_use(fields: Fields) -> ToolCall:
+    arguments = fields.object("input") or "{}"
+    return ToolCall(fields.need("id").word(), fields.need("name").word(), arguments, fields.rest())
+
+
+def _tool_result(fields: Fields) -> values.ToolResult:
+    call_id = fields.need("tool_use_id").word()
+    parts = read_parts(fields.take("content"), _RESULT_PARTS)
+    return values.ToolResult(call_id, parts, fields.flag("is_error"), fields.rest())
+
+
+_RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
+    "text": read_text,
+    "image": _image,
+    "document": _document,
+}
+_PARTS: Final[dict[str, Callable[[Fields], Part]]] = {
+    **_RESULT_PARTS,
+    "thinking": _thinking,
+    "redacted_thinking": _redacted,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+}
+
+
+def _tool(cursor: Cursor) -> Tool:
+    fields = cursor.fields()
+    kind = fields.string("type") or "custom"
+    if kind != "custom":
+        return Tool(fields.string("name"), kind=kind, extra=cursor.fields().rest())
+    name = fields.need("name").word(NAME_LIMIT_CHARS)
+    return Tool(
+        name=name,
+        description=fields.string("description"),
+        parameters=fields.object("input_schema") or Tool(name).parameters,
+        extra=fields.rest(),
+    )
+
+
+def _tool_choice(found: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    if found is None:
+        return ToolChoice()
+    fields = found.fields()
+    mode = _MODES[fields.need("type").choice(_MODES, "tool choice")]
+    if not tools:
+        if mode in ("required", "named"):
+            raise RequestError("expected tools to choose from, got none", found.path)
+        return ToolChoice()
+    name = fields.need("name").choice([tool.name for tool in tools], "tool") if mode == "named" else ""
+    return ToolChoice(mode, name, parallel=not fields.flag("disable_parallel_tool_use"))

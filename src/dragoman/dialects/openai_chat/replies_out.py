@@ -1,0 +1,120 @@
+"""Replies of OpenAI Chat Completions, streamed and whole."""
+
+from typing import assert_never
+
+import msgspec
+
+from dragoman.core import events, sse, values
+from dragoman.core.collect import finish_of
+from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
+from dragoman.core.openai_errors import write_error
+from dragoman.core.values import Reply, Request, Text, ToolCall, Usage
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Writer:
+    """One streamed reply."""
+
+    __slots__ = ("_base", "_head", "_order", "_rest", "_tail", "_usage", "_wants_usage")
+
+    def __init__(self, request: Request) -> None:
+        self._order = Order()
+        self._usage = Usage()
+        self._wants_usage = request.stream_usage
+        self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
+        self._tail = b'},"finish_reason":null}]' + self._rest
+        self._base = self._head = b""
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        self._order.step(event)
+        match event:
+            case events.TextDelta(text):
+                return self._delta(b'"content":', text)
+            case events.ToolCallDelta(index, text):
+                return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % index, text, b"}}]")
+            case events.ReasoningDelta(text):
+                return self._delta(b'"reasoning_content":', text)
+            case events.RefusalDelta(text):
+                return self._delta(b'"refusal":', text)
+            case ToolCallStart(index):
+                return self._head + b'"tool_calls":[' + _encode({"index": index, **_head(event)}) + b"]" + self._tail
+            case Start():
+                return self._start(event)
+            case events.UsageUpdate(usage):
+                self._usage = usage
+                return b""
+            case events.ToolCallEnd() | events.ToolCallIncomplete() | events.Warning():
+                return b""
+            case Finish():
+                return self._finish(event)
+            case events.Failure(error):
+                return sse.encode(write_error(error)) + _DONE
+            case _:
+                assert_never(event)
+
+    def _delta(self, name: bytes, text: str, closing: bytes = b"") -> bytes:
+        return self._head + name + _encode(text) + closing + self._tail if text else b""
+
+    def _start(self, event: Start) -> bytes:
+        self._usage = Usage(input_tokens=event.input_tokens)
+        fields = _identity(event, "chat.completion.chunk")
+        self._base = b"data: " + _encode(fields)[:-1] + b',"choices":['
+        self._head = self._base + b'{"index":0,"delta":{'
+        return self._head + b'"role":"assistant","content":""' + self._tail
+
+    def _finish(self, event: Finish) -> bytes:
+        reason = _finish_reason(finish_of(event, self._order))
+        last = self._head + b'},"finish_reason":' + _encode(reason) + b"}]" + self._rest
+        if self._wants_usage:
+            last += self._base + b'],"usage":' + _encode(_usage(self._usage)) + b"}\n\n"
+        return last + _DONE
+
+
+_DONE = sse.encode(b"[DONE]")
+
+
+def _identity(reply: Reply | Start, kind: str) -> dict[str, object]:
+    return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
+
+
+def _head(call: ToolCall | ToolCallStart, arguments: str = "") -> dict[str, object]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _finish_reason(reason: values.FinishReason) -> str:
+    return "stop" if reason == "stop_sequence" else reason
+
+
+def _usage(usage: Usage) -> dict[str, object]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def write_reply(reply: Reply, request: Request) -> bytes:
+    """The body of a whole reply; `content` is null where there are only calls or a refusal."""
+    text, thoughts, refusal = (
+        "".join(part.text for part in reply.parts if isinstance(part, kind))
+        for kind in (Text, values.Reasoning, values.Refusal)
+    )
+    calls = [_head(part, part.arguments) for part in reply.parts if isinstance(part, ToolCall)]
+    message: dict[str, object] = {
+        "role": "assistant",
+        "content": None if not text and (calls or refusal) else text,
+        "refusal": refusal or None,
+    }
+    if thoughts:
+        message["reasoning_content"] = thoughts
+    if calls:
+        message["tool_calls"] = calls
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply.finish)}
+    return _encode({**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)})
