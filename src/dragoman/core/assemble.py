@@ -41,6 +41,7 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
+    VendorBlock,
     Warning,
 )
 from dragoman.core.jsontext import JsonText
@@ -149,9 +150,13 @@ class Assembler:
         """More of the answer's text."""
         self._say(TextDelta(text), text)
 
-    def reasoning(self, text: str, signature: str = "") -> None:
+    def reasoning(self, text: str, signature: str = "", redacted: str = "") -> None:
         """More of the thoughts."""
-        self._say(ReasoningDelta(text, signature), text or signature)
+        self._say(ReasoningDelta(text, signature, redacted), text or signature or redacted)
+
+    def vendor(self, dialect: str, type: str, json: str) -> None:
+        """A part that only this API has."""
+        self._say(VendorBlock(dialect, type, json), json)
 
     def refusal(self, text: str) -> None:
         """More of the words that decline."""

@@ -10,6 +10,8 @@ What a reader gives needs its two ends:
 from collections.abc import Iterable
 from typing import Literal, assert_never
 
+import msgspec
+
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import (
     WHOLE_STREAM,
@@ -27,21 +29,24 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
+    VendorBlock,
     Warning,
 )
-from dragoman.core.values import FinishReason, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from dragoman.core.values import FinishReason, Opaque, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 
 
 class Collector:
     """Takes events one by one; `reply` is the whole so far."""
 
-    def __init__(self) -> None:
-        self._order = Order()
+    def __init__(self, dialect: str = "") -> None:
+        """`dialect` leaves out what only another API has."""
+        self._order = Order(dialect)
         self._start = Start(id="", model="", created=0)
         self._parts: list[Part] = []
         self._text: list[str] = []
         self._call: ToolCallStart | None = None
-        self._signature = ""
+        self._proof = ("", "")
+        """Of the open block of thoughts: its signature, or what is in its place."""
         self._finish = Finish("stop")
         self.usage = Usage()
         self.warnings: list[Warning] = []
@@ -59,13 +64,21 @@ class Collector:
         match event:
             case TextDelta(text) | RefusalDelta(text) | ToolCallDelta(_, text):
                 self._text.append(text)
-            case ReasoningDelta(text, signature):
+            case ReasoningDelta(text, signature, redacted):
                 self._text.append(text)
-                self._signature = signature or self._signature
+                if signature or redacted:
+                    self._proof = (signature, redacted)
+            case VendorBlock():
+                self._parts += _vendors_part(event) if step.opens else ()
             case ToolCallStart():
                 self._call = event
             case ToolCallEnd() | ToolCallIncomplete():
                 self._close("tool_call")
+            case _:
+                self._told(event)
+
+    def _told(self, event: Start | UsageUpdate | Warning | Finish | Failure) -> None:
+        match event:
             case Start():
                 self._start = event
                 self.usage = Usage(input_tokens=event.input_tokens)
@@ -103,10 +116,14 @@ class Collector:
         if kind == "tool_call" and self._call is not None:
             self._parts.append(ToolCall(self._call.id, self._call.name, text))
         elif kind == "reasoning":
-            self._parts.append(Reasoning(text, self._signature))
-            self._signature = ""
-        else:
+            self._parts.append(Reasoning(text, *self._proof))
+            self._proof = ("", "")
+        elif kind != "vendor":
             self._parts.append(Refusal(text) if kind == "refusal" else Text(text))
+
+
+def _vendors_part(block: VendorBlock) -> tuple[Part]:
+    return (Opaque(block.type, msgspec.Raw(block.json.encode()), dialect=block.dialect),)
 
 
 def finish_of(finish: Finish, order: Order) -> FinishReason:

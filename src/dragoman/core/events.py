@@ -1,13 +1,14 @@
 """What happens while a model answers, in order.
 
-    Start · (ReasoningDelta | TextDelta | RefusalDelta | a call)* · (Finish | Failure)
+    Start · (ReasoningDelta | TextDelta | RefusalDelta | VendorBlock | a call)* · (Finish | Failure)
     a call = ToolCallStart(i) · ToolCallDelta(i)* · (ToolCallEnd(i) | ToolCallIncomplete(i))
 
 `Usage` and `Warning` may come anywhere between Start and the end. Calls are numbered from 0 in the order
 they begin and never overlap with each other or with text. The joined deltas of a call are at every moment
 a prefix of one JSON object, and that whole object once ToolCallEnd has come. A delta without a word in it
-opens no block of its own (some servers begin every answer with an empty text). Failure may come at any time,
-also first; nothing comes after it or after Finish.
+opens no block of its own (some servers begin every answer with an empty text). A signature ends its block of
+thoughts; redacted thoughts are a block each, and so is whatever only one vendor's API has. Failure may come at any
+time, also first; nothing comes after it or after Finish.
 
 `Order` is the one machine that knows this grammar. Every writer asks it, so none can write an illegal stream.
 """
@@ -17,7 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 import msgspec
 
 from dragoman.core.errors import DragomanError, MisuseError
-from dragoman.core.values import FinishReason, Usage
+from dragoman.core.values import FinishReason, JsonText, Usage
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +42,8 @@ class ReasoningDelta(Event, frozen=True):
 
     text: str
     signature: str = ""
+    redacted: str = ""
+    """Opaque thoughts, whole, in place of text."""
 
 
 class TextDelta(Event, frozen=True):
@@ -53,6 +56,16 @@ class RefusalDelta(Event, frozen=True):
     """More of the words with which the model declines."""
 
     text: str
+
+
+class VendorBlock(Event, frozen=True):
+    """A part of the answer that only one API has, whole: what a tool that the vendor runs was asked, or found."""
+
+    dialect: str
+    """The API that has it."""
+    type: str
+    json: JsonText
+    """As it came."""
 
 
 class ToolCallStart(Event, frozen=True):
@@ -118,6 +131,7 @@ AnyEvent: TypeAlias = (
     | ReasoningDelta
     | TextDelta
     | RefusalDelta
+    | VendorBlock
     | ToolCallStart
     | ToolCallDelta
     | ToolCallEnd
@@ -128,7 +142,7 @@ AnyEvent: TypeAlias = (
     | Failure
 )
 
-BlockKind: TypeAlias = Literal["reasoning", "text", "refusal", "tool_call"]
+BlockKind: TypeAlias = Literal["reasoning", "text", "refusal", "tool_call", "vendor"]
 
 
 class Block(NamedTuple):
@@ -158,14 +172,18 @@ WHOLE_STREAM: Final = "send Start(id, model, created), then what the reader give
 class Order:
     """Follows one stream of events, says which blocks open and close, and refuses what the grammar forbids."""
 
-    __slots__ = ("block", "blocks", "calls", "incomplete", "phase")
+    __slots__ = ("_dialect", "_signed", "block", "blocks", "calls", "incomplete", "phase")
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: str = "") -> None:
+        """For the writer of this API, which passes over what only another one has."""
+        self._dialect = dialect
         self.phase: Literal["new", "open", "ended"] = "new"
         self.block: Block | None = None
         self.blocks = 0
         self.calls = 0
         self.incomplete = 0
+        self._signed = False
+        """The open block takes no more: its next event begins another."""
 
     def step(self, event: AnyEvent) -> Step:
         """The blocks that this event opens and closes.
@@ -179,8 +197,12 @@ class Order:
             case ToolCallDelta(index):
                 self._expect_call(index, event)
                 return _NOTHING
-            case ReasoningDelta(text, signature):
-                return self._run("reasoning", text or signature)
+            case ReasoningDelta(text, signature, redacted):
+                step = self._run("reasoning", text or signature or redacted, apart=bool(redacted))
+                self._signed = self._signed or bool(signature or redacted)
+                return step
+            case VendorBlock(dialect, _, json):
+                return self._run("vendor", json, apart=True) if self._dialect in ("", dialect) else _NOTHING
             case RefusalDelta(text):
                 return self._run("refusal", text)
             case ToolCallStart(index):
@@ -210,9 +232,9 @@ class Order:
             raise OrderError(f"expected Start first, got {came}: {WHOLE_STREAM}")
         raise OrderError(f"expected nothing after the end, got {came}" if self.phase == "ended" else "a second Start")
 
-    def _run(self, kind: BlockKind, said: str) -> Step:
+    def _run(self, kind: BlockKind, said: str, *, apart: bool = False) -> Step:
         if self.block is not None:
-            if self.block.kind == kind:
+            if self.block.kind == kind and not ((apart or self._signed) and said):
                 return _NOTHING
             if self.block.kind == "tool_call":
                 raise OrderError(f"{kind} inside an open tool call")
@@ -231,6 +253,7 @@ class Order:
     def _open(self, kind: BlockKind) -> Step:
         closed, self.block = self.block, Block(kind, self.blocks)
         self.blocks += 1
+        self._signed = False
         return Step(closes=closed, opens=self.block)
 
     def _close(self) -> Block | None:

@@ -19,7 +19,8 @@ Extra: TypeAlias = Mapping[str, msgspec.Raw]
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 """`tool` messages hold `ToolResult` parts only (the OpenAI shape); Anthropic's results sit in `user` messages."""
 
-FinishReason: TypeAlias = Literal["stop", "stop_sequence", "length", "tool_calls", "content_filter"]
+FinishReason: TypeAlias = Literal["stop", "stop_sequence", "length", "tool_calls", "content_filter", "pause"]
+"""`pause`: the vendor's own tools took long; the client sends the reply back as it is, and the model goes on."""
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -103,6 +104,8 @@ class Opaque(Value, frozen=True):
     raw: msgspec.Raw
     path: str = ""
     """Where it stood in the caller's JSON, `$.messages[0].content[1]`."""
+    dialect: str = ""
+    """The API that has it, where it is part of a reply."""
 
 
 ResultPart: TypeAlias = Text | Image | Document | Audio | Opaque
@@ -191,6 +194,9 @@ class Usage(Value, frozen=True):
     """All of the prompt, cached part included."""
     output_tokens: int = 0
     cached_input_tokens: int = 0
+    """Read from the cache."""
+    cache_write_tokens: int = 0
+    """Written to it."""
     reasoning_tokens: int = 0
 
 

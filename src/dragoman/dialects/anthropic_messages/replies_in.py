@@ -8,9 +8,8 @@ Read as servers of this API send it, streamed or whole:
     the end       `message_stop`, or the stream's end where a stop reason came before; without one it broke off
 
 An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `replies_out` writes it.
-Cached parts of the prompt, read or written, count as input. `redacted_thinking` and the blocks of the vendor's own
-tools (`server_tool_use`, `web_search_tool_result`) have no event: they are dropped, with a warning that holds them.
-`model_context_window_exceeded` is "length". `pause_turn`, of those tools, is "stop", with a warning.
+Cached parts of the prompt, read or written, count as input. Blocks of the vendor's own tools (`server_tool_use`,
+`web_search_tool_result`) are passed on whole, for a client of this API. `model_context_window_exceeded` is "length".
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming,
 https://docs.anthropic.com/en/api/handling-stop-reasons (2026-11).
@@ -18,6 +17,9 @@ https://docs.anthropic.com/en/api/handling-stop-reasons (2026-11).
 
 from typing import Final
 
+import msgspec
+
+from dragoman.core import shape
 from dragoman.core.assemble import Assembler
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import quote
@@ -32,13 +34,14 @@ _FINISH: Final[dict[str, FinishReason]] = {
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
     "refusal": "content_filter",
+    "pause_turn": "pause",
 }
 
 
 class Reader(UpstreamReader):
     """One answer."""
 
-    __slots__ = ("_counts", "_index", "_reason", "_stop")
+    __slots__ = ("_counts", "_index", "_reason", "_stop", "_vendors")
 
     def __init__(self, request: Request, turn: Turn) -> None:
         out = Assembler(turn, request.model, (tool.name for tool in request.tools))
@@ -47,6 +50,8 @@ class Reader(UpstreamReader):
         self._stop = ""
         self._counts: dict[str, int] = {}
         self._index = 0
+        self._vendors: dict[int, tuple[str, Cursor, list[str]]] = {}
+        """Blocks of the vendor's own tools that are open: type, beginning, what came of their input."""
 
     def _end(self) -> bool:
         if self._reason is None:
@@ -65,7 +70,7 @@ class Reader(UpstreamReader):
             case "content_block_delta":
                 self._delta(self._at(fields), fields.need("delta").fields())
             case "content_block_stop":
-                self._out.end_call(self._at(fields))
+                self._stop_block(self._at(fields))
             case "message_delta":
                 self._stopped(fields.need("delta").fields())
                 self._count(fields.take("usage"))
@@ -79,7 +84,7 @@ class Reader(UpstreamReader):
         self._out.usage(self._usage())
         for index, block in enumerate(message.items("content")):
             self._block(index, block)
-            self._out.end_call(index)
+            self._stop_block(index)
         self._stopped(message)
 
     def _at(self, fields: Fields) -> int:
@@ -98,8 +103,19 @@ class Reader(UpstreamReader):
                 self._out.end_call(index)  # of a server that gives all blocks one index
                 arguments = _input(block.take("input"))
                 self._out.call(index, block.string("id"), block.string("name"), arguments, named=True)
+            case "redacted_thinking":
+                self._out.reasoning("", redacted=block.string("data"))
             case kind:
-                self._out.warn("unknown_block", f"a block of type {quote(kind)} was dropped", cursor.text)
+                self._vendors[index] = (kind, cursor, [])
+
+    def _stop_block(self, index: int) -> None:
+        self._out.end_call(index)
+        if index in self._vendors:
+            kind, block, pieces = self._vendors.pop(index)
+            given = "".join(pieces)
+            input = {"input": shape.at(given).raw} if given.strip() else {}
+            whole = msgspec.json.encode({**block.fields().rest(), **input}) if input else bytes(block.raw)
+            self._out.vendor("anthropic_messages", kind, whole.decode())
 
     def _delta(self, index: int, delta: Fields) -> None:
         match delta.need("type").string():
@@ -109,6 +125,8 @@ class Reader(UpstreamReader):
                 self._out.reasoning(delta.string("thinking"))
             case "signature_delta":
                 self._out.reasoning("", delta.string("signature"))
+            case "input_json_delta" if index in self._vendors:
+                self._vendors[index][2].append(delta.string("partial_json"))
             case "input_json_delta":
                 self._out.call(index, "", "", delta.string("partial_json"))
             case kind:
@@ -142,6 +160,7 @@ class Reader(UpstreamReader):
             input_tokens=self._input_tokens(),
             output_tokens=self._counts.get("output_tokens", 0),
             cached_input_tokens=self._counts.get("cache_read_input_tokens", 0),
+            cache_write_tokens=self._counts.get("cache_creation_input_tokens", 0),
             reasoning_tokens=self._counts.get("thinking_tokens", 0),
         )
 

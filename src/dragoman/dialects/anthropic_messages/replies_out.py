@@ -12,18 +12,22 @@ from dragoman.core.values import Opaque, Part, Reply, Request, Text, ToolCall, U
 
 _encode = msgspec.json.Encoder().encode
 
+NAME: Final = "anthropic_messages"
+
 _STOP_REASONS: Final[dict[values.FinishReason, str]] = {
     "stop": "end_turn",
     "stop_sequence": "stop_sequence",
     "length": "max_tokens",
     "tool_calls": "tool_use",
     "content_filter": "refusal",
+    "pause": "pause_turn",
 }
 _DELTAS: Final[dict[BlockKind, bytes]] = {
     "text": b'{"type":"text_delta","text":',
     "refusal": b'{"type":"text_delta","text":',
     "reasoning": b'{"type":"thinking_delta","thinking":',
     "tool_call": b'{"type":"input_json_delta","partial_json":',
+    "vendor": b'{"type":"input_json_delta","partial_json":',
 }
 _BLOCKS: Final[dict[BlockKind, bytes]] = {
     "text": b'{"type":"text","text":""}',
@@ -38,7 +42,7 @@ class Writer:
     __slots__ = ("_delta", "_order", "_refused", "_usage")
 
     def __init__(self, request: Request) -> None:
-        self._order = Order()
+        self._order = Order(NAME)
         self._usage = Usage()
         self._refused = False
         self._delta = b""
@@ -53,12 +57,14 @@ class Writer:
         before = _stop(closes) if closes else b""
         if opens:
             before += self._open(opens, event)
+        elif isinstance(event, events.VendorBlock):
+            return before
         match event:
             case events.TextDelta(text) | events.ToolCallDelta(_, text) | events.RefusalDelta(text):
                 return before + self._delta + _encode(text) + b"}}\n\n" if text else before
             case events.ReasoningDelta(text, signature):
                 return before + self._reasoning(text, signature)
-            case ToolCallStart() | events.Warning():
+            case ToolCallStart() | events.Warning() | events.VendorBlock():
                 return before
             case events.ToolCallEnd() | events.ToolCallIncomplete():
                 return _stop(ends) if ends else b""
@@ -78,11 +84,25 @@ class Writer:
     def _open(self, block: Block, event: AnyEvent) -> bytes:
         self._refused = self._refused or block.kind == "refusal"
         self._delta = _index("content_block_delta", block) + b',"delta":' + _DELTAS[block.kind]
-        if isinstance(event, ToolCallStart):
-            shell = _encode({"type": "tool_use", "id": event.id, "name": event.name, "input": {}})
-        else:
-            shell = _BLOCKS[block.kind]
-        return _index("content_block_start", block) + b',"content_block":' + shell + b"}\n\n"
+        shell, said = b"", b""
+        match event:
+            case ToolCallStart(_, id, name):
+                shell = _encode({"type": "tool_use", "id": id, "name": name, "input": {}})
+            case events.ReasoningDelta(redacted=data) if data:
+                shell = _encode({"type": "redacted_thinking", "data": data})
+            case events.VendorBlock(json=json):
+                shell, said = self._vendor(json)
+            case _:
+                shell = _BLOCKS[block.kind]
+        return _index("content_block_start", block) + b',"content_block":' + shell + b"}\n\n" + said
+
+    def _vendor(self, json: values.JsonText) -> tuple[bytes, bytes]:
+        """The block without its input, and the delta with that; a block that has none begins whole."""
+        fields = shape.at(json).fields()
+        given = fields.take("input")
+        if given is None:
+            return json.encode(), b""
+        return _encode({**fields.rest(), "input": {}}), self._delta + _encode(given.text) + b"}}\n\n"
 
     def _reasoning(self, text: str, signature: str) -> bytes:
         said = self._delta + _encode(text) + b"}}\n\n" if text else b""
@@ -130,8 +150,8 @@ def _end(finish: values.FinishReason, stop_sequence: str, refused: bool) -> dict
 
 def _usage(usage: Usage) -> dict[str, object]:
     counts: dict[str, object] = {
-        "input_tokens": max(0, usage.input_tokens - usage.cached_input_tokens),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": max(0, usage.input_tokens - usage.cached_input_tokens - usage.cache_write_tokens),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cached_input_tokens,
         "output_tokens": usage.output_tokens,
     }
@@ -148,7 +168,7 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     return _encode({**_message_head(reply, reply.usage), "content": blocks, **end})
 
 
-def _block(part: Part) -> list[dict[str, object]]:
+def _block(part: Part) -> list[object]:
     match part:
         case Text(text) | values.Refusal(text):
             return [{"type": "text", "text": text}]
@@ -158,7 +178,9 @@ def _block(part: Part) -> list[dict[str, object]]:
             return [{"type": "thinking", "thinking": text, "signature": signature}]
         case ToolCall(id, name, arguments):
             return [{"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}]
-        case values.Image() | values.Document() | values.Audio() | values.ToolResult() | Opaque():
+        case Opaque(raw=raw, dialect=dialect):
+            return [raw] if dialect == NAME else []
+        case values.Image() | values.Document() | values.Audio() | values.ToolResult():
             return []  # no event makes these
         case _:
             assert_never(part)

@@ -1,6 +1,6 @@
 """Replies of OpenAI Chat Completions, streamed and whole."""
 
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
@@ -9,6 +9,8 @@ from dragoman.core.collect import finish_of
 from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
 from dragoman.core.openai_errors import write_error
 from dragoman.core.values import Reply, Request, Text, ToolCall, Usage
+
+NAME: Final = "openai_chat"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -19,7 +21,7 @@ class Writer:
     __slots__ = ("_base", "_head", "_order", "_rest", "_tail", "_usage", "_wants_usage")
 
     def __init__(self, request: Request) -> None:
-        self._order = Order()
+        self._order = Order(NAME)
         self._usage = Usage()
         self._wants_usage = request.stream_usage
         self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
@@ -48,7 +50,7 @@ class Writer:
             case events.UsageUpdate(usage):
                 self._usage = usage
                 return b""
-            case events.ToolCallEnd() | events.ToolCallIncomplete() | events.Warning():
+            case events.ToolCallEnd() | events.ToolCallIncomplete() | events.Warning() | events.VendorBlock():
                 return b""
             case Finish():
                 return self._finish(event)
@@ -87,7 +89,7 @@ def _head(call: ToolCall | ToolCallStart, arguments: str = "") -> dict[str, obje
 
 
 def _finish_reason(reason: values.FinishReason) -> str:
-    return "stop" if reason == "stop_sequence" else reason
+    return "stop" if reason in ("stop_sequence", "pause") else reason
 
 
 def _usage(usage: Usage) -> dict[str, object]:

@@ -15,6 +15,8 @@ from dragoman.dialects.openai_responses.requests_in import JOINT, NAMESPACE, is_
 
 Json = dict[str, object]
 
+NAME: Final = "openai_responses"
+
 _encode = msgspec.json.Encoder().encode
 
 _ENDS: Final[dict[values.FinishReason, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -56,6 +58,8 @@ _SUMMARY = _Said(
     {"type": "summary_text", "text": ""},
 )
 _ARGUMENTS = _Said("response.function_call_arguments", "arguments")
+_VENDOR = _Said("", "", "response.content_part")
+"""An item that comes whole: it has no words of its own to announce."""
 _INPUT = _Said("response.custom_tool_call_input", "input")
 
 
@@ -65,8 +69,8 @@ class Writer:
     __slots__ = ("_awaits_part", "_collector", "_delta", "_items", "_order", "_place", "_said", "_sent")
 
     def __init__(self, request: Request) -> None:
-        self._order = Order()
-        self._collector = Collector()
+        self._order = Order(NAME)
+        self._collector = Collector(NAME)
         self._items = _Items(request)
         self._sent = 0
         """Events so far."""
@@ -96,7 +100,7 @@ class Writer:
             case events.ToolCallDelta(_, text):
                 # What a custom tool gets stands inside a JSON string: it goes out once that is whole.
                 return self._words(text) if text and self._said is _ARGUMENTS else b""
-            case ToolCallStart() | events.Warning() | events.UsageUpdate():
+            case ToolCallStart() | events.Warning() | events.UsageUpdate() | events.VendorBlock():
                 return before
             case events.ToolCallEnd():
                 return self._close(ends) if ends else b""
@@ -123,7 +127,7 @@ class Writer:
         part, self._said = self._items.begun(event)
         item = self._items.item(part, f"{self._collector.reply().id}_{block.number}", "in_progress")
         self._awaits_part = bool(self._said.part)
-        self._place = {"item_id": item["id"], "output_index": block.number}
+        self._place = {"item_id": item.get("id"), "output_index": block.number}
         if self._said.place:
             self._place[self._said.place] = 0
         kind = f"{self._said.event}.delta".encode()
@@ -253,6 +257,8 @@ class _Items:
                 return values.Reasoning(""), _SUMMARY
             case events.RefusalDelta():
                 return values.Refusal(""), _REFUSAL
+            case events.VendorBlock(dialect, kind, json):
+                return Opaque(kind, msgspec.Raw(json.encode()), dialect=dialect), _VENDOR
             case _:
                 return Text(""), _TEXT
 
@@ -278,7 +284,9 @@ class _Items:
                 if tool in self._custom:
                     return {"id": f"ctc_{name}", "type": "custom_tool_call", **call, "input": _input(arguments)}
                 return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
-            case values.Image() | values.Document() | values.Audio() | values.ToolResult() | Opaque():
+            case Opaque(raw=raw, dialect=dialect):
+                return dict(shape.at(bytes(raw)).fields().rest()) if dialect == NAME else {}
+            case values.Image() | values.Document() | values.Audio() | values.ToolResult():
                 return {}
             case _:
                 assert_never(part)
@@ -327,7 +335,10 @@ def _is_object(arguments: values.JsonText) -> bool:
 def _usage(usage: Usage) -> Json:
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_input_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_input_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,
