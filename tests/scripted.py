@@ -87,21 +87,28 @@ def body(stream: bool = True) -> dict[str, object]:
 @contextlib.asynccontextmanager
 async def served(script: Script, alias: str = "alias", **settings: Any) -> AsyncIterator[Served]:
     backend = Scripted(script)
-    app = App(Gateway([backend], {alias: "m"}), ServerConfig(**settings))
+    async with serving(Gateway([backend], {alias: "m"}), **settings) as (server, url):
+        yield Served(backend, server, url)
+    assert backend.life == ["start", "close"]
+    assert backend.running == 0
+
+
+@contextlib.asynccontextmanager
+async def serving(gateway: Gateway, **settings: Any) -> AsyncIterator[tuple[uvicorn.Server, str]]:
+    """The application around any backends, on a free port."""
+    app = App(gateway, ServerConfig(**settings))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         with contextlib.suppress(AttributeError):
             server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
-        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        running = asyncio.ensure_future(server.serve(sockets=[listener]))
         await eventually(lambda: server.started)
         try:
-            yield Served(backend, server, f"http://127.0.0.1:{listener.getsockname()[1]}")
+            yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
-            await serving
-    assert backend.life == ["start", "close"]
-    assert backend.running == 0
+            await running
 
 
 async def eventually(condition: Callable[[], object]) -> None:

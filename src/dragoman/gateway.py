@@ -15,7 +15,7 @@ import msgspec
 
 from dragoman.core.contracts import Backend, Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, UnknownModelError, one_of, quote
-from dragoman.core.events import AnyEvent, Failure, Finish, Start
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, VendorBlock, Warning
 from dragoman.core.values import Request
 
 log = logging.getLogger("dragoman.gateway")
@@ -90,6 +90,9 @@ class Gateway:
                         begun = True
                     if isinstance(event, Failure) and not begun:
                         raise event.error
+                    if isinstance(event, VendorBlock) and event.dialect != request.dialect:
+                        what = f"a block of type {quote(event.type)}, which {request.dialect} has no place for"
+                        event = Warning("left_out", what, event.json)
                     yield event
                     if isinstance(event, Finish | Failure):
                         return

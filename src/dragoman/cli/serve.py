@@ -9,15 +9,18 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from dragoman import profiles
 from dragoman.backends import weights
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.cli.pull import fetched
+from dragoman.core.contracts import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway, unserved
 from dragoman.server import config as settings
 
-_EXTRAS: Final = {"server": ("uvicorn", "httptools"), "embedded": ("jinja2", "llguidance", "xllamacpp")}
+_EXTRAS: Final = {"server": ("aiohttp", "uvicorn", "httptools"), "embedded": ("jinja2", "llguidance", "xllamacpp")}
 """What each brings; imported only where it is used, so that the other commands work without."""
 
 
@@ -48,11 +51,12 @@ def run(args: argparse.Namespace) -> int:
     config, origin = settings.load(path, os.environ, flags)
     for unknown in settings.unknown_variables(os.environ):
         _say(unknown)
-    name = _model(config.embedded)
+    in_box = not config.servers or any(key.startswith("embedded.") for key in origin)
+    name = _model(config.embedded) if in_box and not (config.servers and not config.embedded.enabled) else ""
     for alias, target in config.aliases.items():
-        if target != name:
+        if target != name and not config.servers:
             raise unserved(alias, target, [name])
-    missing = _missing_extras()
+    missing = _missing_extras("server", *(("embedded",) if name else ()))
     if args.check:
         _resolve(config.server)
         print(explained(config, origin))
@@ -62,12 +66,25 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         raise ConfigError(missing)
     _log_to_stderr(args.log)
-    from dragoman.backends.embedded import Embedded
     from dragoman.server.run import run as serve
 
-    backend = Embedded.of(config.embedded, _weights(config.embedded), _say)
-    gateway = Gateway([backend], config.aliases)
+    gateway = Gateway([*_servers(config), *(_embedded(config.embedded) if name else ())], config.aliases)
     return serve(gateway, config.server, lambda url: _say(f"listening on {url}"), say=_say)
+
+
+def _servers(config: settings.Config) -> list[Backend]:
+    """The servers behind, in the order of the file."""
+    if not config.servers:
+        return []
+    from dragoman.backends.http import Http
+
+    return [Http(name, server, os.environ) for name, server in config.servers.items()]
+
+
+def _embedded(config: EmbeddedConfig) -> tuple[Backend]:
+    from dragoman.backends.embedded import Embedded
+
+    return (Embedded.of(config, _weights(config), _say),)
 
 
 def explained(config: settings.Config, origin: dict[str, str]) -> str:
@@ -81,6 +98,12 @@ def explained(config: settings.Config, origin: dict[str, str]) -> str:
         hidden = key == "server.keys" and value
         shown = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
         lines.append(f"{shown}  # {origin.get(key, 'default')}")
+    for server, of in config.servers.items():
+        for field, value in msgspec.structs.asdict(of).items():
+            key = f"servers.{server}.{field}"
+            hidden = field == "key" and value
+            shown = f"# {key}: not shown" if hidden else f"{key} = {settings.toml(value)}"
+            lines.append(f"{shown}  # {origin.get(key, 'default')}")
     for alias, target in config.aliases.items():
         lines.append(f"aliases.{settings.toml(alias)} = {settings.toml(target)}  # {origin[f'aliases.{alias}']}")
     return "\n".join([*lines, "# settings are good"])
@@ -111,9 +134,9 @@ def _resolve(config: settings.ServerConfig) -> None:
         raise ConfigError(f"cannot listen on {config.host!r}: {why} - at server.host") from None
 
 
-def _missing_extras() -> str:
+def _missing_extras(*wanted: str) -> str:
     """What to type for all that is missing, or nothing; nothing is imported for it."""
-    names = [extra for extra, modules in _EXTRAS.items() if not all(map(_is_installed, modules))]
+    names = [extra for extra in wanted if not all(map(_is_installed, _EXTRAS[extra]))]
     return f"serving needs more than is installed: pip install 'dragoman[{','.join(names)}]'" if names else ""
 
 

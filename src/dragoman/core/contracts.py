@@ -249,6 +249,10 @@ class Dialect:
     """
     reader: "Callable[[Request, Turn], Reader]"
     """Reads the answer of a server behind to this request."""
+    sign: Callable[[str], Mapping[str, str]]
+    """The headers that a server behind wants to see, with this key, or none where it is empty."""
+    carries: tuple[str, ...] = ()
+    """Headers of a client, in small letters, that go on to a server of the same API."""
 
 
 @dataclass(frozen=True, slots=True)

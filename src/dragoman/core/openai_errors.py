@@ -1,4 +1,4 @@
-"""How OpenAI's APIs tell an error: one body and one table of codes for all of them.
+"""How OpenAI's APIs tell an error, and who asks: one body and one table of codes for all of them.
 
     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
 
@@ -57,6 +57,11 @@ def error_fields(error: DragomanError) -> dict[str, str | None]:
     kind = "server_error" if number >= 500 else "rate_limit_error" if number == 429 else "invalid_request_error"
     path = error.path.removeprefix("$").removeprefix(".") if isinstance(error, RequestError) else ""
     return {"message": message, "type": kind, "param": path or None, "code": _CODES.get(type(error))}
+
+
+def sign(key: str) -> dict[str, str]:
+    """The header that carries a key."""
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def write_error(error: DragomanError) -> bytes:

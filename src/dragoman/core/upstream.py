@@ -11,8 +11,9 @@ from dragoman.core import shape
 from dragoman.core.assemble import Assembler
 from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quote
 from dragoman.core.events import AnyEvent
-from dragoman.core.shape import Cursor, Fields
+from dragoman.core.shape import Fields
 from dragoman.core.sse import EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
+from dragoman.core.upstream_errors import said_error
 
 _DONE: Final = b"[DONE]"
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
@@ -104,49 +105,3 @@ class UpstreamReader:
         if (error := said_error(fields)) is not None:
             raise error
         take(fields)
-
-
-def said_error(fields: Fields) -> DragomanError | None:
-    """The error that a body or an event tells of, in any of the shapes that servers have for it.
-
-    {"error": {"message": "…", "type": "…", "code": 429}}        {"type": "error", "error": {…}}
-    {"error": "…"}        {"object": "error", "message": "…"}        {"detail": "…"}
-    """
-    found = fields.take("error")
-    if found is not None:
-        return _error(found)
-    kind = fields.peek("object")
-    if kind is not None and kind.kind == "string" and kind.string() == "error":
-        return _told(fields)
-    alone = fields.peek("detail")
-    return _error(alone) if alone is not None and fields.peek("choices") is None else None
-
-
-def _error(found: Cursor) -> DragomanError:
-    if found.kind == "object":
-        return _told(found.fields())
-    return UpstreamError(found.string() if found.kind == "string" else found.text[:200])
-
-
-def _told(fields: Fields) -> DragomanError:
-    message, code = fields.take("message"), fields.take("code")
-    status = code.integer() if code is not None and code.kind == "number" else _STATUS.get(_word(fields.take("type")))
-    said = message.string() if message is not None and message.kind == "string" else bytes(fields.raw).decode()[:200]
-    return UpstreamError(said, status=status)
-
-
-def _word(found: Cursor | None) -> str:
-    return found.string() if found is not None and found.kind == "string" else ""
-
-
-_STATUS: Final = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""Where only the kind of error is told, as in the middle of a stream (both vendors' pages of errors, 2026-11)."""

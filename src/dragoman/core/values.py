@@ -185,6 +185,8 @@ class Request(Value, frozen=True):
     """How long to think: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`; empty: as the model does."""
     dialect: str = ""
     """The API whose fields `extra` holds, here and in all parts; empty: whichever it is sent to."""
+    headers: Mapping[str, str] = {}
+    """What the client's headers ask of a server of its own API, such as `anthropic-beta`."""
 
 
 class Usage(Value, frozen=True):

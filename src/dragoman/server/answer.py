@@ -15,6 +15,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Mutabl
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
+import msgspec
+
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Dialect, Turn, Writer
 from dragoman.core.errors import (
@@ -101,6 +103,8 @@ class Exchange:
         try:
             body = await self._body(headers)
             request = self._dialect.read_request(body)
+            if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
+                request = msgspec.structs.replace(request, headers=carried)
             self._record.asked(self._dialect.name, request)
             await self._watched(self._answer(request))
         except ClientLeftError:

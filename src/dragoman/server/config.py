@@ -5,6 +5,8 @@
     port = 8484
     [embedded]
     model = "qwen2.5-coder-1.5b"
+    [servers.lmstudio]
+    url = "http://127.0.0.1:1234/v1"
 
 Every key can be given as `DRAGOMAN_<SECTION>_<KEY>` (`DRAGOMAN_SERVER_PORT=9000`; lists with commas).
 No file is needed: the defaults serve the small embedded model on loopback.
@@ -23,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.backends.embedded_config import EmbeddedConfig
+from dragoman.backends.http_config import HttpConfig
 from dragoman.core.errors import ConfigError, nearest, quote
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -54,6 +57,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     server: ServerConfig = ServerConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
+    servers: Annotated[dict[str, HttpConfig], _doc("Servers behind, each a table of its own.")] = {}
     aliases: Annotated[dict[str, str], _doc("Model names that clients ask for, and the models meant.")] = {}
 
 
@@ -79,7 +83,8 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         tables.setdefault(section, {})[name] = value
         origin[key] = "flag" if flags.get(key) is not None else _variable(key)
     try:
-        config = msgspec.convert(tables, Config, strict=False)
+        servers = {name: _server(name, table, origin) for name, table in tables.pop("servers", {}).items()}
+        config = msgspec.structs.replace(msgspec.convert(tables, Config, strict=False), servers=servers)
     except msgspec.ValidationError as e:
         raise ConfigError(_told(str(e), tables, origin)) from None
     return _checked(config, origin), origin
@@ -107,13 +112,21 @@ def toml(value: object) -> str:
 def documented() -> Iterator[tuple[str, str, Any, str]]:
     """Every key with its type, default and meaning."""
     for section in msgspec.structs.fields(Config):
-        if not isinstance(section.default, msgspec.Struct):
-            continue
-        hints = get_type_hints(section.type, include_extras=True)
-        for field in msgspec.structs.fields(section.type):
-            meaning = hints[field.name].__metadata__[0].description
-            kind = getattr(hints[field.name].__origin__, "__name__", "")
-            yield f"{section.name}.{field.name}", kind, field.default, meaning
+        if isinstance(section.default, msgspec.Struct):
+            yield from _fields(section.name, section.type)
+
+
+def documented_server() -> Iterator[tuple[str, str, Any, str]]:
+    """Every key of a server behind; the default of one that must be given is `msgspec.NODEFAULT`."""
+    return _fields("servers.NAME", HttpConfig)
+
+
+def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
+    hints = get_type_hints(struct, include_extras=True)
+    for field in msgspec.structs.fields(struct):
+        meaning = hints[field.name].__metadata__[0].description
+        kind = getattr(hints[field.name].__origin__, "__name__", "")
+        yield f"{section}.{field.name}", kind, field.default, meaning
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -144,7 +157,12 @@ def _variable(key: str) -> str:
 
 def _keys(tables: Mapping[str, Any]) -> Iterator[str]:
     for section, content in tables.items():
-        if isinstance(content, dict):
+        if section == "servers" and isinstance(content, dict):
+            for name, server in content.items():
+                yield from (
+                    (f"servers.{name}.{key}" for key in server) if isinstance(server, dict) else [f"servers.{name}"]
+                )
+        elif isinstance(content, dict):
             yield from (f"{section}.{name}" for name in content)
         else:
             yield section
@@ -156,12 +174,23 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
     for key in _keys(tables):
         if key in sections:
             raise ConfigError(f"expected a table, [{key}], got {toml(tables[key])} - at {key}, from {origin[key]}")
-        if key not in known and not key.startswith("aliases."):
+        if key.startswith("servers."):
+            _check_server(key, origin[key])
+        elif key not in known and not key.startswith("aliases."):
             raise ConfigError(f"unknown setting '{key}'{_meant(key, known)} - in {origin[key]}")
     for alias, target in tables.get("aliases", {}).items():
         if not isinstance(target, str):
             where = f"at aliases.{alias}, from {origin[f'aliases.{alias}']}"
             raise ConfigError(f"expected the name of a model, got {toml(target)} - {where}")
+
+
+def _check_server(key: str, origin: str) -> None:
+    _, name, *setting = key.split(".")
+    known = [k.rpartition(".")[2] for k, *_ in documented_server()]
+    if not setting:
+        raise ConfigError(f"expected a table, [servers.{name}], with its url - at {key}, from {origin}")
+    if setting[0] not in known:
+        raise ConfigError(f"unknown setting '{key}'{nearest(setting[0], known)} - in {origin}")
 
 
 def _meant(key: str, known: Iterable[str]) -> str:
@@ -183,19 +212,32 @@ def _check_variables(environ: Mapping[str, str]) -> None:
 
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "array": "a list"}
 _LIMITS = {"<=": "of at most", ">=": "of at least", "<": "below", ">": "over"}
-_WRONG = re.compile(r"Expected `(\w+)`(?: ([<>]=?) ([\d.]+))?.* - at `\$\.((\w+)\.(\w+))(?:\[(\d+)\])?`")
+_WRONG = re.compile(r"Expected `(\w+)`(?: ([<>]=?) ([\d.]+))?.* - at `\$\.(([\w-]+)\.(\w+))(?:\[(\d+)\])?`")
 
 
-def _told(message: str, tables: Mapping[str, Any], origin: Mapping[str, str]) -> str:
-    """What msgspec says of a wrong value, in the words of the file."""
+def _told(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], within: str = "") -> str:
+    """What msgspec says of a wrong value, in the words of the file; `within` is what stands before the table's name."""
     if not (found := _WRONG.fullmatch(message)):
         return message
     kind, sign, limit, key, section, name, index = found.groups()
     value = tables[section][name]
-    got = "what is not shown" if key == "server.keys" else toml(value if index is None else value[int(index)])
+    secret = key == "server.keys" or name == "key"
+    got = "what is not shown" if secret else toml(value if index is None else value[int(index)])
     expected = f"{_KINDS[kind]} {_LIMITS[sign]} {limit.removesuffix('.0')}" if sign else _KINDS[kind]
     advice = f'; write {name} = ["…", "…"]' if kind == "array" else ""
-    return f"expected {expected}, got {got[:100]} - at {key}, from {origin[key]}{advice}"
+    return f"expected {expected}, got {got[:100]} - at {within}{key}, from {origin[within + key]}{advice}"
+
+
+def _server(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:
+    try:
+        server = msgspec.convert(table, HttpConfig, strict=False)
+    except msgspec.ValidationError as e:
+        told = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`servers.{name}`")
+        raise ConfigError(_told(told, {name: table}, origin, "servers.")) from None
+    if urlsplit(server.url).scheme not in ("http", "https") or not host_name(server.url):
+        where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
+        raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(server.url)} - {where}")
+    return server
 
 
 def host_name(text: str) -> str:

@@ -38,7 +38,7 @@ from dragoman.core.contracts import Dialect
 from dragoman.dialects.anthropic_messages.replies_in import Reader
 from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_error, write_reply
 from dragoman.dialects.anthropic_messages.requests_in import read_request
-from dragoman.dialects.anthropic_messages.requests_out import write_request
+from dragoman.dialects.anthropic_messages.requests_out import sign, write_request
 
 DIALECT: Final = Dialect(
     name="anthropic_messages",
@@ -51,4 +51,6 @@ DIALECT: Final = Dialect(
     ping=PING,
     write_request=write_request,
     reader=Reader,
+    sign=sign,
+    carries=("anthropic-beta", "anthropic-version"),
 )

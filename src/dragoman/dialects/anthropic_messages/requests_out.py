@@ -52,6 +52,11 @@ MAX_TOKENS: Final = 32_000
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
 
 
+def sign(key: str) -> dict[str, str]:
+    """The headers that every request has."""
+    return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
+
+
 def write_request(request: Request, model: str) -> Outgoing:
     """The body that asks this server for `model`, and warnings of what it cannot say.
 

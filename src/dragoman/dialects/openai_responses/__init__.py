@@ -40,7 +40,7 @@ from typing import Final
 
 from dragoman.core import sse
 from dragoman.core.contracts import Dialect
-from dragoman.core.openai_errors import status, write_error
+from dragoman.core.openai_errors import sign, status, write_error
 from dragoman.dialects.openai_responses.replies_in import Reader
 from dragoman.dialects.openai_responses.replies_out import Writer, write_reply
 from dragoman.dialects.openai_responses.requests_in import read_request
@@ -57,4 +57,6 @@ DIALECT: Final = Dialect(
     ping=sse.comment("ping"),
     write_request=write_request,
     reader=Reader,
+    sign=sign,
+    carries=("openai-beta",),
 )

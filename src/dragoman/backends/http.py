@@ -1,0 +1,191 @@
+"""A server behind, asked by one of the APIs: OpenAI-compatible ones, Anthropic's, another gateway.
+
+    Request ─dialect.write_request→ POST; bytes ─dialect.reader.feed→ events
+
+    backend = Http("lmstudio", HttpConfig(url="http://127.0.0.1:1234/v1"), os.environ)
+
+What its API cannot say of a request is told in warnings right behind Start. The server's own errors become ours, with
+their status; where it says that the conversation is too long, that is told in the words that each API has for it.
+A server that refuses the signature of thoughts, as Anthropic's does when another model had them, is asked once more
+without thoughts. Its redirects are not followed, and no proxy of the environment is used.
+
+aiohttp, because its parser in C keeps a streamed chunk cheap (docs/performance.md).
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from dragoman import dialects
+from dragoman.backends.http_config import HttpConfig
+from dragoman.core import shape
+from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
+from dragoman.core.errors import BackendError, ConfigError, DragomanError, SilenceError, UpstreamError
+from dragoman.core.events import AnyEvent, Start
+from dragoman.core.upstream_errors import answered_error
+from dragoman.core.values import Reasoning, Request
+
+log = logging.getLogger("dragoman.backends.http")
+
+_LIST_TIMEOUT_S: Final = 5.0
+"""For its list of models, which must not hold up the start."""
+_ERROR_LIMIT_BYTES: Final = 64 * 1024
+_SIGNATURE: Final = re.compile(r"invalid.{0,40}signature|signature.{0,40}(invalid|required)", re.IGNORECASE | re.DOTALL)
+
+
+class Http:
+    """One server."""
+
+    def __init__(self, name: str, config: HttpConfig, environ: Mapping[str, str]) -> None:
+        """Raises: ConfigError: the API is unknown, or the key's variable is not set."""
+        self._name = name
+        self._config = config
+        self._dialect = _dialect(name, config)
+        self._base = config.url.rstrip("/").removesuffix("/v1")
+        self._headers = {"content-type": "application/json", **self._dialect.sign(_key(name, config, environ))}
+        self._models = tuple(self._model(model) for model in config.models)
+        self._session: aiohttp.ClientSession | None = None
+        self._active = 0
+
+    def models(self) -> Sequence[Model]:
+        """Those of the settings, else those that it listed; each under `NAME/model` too."""
+        return self._models
+
+    def state(self) -> Mapping[str, object]:
+        """Where it is, and whether it has told its models."""
+        return {"backend": self._name, "url": self._config.url, "ready": bool(self._models), "active": self._active}
+
+    async def start(self) -> None:
+        """Open the pool of connections, and ask for the models."""
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._config.connect_timeout_s, sock_read=self._config.silence_s
+        )
+        self._session = aiohttp.ClientSession(
+            timeout=limits, headers=self._headers, connector=aiohttp.TCPConnector(limit=0)
+        )
+        if not self._models:
+            self._models = await self._listed()
+
+    async def close(self) -> None:
+        """Close the pool."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The answer's events; closing the generator closes the connection, which stops the server.
+
+        Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
+        """
+        self._active += 1
+        try:
+            try:
+                async with aclosing(self._asked(request, turn)) as events:
+                    async for event in events:
+                        yield event
+            except UpstreamError as error:
+                bare = without_thoughts(request)
+                if error.status != 400 or bare == request or not _SIGNATURE.search(error.message):
+                    raise
+                log.warning("%s refused the signature of thoughts; it is asked once more without thoughts", self._name)
+                async with aclosing(self._asked(bare, turn)) as events:
+                    async for event in events:
+                        yield event
+        finally:
+            self._active -= 1
+
+    async def _asked(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        outgoing = self._dialect.write_request(request, request.model)
+        reader = self._dialect.reader(request, turn)
+        async with aclosing(self._post(outgoing, request)) as pieces:
+            async for piece in pieces:
+                for event in _warned(reader.feed(piece), outgoing):
+                    yield event
+        for event in _warned(reader.close(), outgoing):
+            yield event
+
+    async def _post(self, outgoing: Outgoing, request: Request) -> AsyncGenerator[bytes, None]:
+        """The bytes of the answer as they come.
+
+        Raises: UpstreamError: the server's own error. BackendError: it cannot be reached, or broke off.
+            SilenceError.
+        """
+        assert self._session is not None, "not started"
+        own = request.headers if request.dialect == self._dialect.name else {}
+        try:
+            async with self._session.post(
+                self._base + self._dialect.path, data=outgoing.body, headers=own, allow_redirects=False
+            ) as response:
+                if response.status >= 300:
+                    body = await response.content.read(_ERROR_LIMIT_BYTES)
+                    raise answered_error(response.status, body, response.headers.get("retry-after", ""))
+                async for piece in response.content.iter_any():
+                    yield piece
+        except aiohttp.SocketTimeoutError:
+            raise SilenceError(f"{self._name} said nothing for {self._config.silence_s:g} s") from None
+        except aiohttp.ServerTimeoutError:
+            raise BackendError(f"{self._name} could not be reached at {self._config.url} in time") from None
+        except aiohttp.ClientConnectorError as e:
+            raise BackendError(f"{self._name} cannot be reached at {self._config.url}: {e.os_error.strerror}") from None
+        except aiohttp.ClientError as e:
+            raise BackendError(f"{self._name} broke the connection off: {type(e).__name__}") from None
+
+    async def _listed(self) -> tuple[Model, ...]:
+        """The models that it lists; none where it cannot be asked, which is logged."""
+        assert self._session is not None, "not started"
+        try:
+            async with (
+                asyncio.timeout(_LIST_TIMEOUT_S),
+                self._session.get(f"{self._base}/v1/models", allow_redirects=False) as response,
+            ):
+                body = await response.read()
+                if response.status >= 300:
+                    raise answered_error(response.status, body[:_ERROR_LIMIT_BYTES])
+                found = [item.fields().need("id").string() for item in shape.at(body).fields().items("data")]
+        except (aiohttp.ClientError, TimeoutError, DragomanError) as e:
+            told = str(e) or type(e).__name__
+            log.warning("%s tells no models (%s); name them in servers.%s.models", self._name, told, self._name)
+            return ()
+        return tuple(map(self._model, found))
+
+    def _model(self, id: str) -> Model:
+        return Model(id, owner=self._name, aliases=(f"{self._name}/{id}",))
+
+
+def _warned(events: Sequence[AnyEvent], outgoing: Outgoing) -> Iterator[AnyEvent]:
+    """The events, with the warnings about the request right behind Start."""
+    for event in events:
+        yield event
+        if isinstance(event, Start):
+            yield from outgoing.warnings
+
+
+def without_thoughts(request: Request) -> Request:
+    """The request without what the model thought before."""
+    messages = (
+        msgspec.structs.replace(m, parts=tuple(p for p in m.parts if not isinstance(p, Reasoning)))
+        if m.role == "assistant"
+        else m
+        for m in request.messages
+    )
+    return msgspec.structs.replace(request, messages=tuple(messages))
+
+
+def _dialect(name: str, config: HttpConfig) -> Dialect:
+    try:
+        return dialects.get(config.api)
+    except ConfigError as e:
+        raise ConfigError(f"{e.message} - at servers.{name}.api") from None
+
+
+def _key(name: str, config: HttpConfig, environ: Mapping[str, str]) -> str:
+    if not config.key_env:
+        return config.key
+    if not environ.get(config.key_env):
+        raise ConfigError(f"expected a key in the variable {config.key_env}, got none - at servers.{name}.key_env")
+    return environ[config.key_env]

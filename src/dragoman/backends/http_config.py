@@ -1,0 +1,23 @@
+"""The settings of a server behind; apart from its backend, so that they can be read without its extra."""
+
+from typing import Annotated, Any
+
+import msgspec
+
+
+def _doc(text: str, **limits: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=text, **limits)
+
+
+class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server that speaks one of the APIs."""
+
+    url: Annotated[str, _doc("Where it is, as clients of its API are told: `http://127.0.0.1:1234/v1`.")]
+    api: Annotated[str, _doc("The API that it is asked by: openai_chat, openai_responses or anthropic_messages.")] = (
+        "openai_chat"
+    )
+    key: Annotated[str, _doc("The API key that it wants; empty: none.")] = ""
+    key_env: Annotated[str, _doc("The variable of the environment that holds the key.")] = ""
+    models: Annotated[tuple[str, ...], _doc("Models to offer; empty: those that it lists itself.")] = ()
+    connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
+    silence_s: Annotated[float, _doc("Silence after which an answer is given up, in seconds.", gt=0)] = 300.0
