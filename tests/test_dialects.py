@@ -107,6 +107,7 @@ def event(line: str) -> ev.AnyEvent:
         "reasoning": ev.ReasoningDelta,
         "text": ev.TextDelta,
         "refusal": ev.RefusalDelta,
+        "vendor": lambda dialect, kind, block: ev.VendorBlock(dialect, kind, json.dumps(block, separators=(",", ":"))),
         "call": ev.ToolCallStart,
         "arguments": ev.ToolCallDelta,
         "end": ev.ToolCallEnd,

@@ -91,6 +91,9 @@ WRITTEN = [c for c in WRITTEN if "failure" not in c.text and "ud800" not in c.te
 def kept(dialect: str, reply: v.Reply) -> v.Reply:
     """What of a reply this API can say."""
     keep = msgspec.structs.replace
+    own = (p for p in reply.parts if not isinstance(p, v.Opaque) or p.dialect == dialect)
+    # Of equal bytes; and a call without arguments at a limit may have lost them: a whole message cannot tell.
+    reply = keep(reply, parts=tuple(_plain(p, cut=reply.finish == "length") for p in own))
     if dialect == "openai_chat":  # no signatures, no stop string, one text; the calls behind it
         kinds: tuple[type[v.Part], ...] = (v.Reasoning, v.Text, v.Refusal)
         texts = [(kind, "".join(p.text for p in reply.parts if isinstance(p, kind))) for kind in kinds]
@@ -103,6 +106,14 @@ def kept(dialect: str, reply: v.Reply) -> v.Reply:
     finish = "content_filter" if refused and reply.finish != "length" else reply.finish
     stop = reply.stop_sequence if finish == "stop_sequence" else ""
     return keep(reply, parts=joined(parts), finish=finish, stop_sequence=stop)
+
+
+def _plain(part: v.Part, *, cut: bool) -> v.Part:
+    if isinstance(part, v.Opaque):
+        return v.Text(json.dumps(json.loads(bytes(part.raw))))
+    if cut and isinstance(part, v.ToolCall) and part.arguments == "{}":
+        return msgspec.structs.replace(part, arguments="")
+    return part
 
 
 def joined(parts: tuple[v.Part, ...]) -> tuple[v.Part, ...]:

@@ -14,6 +14,7 @@ from contextlib import aclosing
 import msgspec
 
 from dragoman.core.contracts import Backend, Model, Turn
+from dragoman.core.conversation import in_order
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, UnknownModelError, one_of, quote
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, VendorBlock, Warning
 from dragoman.core.values import Request
@@ -80,20 +81,18 @@ class Gateway:
         Raises: DragomanError: before Start; later the stream ends with Failure.
         """
         backend, planned = self.plan(request)
+        messages, warnings = in_order(planned.messages)
+        if warnings:
+            planned = msgspec.structs.replace(planned, messages=messages)
         begun = False
         async with aclosing(backend.ask(planned, turn)) as events:
             try:
                 async for event in events:
-                    if isinstance(event, Start):
-                        # The caller gets back the name that it asked for.
-                        event = msgspec.structs.replace(event, model=request.model)
-                        begun = True
                     if isinstance(event, Failure) and not begun:
                         raise event.error
-                    if isinstance(event, VendorBlock) and event.dialect != request.dialect:
-                        what = f"a block of type {quote(event.type)}, which {request.dialect} has no place for"
-                        event = Warning("left_out", what, event.json)
-                    yield event
+                    begun = True
+                    for each in _for_client(event, request, warnings):
+                        yield each
                     if isinstance(event, Finish | Failure):
                         return
                 raise BackendError("the backend ended without finishing its answer")
@@ -101,6 +100,16 @@ class Gateway:
                 if not begun:
                     raise
                 yield Failure(error)
+
+
+def _for_client(event: AnyEvent, request: Request, warnings: tuple[Warning, ...]) -> tuple[AnyEvent, ...]:
+    """What an event is for this client: its own name of the model, and no other vendor's blocks."""
+    if isinstance(event, Start):
+        return (msgspec.structs.replace(event, model=request.model), *warnings)
+    if isinstance(event, VendorBlock) and event.dialect != request.dialect:
+        told = f"{request.dialect} has no place for a block of type {quote(event.type)}"
+        return (Warning("left_out", told, event.json),)
+    return (event,)
 
 
 def unserved(alias: str, target: str, known: Iterable[str]) -> ConfigError:

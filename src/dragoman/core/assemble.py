@@ -17,11 +17,12 @@ while a call is open waits until the call's JSON has ended; all other pieces go 
 - A name is complete where it is an offered tool's and begins no other, or where arguments have come and it is not
   merely the beginning of a tool's. A piece that repeats it is dropped.
 - No arguments, or `null`, are `{}`; an object written in a JSON string is taken out of it.
-- An id is the server's own; a missing one, or one that a call before had, is made here.
+- An id is the server's own, in letters that every API takes; a missing one, or one that a call before had, is made
+  here.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -45,6 +46,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.jsontext import JsonText
+from dragoman.core.names import legal_id
 from dragoman.core.values import FinishReason, Usage
 
 _NONE: Final = ("", "null", '""')
@@ -120,9 +122,20 @@ class _Call:
 class Assembler:
     """Takes what the server says piece by piece; `take` gives the events that have come of it."""
 
-    __slots__ = ("_by_id", "_by_key", "_last", "_model", "_out", "_queue", "_tools", "_turn", "_used", "calls", "phase")
+    __slots__ = (
+        "_back", "_by_id", "_by_key", "_last", "_model", "_out", "_queue", "_tools", "_turn", "_used", "calls", "phase",
+    )  # fmt: skip
 
-    def __init__(self, turn: Turn, model: str, tools: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        model: str,
+        tools: Iterable[str] = (),
+        *,
+        back: Callable[[str], str] = str,
+        used: Iterable[str] = (),
+    ) -> None:
+        """`tools` as the server knows them, `back` gives the client's name; ids `used` before are not used again."""
         self.phase = "new"
         """`new`, `open` or `ended`; nothing is taken once it has ended."""
         self.calls = 0
@@ -133,7 +146,8 @@ class Assembler:
         self._by_key: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
-        self._used: set[str] = set()
+        self._used = set(used)
+        self._back = back
 
     def take(self) -> list[AnyEvent]:
         """The events since the last take."""
@@ -292,10 +306,12 @@ class Assembler:
             self._out.append(ToolCallDelta(call.index, text))
 
     def _announce(self, call: _Call) -> None:
-        id = call.id if call.id and call.id not in self._used else f"call_{self._turn.new_id()}"
+        id = legal_id(call.id) if call.id else ""
+        if not id or id in self._used:
+            id = f"call_{self._turn.new_id()}"
         self._used.add(id)
         call.index, self.calls = self.calls, self.calls + 1
-        self._out.append(ToolCallStart(call.index, id, call.name))
+        self._out.append(ToolCallStart(call.index, id, self._back(call.name)))
 
     def _end(self, call: _Call, cut: bool) -> None:
         raw = "".join(call.raw)

@@ -4,6 +4,7 @@ What a client sent is in the terms of its own API. Sent on to the same API it go
 place there is left out, and named in one warning: nothing is lost in silence.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ import msgspec
 from dragoman.core.contracts import Outgoing
 from dragoman.core.errors import UnsupportedError
 from dragoman.core.events import Warning
+from dragoman.core.names import ANY, spelled
 from dragoman.core.values import Extra, Opaque, Request
 
 _READ_TOO: Final = frozenset({"output_config", "reasoning_effort", "response_format", "source", "thinking"})
@@ -33,6 +35,10 @@ class Ledger:
         self._dialect = dialect
         self._lost: dict[str, None] = {}
         self._changed: dict[str, None] = {}
+
+    def spelled(self, request: Request, names: re.Pattern[str], ids: re.Pattern[str]) -> Request:
+        """The request with names and ids as this API takes them; the client of this very API has chosen its own."""
+        return spelled(request, ANY if self.same else names, ids)
 
     def kept(self, extra: Extra) -> Mapping[str, msgspec.Raw]:
         """The fields of the caller's own API, where that is this one."""

@@ -4,16 +4,29 @@ Servers answer a request for a stream with a whole body, and the other way round
 character. Anything else, such as a proxy's page of HTML, is an error of the server's.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 from dragoman.core import shape
 from dragoman.core.assemble import Assembler
+from dragoman.core.contracts import Turn
 from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quote
 from dragoman.core.events import AnyEvent
+from dragoman.core.names import ANY, Names
 from dragoman.core.shape import Fields
 from dragoman.core.sse import EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
 from dragoman.core.upstream_errors import said_error
+from dragoman.core.values import Request, ToolCall
+
+
+def assembler(request: Request, turn: Turn, dialect: str, legal: re.Pattern[str]) -> Assembler:
+    """For the answer to this request of a server of this API, whose names of tools are of this form."""
+    form = ANY if request.dialect == dialect else legal
+    names = Names((tool.name for tool in request.tools if tool.name), form)
+    used = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
+    return Assembler(turn, request.model, names.offered(), back=names.back, used=used)
+
 
 _DONE: Final = b"[DONE]"
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"

@@ -196,10 +196,10 @@ class Usage(Value, frozen=True):
     """All of the prompt, cached part included."""
     output_tokens: int = 0
     cached_input_tokens: int = 0
-    """Read from the cache."""
-    cache_write_tokens: int = 0
-    """Written to it."""
+    """Of them, read from the cache."""
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    """Written to the cache."""
 
 
 class Reply(Value, frozen=True):

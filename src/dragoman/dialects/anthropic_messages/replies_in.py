@@ -20,12 +20,13 @@ from typing import Final
 import msgspec
 
 from dragoman.core import shape
-from dragoman.core.assemble import Assembler
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import quote
+from dragoman.core.names import LONG_NAME_FORM
 from dragoman.core.shape import Cursor, Fields
-from dragoman.core.upstream import UpstreamReader
+from dragoman.core.upstream import UpstreamReader, assembler
 from dragoman.core.values import FinishReason, Request, Usage
+from dragoman.dialects.anthropic_messages.requests_out import NAME
 
 _FINISH: Final[dict[str, FinishReason]] = {
     "end_turn": "stop",
@@ -44,8 +45,7 @@ class Reader(UpstreamReader):
     __slots__ = ("_counts", "_index", "_reason", "_stop", "_vendors")
 
     def __init__(self, request: Request, turn: Turn) -> None:
-        out = Assembler(turn, request.model, (tool.name for tool in request.tools))
-        super().__init__(out, self._event, self._message, self._end)
+        super().__init__(assembler(request, turn, NAME, LONG_NAME_FORM), self._event, self._message, self._end)
         self._reason: FinishReason | None = None
         self._stop = ""
         self._counts: dict[str, int] = {}
@@ -115,7 +115,7 @@ class Reader(UpstreamReader):
             given = "".join(pieces)
             input = {"input": shape.at(given).raw} if given.strip() else {}
             whole = msgspec.json.encode({**block.fields().rest(), **input}) if input else bytes(block.raw)
-            self._out.vendor("anthropic_messages", kind, whole.decode())
+            self._out.vendor(NAME, kind, whole.decode())
 
     def _delta(self, index: int, delta: Fields) -> None:
         match delta.need("type").string():

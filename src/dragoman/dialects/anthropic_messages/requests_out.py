@@ -27,6 +27,7 @@ from typing import Final, assert_never
 import msgspec
 
 from dragoman.core.contracts import Outgoing
+from dragoman.core.names import ID, LONG_NAME_FORM
 from dragoman.core.outgoing import Ledger
 from dragoman.core.values import (
     Audio,
@@ -63,6 +64,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
     ledger = Ledger(request, NAME)
+    request = ledger.spelled(request, LONG_NAME_FORM, ID)
     first = _first(request.messages, ledger)
     system = _content([part for message in request.messages[:first] for part in message.parts], ledger)
     if request.max_tokens is None:

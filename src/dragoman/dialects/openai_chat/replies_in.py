@@ -22,12 +22,13 @@ https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
 
 from typing import Final
 
-from dragoman.core.assemble import Assembler
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError, quote
+from dragoman.core.names import NAME_FORM
 from dragoman.core.shape import Cursor, Fields
-from dragoman.core.upstream import UpstreamReader
+from dragoman.core.upstream import UpstreamReader, assembler
 from dragoman.core.values import FinishReason, Request, Usage
+from dragoman.dialects.openai_chat.requests_out import NAME
 
 _FINISH: Final[dict[str, FinishReason]] = {
     "stop": "stop",
@@ -51,8 +52,7 @@ class Reader(UpstreamReader):
     __slots__ = ("_reason", "_several", "_stop")
 
     def __init__(self, request: Request, turn: Turn) -> None:
-        out = Assembler(turn, request.model, (tool.name for tool in request.tools))
-        super().__init__(out, self._chunk, self._chunk, self._end)
+        super().__init__(assembler(request, turn, NAME, NAME_FORM), self._chunk, self._chunk, self._end)
         self._reason: FinishReason | None = None
         self._stop = ""
         self._several = False

@@ -24,6 +24,7 @@ from typing import Final, assert_never
 import msgspec
 
 from dragoman.core.contracts import Outgoing
+from dragoman.core.names import ANY, NAME_FORM
 from dragoman.core.outgoing import Ledger
 from dragoman.core.values import (
     Audio,
@@ -52,6 +53,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
     ledger = Ledger(request, NAME)
+    request = ledger.spelled(request, NAME_FORM, ANY)
     body: dict[str, object] = {
         "model": model,
         "messages": _messages(request.messages, ledger),

@@ -1,0 +1,135 @@
+"""A conversation as every server takes it: behind each turn with calls their results, each once, and no others.
+
+    assistant: call 1, call 2          assistant: call 1, call 2
+    user: result 1, "and?"         →   tool: result 1, result 2
+    user: result 2                     user: "and?"
+
+Clients send results spread over messages, behind the user's words, twice, or not at all (the user broke the tool off);
+servers refuse all of that. Results go right behind their calls. A call without one gets an error that says so. A result
+without a call becomes words of the user, and so does a second one for the same call. Of two calls with one id, as
+servers that count from 0 in each reply make them, the later gets an id of its own; a result belongs to the last call of
+its id before it. A conversation that is in order stays as it is.
+"""
+
+from collections.abc import Sequence
+from itertools import chain, takewhile
+from typing import Final
+
+from msgspec.structs import replace
+
+from dragoman.core.events import Warning
+from dragoman.core.values import Message, Part, Text, ToolCall, ToolResult
+
+NO_RESULT: Final = "The call was broken off; it has no result."
+
+
+def in_order(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Warning, ...]]:
+    """The conversation in order, and what had to be mended."""
+    if _is_in_order(messages):
+        return tuple(messages), ()
+    mending = _Mending()
+    for message in messages:
+        mending.add(message)
+    mending.settle()
+    return tuple(mending.messages), mending.warnings()
+
+
+def _is_in_order(messages: Sequence[Message]) -> bool:
+    waiting: set[str] = set()
+    seen: set[str] = set()
+    for message in messages:
+        answers = any(isinstance(part, ToolResult) for part in message.parts)
+        if (waiting or answers) and (message.role == "assistant" or not _answers(message.parts, waiting)):
+            return False
+        waiting.difference_update(part.call_id for part in message.parts if isinstance(part, ToolResult))
+        calls = [part.id for part in message.parts if isinstance(part, ToolCall)]
+        if len(set(calls)) < len(calls) or not seen.isdisjoint(calls):
+            return False
+        seen.update(calls)
+        waiting.update(calls)
+    return not waiting
+
+
+def _answers(parts: Sequence[Part], waiting: set[str]) -> bool:
+    """Whether these are results of waiting calls, each once, and words behind them only where none waits any more."""
+    results = list(takewhile(lambda part: isinstance(part, ToolResult), parts))
+    ids = {part.call_id for part in results if isinstance(part, ToolResult)}
+    rest = parts[len(results) :]
+    alone = not any(isinstance(part, ToolResult) for part in rest)
+    return bool(ids) and ids <= waiting and len(ids) == len(results) and alone and (not rest or ids == waiting)
+
+
+class _Mending:
+    """What has been put in order so far."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._waiting: dict[str, list[str]] = {}
+        """Calls of the last turn that have no result yet: the client's id, and those that they have here."""
+        self._results: list[Message] = []
+        """Of the last turn."""
+        self._behind: list[Message] = []
+        """What was said behind that turn, until the next."""
+        self._seen: set[str] = set()
+        self._made = self._astray = self._renamed = 0
+
+    def add(self, message: Message) -> None:
+        """The next message."""
+        if message.role == "assistant":
+            self.settle()
+            self._turn(message)
+            return
+        rest: list[Part] = []
+        taken: list[Part] = []
+        for part in message.parts:
+            if not isinstance(part, ToolResult):
+                rest.append(part)
+            elif part.call_id in self._waiting:
+                taken.append(replace(part, call_id=self._own(part.call_id)))
+            else:
+                self._astray += 1
+                rest += [Text(f"Result of a call that is not here ({part.call_id}):"), *part.parts]
+        if taken:
+            self._results.append(Message("tool", tuple(taken), message.extra if message.role == "tool" else {}))
+        if rest or not message.parts:
+            role = "user" if message.role == "tool" else message.role
+            self._behind.append(Message(role, tuple(rest), {} if message.role == "tool" else message.extra))
+
+    def settle(self) -> None:
+        """The turn is over: what it lacks is made."""
+        for id in chain.from_iterable(self._waiting.values()):
+            self._made += 1
+            self._results.append(Message("tool", (ToolResult(id, (Text(NO_RESULT),), is_error=True),)))
+        self.messages += [*self._results, *self._behind]
+        self._waiting, self._results, self._behind = {}, [], []
+
+    def warnings(self) -> tuple[Warning, ...]:
+        """What was mended, as one warning."""
+        told = {
+            "calls without a result": self._made,
+            "results without a call": self._astray,
+            "calls under the id of another": self._renamed,
+        }
+        said = ", ".join(f"{count} {what}" for what, count in told.items() if count)
+        return (Warning("mended_history", said or "results that did not stand right behind their calls"),)
+
+    def _own(self, id: str) -> str:
+        """The id of the call that is meant: of several with this id, the first that waits."""
+        found = self._waiting[id].pop(0)
+        if not self._waiting[id]:
+            del self._waiting[id]
+        return found
+
+    def _turn(self, message: Message) -> None:
+        parts = [self._call(part) if isinstance(part, ToolCall) else part for part in message.parts]
+        self.messages.append(replace(message, parts=tuple(parts)))
+
+    def _call(self, call: ToolCall) -> ToolCall:
+        id, n = call.id, 1
+        while id in self._seen:
+            n += 1
+            id = f"{call.id}_{n}"
+        self._renamed += n > 1
+        self._seen.add(id)
+        self._waiting.setdefault(call.id, []).append(id)
+        return call if id == call.id else replace(call, id=id)
