@@ -24,8 +24,10 @@ Script: TypeAlias = Callable[["Scripted", Request], AsyncGenerator[AnyEvent, Non
 class Scripted:
     """A backend that plays a test's own generator, and remembers how that ended."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, names: Sequence[str] = ()) -> None:
+        """Offers a model `m`, and others of these names."""
         self._script = script
+        self._names = names
         self.go = asyncio.Event()
         """Set by the test; for the script to wait for."""
         self.begun = asyncio.Event()
@@ -35,7 +37,7 @@ class Scripted:
         self.life: list[str] = []
 
     def models(self) -> Sequence[Model]:
-        return (Model("m", 100, aliases=("n",)),)
+        return (Model("m", 100, aliases=("n",)), *(Model(name) for name in self._names))
 
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         self.running += 1
@@ -44,7 +46,9 @@ class Scripted:
             async with contextlib.aclosing(self._script(self, request)) as events:
                 async for event in events:
                     self.sent += 1
-                    yield Start(turn.id, request.model, turn.created) if isinstance(event, Start) else event
+                    if isinstance(event, Start):
+                        event = Start(turn.id, request.model, turn.created, event.input_tokens)
+                    yield event
         finally:
             self.running -= 1
             self.over.set()
@@ -85,8 +89,10 @@ def body(stream: bool = True) -> dict[str, object]:
 
 
 @contextlib.asynccontextmanager
-async def served(script: Script, alias: str = "alias", **settings: Any) -> AsyncIterator[Served]:
-    backend = Scripted(script)
+async def served(
+    script: Script, alias: str = "alias", names: Sequence[str] = (), **settings: Any
+) -> AsyncIterator[Served]:
+    backend = Scripted(script, names)
     async with serving(Gateway([backend], {alias: "m"}), **settings) as (server, url):
         yield Served(backend, server, url)
     assert backend.life == ["start", "close"]
@@ -97,7 +103,9 @@ async def served(script: Script, alias: str = "alias", **settings: Any) -> Async
 async def serving(gateway: Gateway, **settings: Any) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """The application around any backends, on a free port."""
     app = App(gateway, ServerConfig(**settings))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    # Told that it is TCP, asyncio sends each write at once; otherwise every answer waits 40 ms for an acknowledgement.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         with contextlib.suppress(AttributeError):

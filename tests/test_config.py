@@ -1,5 +1,7 @@
 """Settings: where they come from, what overrides what, and what is said of wrong ones."""
 
+import contextlib
+import socket
 import subprocess
 import tomllib
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 
 from dragoman.core.errors import ConfigError
 from dragoman.server import config
+from dragoman.server import run as server
 from gateway import run
 
 
@@ -226,3 +229,9 @@ def test_an_unknown_model(tmp_path: Path) -> None:
     done = run(tmp_path, "serve", "--port", "0", "--model", "smolm2-135m")
     assert done.returncode == 2
     assert "unknown model 'smolm2-135m'; did you mean 'smollm2-135m'?" in done.stderr
+
+
+def test_nothing_waits_for_an_acknowledgement() -> None:
+    """asyncio sends small writes at once (TCP_NODELAY) only on a socket that it is told is TCP."""
+    with contextlib.closing(server._bound(config.ServerConfig(port=0))) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
