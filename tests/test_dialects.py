@@ -135,7 +135,7 @@ def shown(request: v.Request) -> list[str]:
     for tool in request.tools:
         name = tool.name if tool.kind == "function" else f"{tool.name} of kind {tool.kind}"
         lines.append(f"tool {name} {json.dumps(tool.description)} {tool.parameters}{said(tool.extra)}")
-    for field in ("tool_choice", "max_tokens", "stop", "response_schema", "stream", "stream_usage"):
+    for field in ("tool_choice", "max_tokens", "stop", "response_schema", "stream", "stream_usage", "previous"):
         if (value := getattr(request, field)) != getattr(v.Request("", ()), field):
             lines.append(f"{field} {plain(value)}")
     lines += [f"{k} {plain(x)}" for k, x in msgspec.structs.asdict(request.sampling).items() if x is not None]
@@ -151,6 +151,8 @@ def part(value: v.Part) -> str:
         case v.ToolResult(call_id, parts, is_error, extra):
             inside = " | ".join(map(part, parts))
             return f"{'error' if is_error else 'result'} of {call_id} [{inside}]{said(extra)}"
+        case v.Earlier(reply_id, number):
+            return f"part {number} of {reply_id}"
         case v.Opaque(kind, raw):
             return f"opaque {kind} {bytes(raw).decode()}"
     fields = msgspec.structs.asdict(value)
@@ -166,7 +168,11 @@ def plain(value: object) -> str:
 
 
 def bare(value: object) -> object:
-    return {k: x for k, x in msgspec.structs.asdict(value).items() if x != ""} if isinstance(value, v.Value) else value
+    return (
+        {k: x for k, x in msgspec.structs.asdict(value).items() if x not in ("", None)}
+        if isinstance(value, v.Value)
+        else value
+    )
 
 
 def said(extra: v.Extra) -> str:
@@ -448,7 +454,11 @@ def test_a_response_says_again_what_was_asked_for() -> None:
     request = api.read_request(json.dumps({"model": "m", "input": "hi", **asked}))
     body = json.loads(api.write_reply(v.Reply("1", "m", 7, (), "stop"), request))
     assert {name: body[name] for name in asked} == asked
-    assert (body["store"], body["background"], body["previous_response_id"]) == (False, False, None)
+    assert (body["store"], body["background"], body["previous_response_id"]) == (True, False, None)
+    for store, before in ((True, "resp_2"), (False, "resp_3")):
+        more = {"model": "m", "input": "hi", "store": store, "previous_response_id": before}
+        body = json.loads(api.write_reply(v.Reply("1", "m", 7, (), "stop"), api.read_request(json.dumps(more))))
+        assert (body["store"], body["previous_response_id"]) == (store, before)
 
 
 def test_a_call_of_a_tool_in_a_namespace_has_both_names() -> None:

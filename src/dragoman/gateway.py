@@ -3,7 +3,7 @@
     body ─dialect.read_request→ Request ─Gateway.answer→ events ─dialect.Writer.send→ SSE or JSON
 
 Whatever a backend does, what leaves here begins with Start, ends with Finish or Failure, and names only
-offered tools.
+offered tools. An answer that may be gone on from is kept for a while (`memory`); nothing else outlives its request.
 """
 
 import dataclasses
@@ -13,11 +13,13 @@ from contextlib import aclosing
 
 import msgspec
 
+from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Model, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, UnknownModelError, one_of, quote
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, VendorBlock, Warning
 from dragoman.core.values import Request
+from dragoman.memory import Memory, Recalled
 
 log = logging.getLogger("dragoman.gateway")
 
@@ -25,9 +27,12 @@ log = logging.getLogger("dragoman.gateway")
 class Gateway:
     """Knows the backends and their models."""
 
-    def __init__(self, backends: Sequence[Backend], aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, backends: Sequence[Backend], aliases: Mapping[str, str] | None = None, memory: Memory | None = None
+    ) -> None:
         self._backends = tuple(backends)
         self._aliases = dict(aliases or {})
+        self.memory = Memory() if memory is None else memory
 
     async def start(self) -> None:
         """Make every backend ready."""
@@ -75,11 +80,32 @@ class Gateway:
                     return backend, msgspec.structs.replace(request, model=model.id)
         raise UnknownModelError(request.model, [m.id for m in self.models()])
 
-    async def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The events of one answer; closing the generator stops the model.
 
         Raises: DragomanError: before Start; later the stream ends with Failure.
         """
+        recalled = self.memory.recall(request)
+        events = self._events(recalled.request, turn)
+        return self._remembered(recalled, events) if request.keep or recalled.warnings else events
+
+    async def _remembered(
+        self, recalled: Recalled, events: AsyncGenerator[AnyEvent, None]
+    ) -> AsyncGenerator[AnyEvent, None]:
+        """The same events, kept where they may be; behind Start what was missing in the request."""
+        request, passed = recalled.request, list[AnyEvent]()
+        async with aclosing(events):
+            async for event in events:
+                if request.keep:
+                    passed.append(event)
+                if request.keep and isinstance(event, Finish):  # before the client can go on from it
+                    self.memory.keep(recalled, collect(passed, request.dialect))
+                yield event
+                if isinstance(event, Start):
+                    for warning in recalled.warnings:
+                        yield warning
+
+    async def _events(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         backend, planned = self.plan(request)
         messages, warnings = in_order(planned.messages)
         if warnings:

@@ -18,6 +18,7 @@ from dragoman.cli.pull import fetched
 from dragoman.core.contracts import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway, unserved
+from dragoman.memory import Memory
 from dragoman.server import config as settings
 
 _EXTRAS: Final = {"server": ("aiohttp", "uvicorn", "httptools"), "embedded": ("jinja2", "llguidance", "xllamacpp")}
@@ -68,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
     _log_to_stderr(args.log)
     from dragoman.server.run import run as serve
 
-    gateway = Gateway([*_servers(config), *(_embedded(config.embedded) if name else ())], config.aliases)
+    backends = [*_servers(config), *(_embedded(config.embedded) if name else ())]
+    kept = config.memory
+    gateway = Gateway(backends, config.aliases, Memory(kept.replies, kept.size_bytes, kept.age_s))
     return serve(gateway, config.server, lambda url: _say(f"listening on {url}"), say=_say)
 
 

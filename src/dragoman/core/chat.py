@@ -16,6 +16,7 @@ from dragoman.core.escape import neutralise, neutralise_request
 from dragoman.core.values import (
     Audio,
     Document,
+    Earlier,
     Image,
     Message,
     Opaque,
@@ -135,7 +136,7 @@ def words(part: Part) -> str:
             return f"[{type(part).__name__.lower()}]"
         case Opaque(type=kind):
             return f"[{kind}]"
-        case Reasoning() | ToolCall() | ToolResult():
+        case Reasoning() | ToolCall() | ToolResult() | Earlier():
             return ""
         case _:
             assert_never(part)

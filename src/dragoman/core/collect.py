@@ -140,12 +140,12 @@ def finish_of(finish: Finish, order: Order) -> FinishReason:
     return finish.reason
 
 
-def collect(events: Iterable[AnyEvent]) -> Reply:
-    """The whole reply of a finished stream, from Start to Finish.
+def collect(events: Iterable[AnyEvent], dialect: str = "") -> Reply:
+    """The whole reply of a finished stream, from Start to Finish; `dialect` as in `Collector`.
 
     Raises: DragomanError: the one that ended the stream, if one did. OrderError: Start or Finish is missing.
     """
-    collector = Collector()
+    collector = Collector(dialect)
     for event in events:
         collector.send(event)
     if collector.error is not None:

@@ -3,6 +3,7 @@
     DragomanError
     ├── CallerError                 the request or configuration; sending it again unchanged will not help
     │   ├── RequestError            a field is wrong or missing                 400
+    │   ├── UnknownReplyError       an earlier answer that is not kept          400
     │   ├── UnsupportedError        understood, but nobody here can do it       400
     │   ├── ContextOverflowError    prompt and reply do not fit the model       400
     │   ├── AuthError               no key, or not one of ours                  401
@@ -61,6 +62,10 @@ class RequestError(CallerError):
 
 class UnsupportedError(RequestError):
     """A legal request that this backend or version cannot carry out."""
+
+
+class UnknownReplyError(RequestError):
+    """An earlier answer is named that is not kept, or no longer: send the whole conversation."""
 
 
 class ContextOverflowError(CallerError):

@@ -20,6 +20,7 @@ from dragoman.core.errors import (
     SilenceError,
     TooLargeError,
     UnknownModelError,
+    UnknownReplyError,
     UnsupportedError,
     UpstreamError,
 )
@@ -27,6 +28,7 @@ from dragoman.core.errors import (
 _CODES: Final[dict[type[DragomanError], str]] = {
     ContextOverflowError: "context_length_exceeded",
     UnsupportedError: "unsupported_parameter",
+    UnknownReplyError: "previous_response_not_found",
     UnknownModelError: "model_not_found",
     AuthError: "invalid_api_key",
     ForbiddenError: "forbidden",

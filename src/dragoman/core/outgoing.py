@@ -28,6 +28,7 @@ class Ledger:
     __slots__ = ("_changed", "_dialect", "_lost", "native", "same")
 
     def __init__(self, request: Request, dialect: str) -> None:
+        """Raises: UnsupportedError: it goes on from an answer that only its own API's server may know."""
         self.native = request.dialect in ("", dialect)
         """The request's own fields are in the terms of this API."""
         self.same = request.dialect == dialect
@@ -35,6 +36,8 @@ class Ledger:
         self._dialect = dialect
         self._lost: dict[str, None] = {}
         self._changed: dict[str, None] = {}
+        if request.previous is not None and not self.same:
+            raise self.refused("an answer that is gone on from", request.previous.path)
 
     def spelled(self, request: Request, names: re.Pattern[str], ids: re.Pattern[str]) -> Request:
         """The request with names and ids as this API takes them; the client of this very API has chosen its own."""

@@ -108,6 +108,17 @@ class Opaque(Value, frozen=True):
     """The API that has it, where it is part of a reply."""
 
 
+class Earlier(Value, frozen=True):
+    """An answer that was given before, or a part of it, named in place of being said again."""
+
+    reply_id: str
+    """As `Reply.id`."""
+    number: int | None = None
+    """Of the part, from 0; None: the whole conversation up to that answer."""
+    path: str = ""
+    """Where it stood in the caller's JSON."""
+
+
 ResultPart: TypeAlias = Text | Image | Document | Audio | Opaque
 
 
@@ -120,7 +131,7 @@ class ToolResult(Value, frozen=True):
     extra: Extra = {}
 
 
-Part: TypeAlias = Text | Image | Document | Audio | Reasoning | Refusal | ToolCall | ToolResult | Opaque
+Part: TypeAlias = Text | Image | Document | Audio | Reasoning | Refusal | ToolCall | ToolResult | Earlier | Opaque
 
 
 class Message(Value, frozen=True):
@@ -187,6 +198,12 @@ class Request(Value, frozen=True):
     """The API whose fields `extra` holds, here and in all parts; empty: whichever it is sent to."""
     headers: Mapping[str, str] = {}
     """What the client's headers ask of a server of its own API, such as `anthropic-beta`."""
+    previous: Earlier | None = None
+    """The answer that this goes on from; its conversation stands before the messages here."""
+    instructions: int = 0
+    """Messages at the beginning that hold for this answer alone: what goes on from it does not inherit them."""
+    keep: bool = False
+    """The answer may be gone on from, or parts of it be named: whoever answers keeps it for a while."""
 
 
 class Usage(Value, frozen=True):

@@ -201,7 +201,7 @@ class Exchange:
             await (self._stream(request, events) if request.stream else self._whole(request, events))
 
     async def _whole(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
-        collector = Collector()
+        collector = Collector(self._dialect.name)  # parts are numbered as in the stream
         async for event in events:
             self._record.saw(event)
             collector.send(event)

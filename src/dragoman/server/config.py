@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from dragoman import memory
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.http_config import HttpConfig
 from dragoman.core.errors import ConfigError, nearest, quote
@@ -52,12 +53,23 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shutdown_s: Annotated[float, _doc("Time for running answers after SIGTERM, in seconds.", ge=0)] = 60.0
 
 
+class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long answers can be gone on from."""
+
+    replies: Annotated[int, _doc("Answers kept for `previous_response_id` and `item_reference`; 0: none.", ge=0)] = (
+        memory.REPLIES
+    )
+    size_bytes: Annotated[int, _doc("Room for them and what was asked, in bytes.", ge=0)] = memory.BYTES
+    age_s: Annotated[float, _doc("Time for which one that nobody uses is kept, in seconds.", gt=0)] = memory.AGE_S
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings."""
 
     server: ServerConfig = ServerConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     servers: Annotated[dict[str, HttpConfig], _doc("Servers behind, each a table of its own.")] = {}
+    memory: MemoryConfig = MemoryConfig()
     aliases: Annotated[dict[str, str], _doc("Model names that clients ask for, and the models meant.")] = {}
 
 

@@ -180,7 +180,7 @@ def _block(part: Part) -> list[object]:
             return [{"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}]
         case Opaque(raw=raw, dialect=dialect):
             return [raw] if dialect == NAME else []
-        case values.Image() | values.Document() | values.Audio() | values.ToolResult():
+        case values.Image() | values.Document() | values.Audio() | values.ToolResult() | values.Earlier():
             return []  # no event makes these
         case _:
             assert_never(part)

@@ -32,6 +32,7 @@ from dragoman.core.outgoing import Ledger
 from dragoman.core.values import (
     Audio,
     Document,
+    Earlier,
     Image,
     Media,
     Message,
@@ -212,6 +213,8 @@ def _block(part: Part, ledger: Ledger) -> list[object]:
             return [ledger.raw(part)]
         case Audio():
             raise ledger.refused("sound")
+        case Earlier():
+            raise ledger.refused("a part of an earlier answer by its id", part.path)
         case _:
             assert_never(part)
 

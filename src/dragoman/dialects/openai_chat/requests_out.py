@@ -29,6 +29,7 @@ from dragoman.core.outgoing import Ledger
 from dragoman.core.values import (
     Audio,
     Document,
+    Earlier,
     Image,
     Media,
     Message,
@@ -212,7 +213,7 @@ def _block(part: Part, ledger: Ledger) -> object:
             return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
         case Opaque():
             return ledger.raw(part)
-        case Reasoning() | ToolCall() | ToolResult():
+        case Reasoning() | ToolCall() | ToolResult() | Earlier():
             raise ledger.refused(f"a {type(part).__name__} in this message")
         case _:
             assert_never(part)

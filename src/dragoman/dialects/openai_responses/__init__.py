@@ -29,8 +29,12 @@ said again in the response.
 
 What has no place in the values stays in `extra`; `text` and `reasoning` do so whole. Tools of other kinds are carried,
 and offered to no model that runs here. `stream_options` is for the stream written here, and goes no further.
-Refused by name: whatever needs earlier answers or templates to be kept (`previous_response_id`, `conversation`,
-`prompt`, items of type `item_reference`), answers in the `background`, and a choice of a tool that the vendor runs.
+The ids of items are made of the response's and their number in it: `msg_1_0`, `fc_1_1`. So an `item_reference` names a
+part of an answer, as `previous_response_id` names the whole conversation up to it, without its `instructions`.
+`store: false` keeps an answer from being kept for either.
+
+Refused by name: `conversation` and `prompt`, as neither conversations nor templates are kept, answers in the
+`background`, and a choice of a tool that the vendor runs.
 
 Source: https://platform.openai.com/docs/api-reference/responses and its page on streaming (2026-11), and the types in
 the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/issues/881.

@@ -11,11 +11,9 @@ from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Block, Order, Start, ToolCallStart
 from dragoman.core.openai_errors import error_fields, status
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
-from dragoman.dialects.openai_responses.requests_in import JOINT, NAMESPACE, is_custom
+from dragoman.dialects.openai_responses.requests_in import JOINT, NAME, NAMESPACE, is_custom
 
 Json = dict[str, object]
-
-NAME: Final = "openai_responses"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -219,9 +217,9 @@ class _Items:
             "max_output_tokens": request.max_tokens,
             "metadata": extra.get("metadata", {}),
             "parallel_tool_calls": choice.parallel,
-            "previous_response_id": None,
+            "previous_response_id": f"resp_{request.previous.reply_id}" if request.previous else None,
             "reasoning": extra.get("reasoning"),
-            "store": False,
+            "store": request.keep,
             "temperature": request.sampling.temperature,
             "text": extra.get("text", {"format": {"type": "text"}}),
             "tool_choice": named if choice.mode == "named" else choice.mode,
@@ -286,7 +284,7 @@ class _Items:
                 return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
             case Opaque(raw=raw, dialect=dialect):
                 return dict(shape.at(bytes(raw)).fields().rest()) if dialect == NAME else {}
-            case values.Image() | values.Document() | values.Audio() | values.ToolResult():
+            case values.Image() | values.Document() | values.Audio() | values.ToolResult() | values.Earlier():
                 return {}
             case _:
                 assert_never(part)

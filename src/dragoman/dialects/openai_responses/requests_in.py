@@ -1,6 +1,7 @@
 """A request of OpenAI Responses, read."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -11,10 +12,14 @@ from dragoman.core import shape, values
 from dragoman.core.content import media_at, read_parts
 from dragoman.core.errors import RequestError, UnsupportedError
 from dragoman.core.shape import Cursor, Fields
-from dragoman.core.values import Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
+from dragoman.core.values import Earlier, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
 
 NAME_LIMIT_CHARS: Final = 128
 """Of a tool's name: the longest that any of the APIs takes."""
+
+NAME: Final = "openai_responses"
+_ITEM: Final = re.compile(r"[a-z]+_(.+)_(\d{1,6})", re.ASCII)
+"""The id of an item: after what kind it is of, that of the answer and the number in it."""
 
 NAMESPACE: Final = "in_namespace"
 """The name in a tool's `extra` of the namespace that it is in, an object."""
@@ -25,7 +30,6 @@ _ROLES: Final[tuple[values.Role, ...]] = ("user", "assistant", "system", "develo
 _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
 _ANY_OBJECT: Final = '{"type":"object"}'
 _UNKEPT: Final = {
-    "previous_response_id": "answers are not kept here; send the whole conversation as input",
     "conversation": "conversations are not kept here; send the whole of it as input",
     "prompt": "prompt templates are not kept here; send the text as instructions and input",
 }
@@ -46,6 +50,7 @@ def read_request(body: bytes | str) -> Request:
     tools, choice = _tool_choice(fields, (*_tools(fields.items("tools")), *added))
     schema, kept = _response_schema(fields.take("text"))
     instructions = fields.string("instructions")
+    previous = fields.take("previous_response_id")
     system = (Message("system", (Text(instructions),)),) if instructions else ()
     fields.take("stream_options")
     return Request(
@@ -58,7 +63,11 @@ def read_request(body: bytes | str) -> Request:
         response_schema=schema,
         stream=fields.flag("stream"),
         stream_usage=True,
+        previous=Earlier(previous.word().removeprefix("resp_"), path=previous.path) if previous else None,
+        instructions=len(system),
+        keep=fields.flag("store", default=True),
         extra={**kept, **fields.rest()},
+        dialect=NAME,
     )
 
 
@@ -116,7 +125,7 @@ def _has_words(message: Message) -> bool:
 def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
     """One item as a message."""
     if kind == "item_reference":
-        raise UnsupportedError("items are not kept here; send the item itself", cursor.path)
+        return Message("assistant", (_reference(fields.need("id")),))
     if kind == "message":
         role = fields.need("role").choice(_ROLES, "role")
         return Message(role, read_parts(fields.take("content"), _PARTS), fields.rest())
@@ -127,6 +136,12 @@ def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
     # What the vendor's own tools did was written by a model; the rest is the client's, and not to be lost.
     vendors = kind.endswith("_call") or kind in ("mcp_list_tools", "mcp_approval_request")
     return Message("assistant" if vendors else "user", (Opaque(kind, cursor.raw, cursor.path),))
+
+
+def _reference(id: Cursor) -> Earlier:
+    """A part of an earlier answer, by the id that its item was given; one that no item has here is of no answer."""
+    found = _ITEM.fullmatch(id.word())
+    return Earlier(found[1], int(found[2]), id.path) if found else Earlier(id.word(), 0, id.path)
 
 
 def _function_call(fields: Fields) -> Part:

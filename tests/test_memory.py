@@ -1,0 +1,342 @@
+"""What is kept of answers: for how long, how much, and what a request becomes that goes on from one."""
+
+import contextlib
+import itertools
+from collections.abc import AsyncGenerator
+
+import msgspec
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman import dialects
+from dragoman.core import values as v
+from dragoman.core.contracts import Turn
+from dragoman.core.errors import BackendError, UnknownReplyError
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    VendorBlock,
+    Warning,
+)
+from dragoman.gateway import Gateway
+from dragoman.memory import Memory
+from gateway import DEADLINE_S
+from scripted import Script, Scripted, plain, served
+
+
+def user(text: str) -> v.Message:
+    return v.Message("user", (v.Text(text),))
+
+
+def model(text: str) -> v.Message:
+    return v.Message("assistant", (v.Text(text),))
+
+
+def asked(text: str, before: str = "", instructions: str = "") -> v.Request:
+    own = (v.Message("system", (v.Text(instructions),)),) if instructions else ()
+    previous = v.Earlier(before, path="$.previous") if before else None
+    return v.Request("m", (*own, user(text)), previous=previous, instructions=len(own), keep=True)
+
+
+def naming(*parts: v.Part) -> v.Request:
+    return v.Request("m", (user("hi"), v.Message("assistant", parts)))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def answered(memory: Memory, id: str, request: v.Request, *parts: v.Part) -> v.Request:
+    """The request as it was asked; its answer is kept."""
+    recalled = memory.recall(request)
+    memory.keep(recalled, v.Reply(id, "m", 0, parts or (v.Text(f"answer {id}"),), "stop"))
+    return recalled.request
+
+
+def test_a_conversation_goes_on_without_the_instructions_before() -> None:
+    memory = Memory()
+    answered(memory, "1", asked("one", instructions="Be brief."))
+    answered(memory, "2", asked("two", "1"))
+    whole = memory.recall(asked("three", "2", instructions="Be long.")).request
+    assert whole.previous is None
+    system = v.Message("system", (v.Text("Be long."),))
+    assert whole.messages == (system, user("one"), model("answer 1"), user("two"), model("answer 2"), user("three"))
+    fork = memory.recall(asked("other", "1")).request
+    assert fork.messages == (user("one"), model("answer 1"), user("other"))
+
+
+def test_an_answer_that_is_not_kept() -> None:
+    with pytest.raises(UnknownReplyError, match=r"answer 'x' not found.* - at \$\.previous"):
+        Memory().recall(asked("one", "x"))
+
+
+def test_a_part_takes_the_place_of_its_name() -> None:
+    memory, call = Memory(), v.ToolCall("c", "f", "{}")
+    answered(memory, "1", asked("one"), v.Reasoning("hm", "sig"), call)
+    request, _, _, warnings = memory.recall(naming(v.Earlier("1", 0), v.Text("x"), v.Earlier("1", 1)))
+    assert request.messages[1].parts == (v.Reasoning("hm", "sig"), v.Text("x"), call)
+    assert warnings == ()
+
+
+@pytest.mark.parametrize("named", [v.Earlier("2", 0, "$.p"), v.Earlier("1", 1, "$.p"), v.Earlier("1", None, "$.p")])
+def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.Earlier) -> None:
+    memory = Memory()
+    answered(memory, "1", asked("one"))
+    request, _, _, warnings = memory.recall(naming(v.Text("x"), named))
+    assert request.messages == (user("hi"), model("x"))
+    assert warnings == (Warning("unknown_reference", "what $.p names is not kept here; it was left out"),)
+    assert memory.recall(naming(named)).request.messages == (user("hi"),)
+    with pytest.raises(UnknownReplyError, match="none of the answers"):
+        memory.recall(v.Request("m", (v.Message("assistant", (named,)),)))
+
+
+def test_a_call_that_was_cut_off_was_never_made() -> None:
+    memory = Memory()
+    answered(memory, "1", asked("one"), v.Text("Let me"), v.ToolCall("c", "f", '{"a'))
+    assert memory.recall(asked("go on", "1")).request.messages == (user("one"), model("Let me"), user("go on"))
+    assert [w.code for w in memory.recall(naming(v.Earlier("1", 1))).warnings] == ["unknown_reference"]
+
+
+def test_what_is_named_is_kept_in_full_with_the_answer_that_names_it() -> None:
+    memory = Memory(replies=1)
+    answered(memory, "1", asked("one"))
+    answered(memory, "2", msgspec.structs.replace(naming(v.Earlier("1", 0)), keep=True))
+    assert memory.recall(asked("three", "2")).request.messages[1] == model("answer 1")
+
+
+def test_what_was_used_longest_ago_goes_first() -> None:
+    memory = Memory(replies=2)
+    for id in "12":
+        answered(memory, id, asked(id))
+    answered(memory, "3", asked("more", "1"))
+    assert len(memory.recall(asked("more", "3")).request.messages) == 5
+    with pytest.raises(UnknownReplyError):
+        memory.recall(asked("more", "2"))
+
+
+def test_an_old_answer_goes_unless_it_is_in_use() -> None:
+    clock = Clock()
+    memory = Memory(age_s=10, now_s=clock)
+    answered(memory, "1", asked("one"))
+    answered(memory, "2", asked("two", "1"))
+    answered(memory, "other", asked("other"))
+    clock.now_s = 9
+    memory.recall(asked("more", "2"))
+    clock.now_s = 18
+    assert len(memory.recall(asked("more", "2")).request.messages) == 5
+    assert len(memory) == 2
+
+
+def test_one_answer_over_the_limit_drives_out_no_other() -> None:
+    memory = Memory(size_bytes=1000)
+    answered(memory, "1", asked("one"))
+    answered(memory, "2", asked("x" * 2000))
+    assert memory.recall(asked("more", "1"))
+    with pytest.raises(UnknownReplyError):
+        memory.recall(asked("more", "2"))
+
+
+def test_nothing_is_kept_where_nothing_may_be() -> None:
+    memory = Memory(replies=0)
+    answered(memory, "1", asked("one"))
+    assert (len(memory), memory.size_bytes) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 300), st.integers(0, 5)), max_size=40))
+def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[int, int, int]]) -> None:
+    """Whatever goes on from whatever: all that is kept can be gone on from."""
+    clock = Clock()
+    memory = Memory(replies=6, size_bytes=1500, age_s=20, now_s=clock)
+    known: list[str] = []
+    for number, (before, size, wait_s) in enumerate(turns):
+        clock.now_s += wait_s
+        with contextlib.suppress(UnknownReplyError):
+            answered(memory, str(number), asked("x" * size, known[before] if before < len(known) else ""))
+            known.append(str(number))
+        assert len(memory) <= 6
+        assert memory.size_bytes <= 1500
+    kept = [id for id in known if _is_kept(memory, id)]
+    assert len(kept) == len(memory)
+
+
+def _is_kept(memory: Memory, id: str) -> bool:
+    try:
+        return bool(memory.recall(asked("more", id)))
+    except UnknownReplyError:
+        return False
+
+
+# In the gateway
+
+
+async def events_of(gateway: Gateway, request: v.Request, id: str = "1") -> list[AnyEvent]:
+    numbers = itertools.count()
+    async with contextlib.aclosing(gateway.answer(request, Turn(id, 1, lambda: str(next(numbers))))) as events:
+        return [event async for event in events]
+
+
+async def test_what_is_left_out_is_told_right_behind_the_start() -> None:
+    events = await events_of(Gateway([Scripted(plain)]), naming(v.Earlier("x", 0)))
+    assert [type(e) for e in events[:3]] == [Start, Warning, TextDelta]
+
+
+async def failing(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hel")
+    yield Failure(BackendError("died"))
+
+
+async def test_an_answer_that_broke_off_is_not_kept() -> None:
+    gateway = Gateway([Scripted(failing)])
+    await events_of(gateway, asked("one"))
+    assert len(gateway.memory) == 0
+    gateway = Gateway([Scripted(plain)])
+    async with contextlib.aclosing(gateway.answer(asked("one"), Turn("1", 1, str))) as events:
+        assert isinstance(await anext(events), Start)
+    assert len(gateway.memory) == 0
+
+
+@pytest.mark.parametrize("api", [name for name in dialects.names() if name != "openai_responses"])
+async def test_no_other_api_is_kept(api: str) -> None:
+    body = b'{"model":"m","max_tokens":9,"store":true,"messages":[{"role":"user","content":"hi"}]}'
+    gateway = Gateway([Scripted(plain)])
+    await events_of(gateway, dialects.get(api).read_request(body))
+    assert len(gateway.memory) == 0
+
+
+async def with_vendor_block(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield VendorBlock("anthropic_messages", "server_tool_use", '{"type":"server_tool_use"}')
+    yield TextDelta("Hello")
+    yield Finish("stop")
+
+
+async def test_parts_are_numbered_as_the_client_saw_them() -> None:
+    gateway = Gateway([Scripted(with_vendor_block)])
+    body = b'{"model":"m","input":"hi"}'
+    await events_of(gateway, dialects.get("openai_responses").read_request(body))
+    assert gateway.memory.recall(naming(v.Earlier("1", 0))).request.messages[1] == model("Hello")
+
+
+# By the vendor's own package
+
+WEATHER = openai.types.responses.FunctionToolParam(
+    type="function", name="weather", parameters={"type": "object", "properties": {}}, strict=None
+)
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+async def calling(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    """Text and a call; once its result is there, the whole conversation as it was shown to the model."""
+    yield Start("", "", 0)
+    results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
+    if results:
+        yield TextDelta(" | ".join(f"{m.role}: {' '.join(map(said, m.parts))}" for m in request.messages))
+    else:
+        yield TextDelta("Let me look.")
+        yield ToolCallStart(0, "call_0", "weather")
+        yield ToolCallDelta(0, "{}")
+        yield ToolCallEnd(0)
+    yield Finish("stop")
+
+
+def said(part: v.Part) -> str:
+    match part:
+        case v.Text(text):
+            return text
+        case v.ToolCall(id, name):
+            return f"{name}={id}"
+        case v.ToolResult(call_id, parts):
+            return f"{call_id}: {' '.join(map(said, parts))}"
+    return repr(part)
+
+
+TOLD = "user: Weather? | assistant: Let me look. weather=call_0 | tool: call_0: 18 degrees"
+
+
+@contextlib.asynccontextmanager
+async def client(script: Script) -> AsyncGenerator[openai.AsyncOpenAI, None]:
+    async with (
+        served(script) as s,
+        openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,
+    ):
+        yield sdk
+
+
+async def ask(sdk: openai.AsyncOpenAI, stream: bool, **settings: object) -> openai.types.responses.Response:
+    settings = {"model": "m", "tools": [WEATHER], **settings}
+    if not stream:
+        return await sdk.responses.create(**settings)  # type: ignore[call-overload,no-any-return]
+    async with sdk.responses.stream(**settings) as events:  # type: ignore[arg-type]
+        return await events.get_final_response()
+
+
+@STREAMED
+async def test_a_chain_of_responses_with_tool_outputs(stream: bool) -> None:
+    result = {"type": "function_call_output", "call_id": "call_0", "output": "18 degrees"}
+    async with client(calling) as sdk:
+        first = await ask(sdk, stream, input="Weather?", instructions="Be brief.")
+        second = await ask(sdk, stream, input=[result], previous_response_id=first.id)
+        assert second.output_text == TOLD
+        assert second.previous_response_id == first.id
+        third = await ask(sdk, stream, input="And?", previous_response_id=second.id)
+        assert third.output_text == f"{TOLD} | assistant: {TOLD} | user: And?"
+
+
+@STREAMED
+async def test_items_are_named_as_vercels_package_does(stream: bool) -> None:
+    """By default it names the message of the first answer, and says the call again."""
+    async with client(calling) as sdk:
+        first = await ask(sdk, stream, input="Weather?")
+        message, call = first.output
+        again = [
+            {"role": "user", "content": "Weather?"},
+            {"type": "item_reference", "id": message.id},
+            call.to_dict(),
+            {"type": "function_call_output", "call_id": "call_0", "output": "18 degrees"},
+        ]
+        assert (await ask(sdk, stream, input=again, store=False)).output_text == TOLD
+        again[1]["id"] = "msg_of_another_day"
+        told = await ask(sdk, stream, input=again)
+        assert told.output_text == TOLD.replace("Let me look. ", "")
+        again[1:3] = [{"type": "item_reference", "id": item.id} for item in first.output]
+        assert (await ask(sdk, stream, input=again)).output_text == TOLD
+
+
+@STREAMED
+async def test_what_was_not_to_be_stored_cannot_be_gone_on_from(stream: bool) -> None:
+    async with client(calling) as sdk:
+        first = await ask(sdk, stream, input="Weather?", store=False)
+        assert first.to_dict()["store"] is False
+        with pytest.raises(openai.BadRequestError) as refused:
+            await ask(sdk, stream, input="And?", previous_response_id=first.id)
+    assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
+
+
+async def cut_off(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta(f"{len(request.messages)}")
+    yield ToolCallStart(0, "call_0", "weather")
+    yield ToolCallDelta(0, '{"ci')
+    yield ToolCallIncomplete(0, '{"ci')
+    yield Finish("length")
+
+
+async def test_an_answer_at_the_limit_can_be_gone_on_from_without_the_call_that_was_cut() -> None:
+    async with client(cut_off) as sdk:
+        first = await ask(sdk, False, input="Weather?")
+        assert first.status == "incomplete"
+        assert (await ask(sdk, False, input="Go on.", previous_response_id=first.id)).output_text == "3"
