@@ -1,0 +1,158 @@
+"""Requests generated from the vendors' own types, which their Python packages have: everything that an API defines.
+
+What the types do not say (that a forced tool must be offered, that numbers have limits) is put right afterwards, in
+`SENSE`, a line for each rule.
+"""
+
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final, Literal, NotRequired, Required, TypeAlias, get_args, get_origin, get_type_hints
+from typing import NotRequired as NotRequired2
+from typing import Required as Required2
+
+from anthropic.types import message_create_params
+from hypothesis import strategies as st
+from openai.types.chat import completion_create_params
+from openai.types.responses import response_create_params
+from pydantic import BaseModel
+from typing_extensions import is_typeddict
+
+Json: TypeAlias = dict[str, Any]
+
+PARAMS: Final[dict[str, Any]] = {
+    "anthropic_messages": message_create_params.MessageCreateParamsNonStreaming,
+    "openai_chat": completion_create_params.CompletionCreateParamsNonStreaming,
+    "openai_responses": response_create_params.ResponseCreateParamsNonStreaming,
+}
+TEXTS: Final = st.text(st.sampled_from('ab é🐻"\\\n</{}') | st.characters(codec="utf-8"), min_size=1, max_size=12)
+_WRAPPERS: Final = (Required, NotRequired, Required2, NotRequired2)
+
+
+def value(hint: Any, depth: int) -> st.SearchStrategy[Any]:
+    """Values of a type, as JSON has them."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in _WRAPPERS or origin is typing.Annotated:
+        return value(args[0], depth)
+    if origin in (typing.Union, types.UnionType):
+        kinds = [a for a in args if _is_sent(a)]
+        return st.sampled_from(kinds).flatmap(lambda kind: value(kind, depth))
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin in (list, Iterable, Sequence) or hint in (list, Iterable):
+        inner = args[0] if args else object
+        return st.lists(value(inner, depth - 1), min_size=1, max_size=2 if depth > 0 else 1)
+    if origin is dict or hint is dict:
+        inner = args[1] if args else object
+        return st.dictionaries(TEXTS, value(inner, depth - 1), max_size=2)
+    if is_typeddict(hint):
+        return _object(hint, depth)
+    return _PLAIN.get(hint, TEXTS)
+
+
+def _is_sent(hint: Any) -> bool:
+    """A reply's own objects may be sent back, too; they have the shapes of the parameters."""
+    if get_origin(hint) is typing.Annotated:
+        return _is_sent(get_args(hint)[0])
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return any(map(_is_sent, get_args(hint)))
+    return hint is not type(None) and not (isinstance(hint, type) and issubclass(hint, BaseModel))
+
+
+_PLAIN: Final[dict[Any, st.SearchStrategy[Any]]] = {
+    str: TEXTS,
+    int: st.integers(1, 500),
+    float: st.sampled_from((0.0, 0.25, 1.0)),
+    bool: st.booleans(),
+    object: st.sampled_from(("x", 1, True)),
+    type(None): st.none(),
+}
+
+
+@cache
+def _hints(hint: Any) -> dict[str, Any]:
+    return get_type_hints(hint, include_extras=True)
+
+
+@st.composite
+def _object(draw: st.DrawFn, hint: Any, depth: int) -> Json:
+    """All that is required, and of the rest some: little of it further in."""
+    made = {}
+    for name, kind in _hints(hint).items():
+        if get_origin(kind) in (Required, Required2) or hint.__total__ or (depth > 0 and draw(st.integers(0, 5)) == 0):
+            made[name] = draw(value(kind, depth - 1))
+    return made
+
+
+def requests(dialect: str) -> st.SearchStrategy[Json]:
+    """Requests that the vendor would take."""
+    return st.tuples(value(PARAMS[dialect], 5), st.integers(0, 9)).map(lambda made: _sensible(dialect, *made))
+
+
+def each(body: Any, *keys: str) -> Iterator[Json]:
+    """All objects within that have these keys."""
+    if isinstance(body, dict):
+        if all(key in body for key in keys):
+            yield body
+        for inner in list(body.values()):
+            yield from each(inner, *keys)
+    elif isinstance(body, list):
+        for inner in body:
+            yield from each(inner, *keys)
+
+
+def _sensible(dialect: str, body: Json, chance: int) -> Json:
+    """The body, where the types alone let nonsense through."""
+    for name in _REFUSED[dialect]:
+        body.pop(name, None)
+    for name, example in _NEEDED[dialect].items():
+        body.setdefault(name, example)
+    if "tools" not in body:
+        body.pop("tool_choice", None)
+    body.pop("stream_options", None)  # of a stream, which these do not ask for
+    _offered(body, chance)
+    for file in each(body, "type"):
+        if file["type"] in ("file", "input_file") and not {"source", "file_id"} & file.keys():
+            inner = file.get("file", file)
+            for name in ("file_data", "file_url", "file_id"):
+                inner.pop(name, None)
+            inner["file_id"] = "file_1"
+        if file["type"] == "input_image":
+            file["image_url"] = "https://example.com/a.png"
+            file.pop("file_id", None)
+    return body
+
+
+def _offered(body: Json, chance: int) -> None:
+    """Tools have names of their own, and a tool that is to be called is one of them."""
+    names = []
+    for n, tool in enumerate(body.get("tools", [])):
+        for named in (tool, tool.get("function"), tool.get("custom")):
+            if isinstance(named, dict) and "name" in named and tool.get("type") != "namespace":
+                named["name"] = f"tool_{n}"
+                names.append((tool.get("type"), f"tool_{n}"))
+    choice = body.get("tool_choice")
+    if not isinstance(choice, dict):
+        return
+    wanted = [name for kind, name in names if choice.get("type") in (kind, "tool")]
+    if wanted and "name" in choice:
+        choice["name"] = wanted[chance % len(wanted)]
+    elif wanted and isinstance(choice.get(choice.get("type", "")), dict):
+        choice[choice["type"]]["name"] = wanted[chance % len(wanted)]
+    elif choice.get("type") not in ("auto", "any", "none"):
+        del body["tool_choice"]
+
+
+_REFUSED: Final = {
+    "anthropic_messages": (),
+    "openai_chat": ("n", "functions", "function_call"),
+    "openai_responses": ("conversation", "prompt", "background", "background_options", "previous_response_id"),
+}
+"""By name: the docstring of the dialect says why."""
+_NEEDED: Final[dict[str, Json]] = {
+    "anthropic_messages": {},
+    "openai_chat": {},
+    "openai_responses": {"model": "m", "input": "hi"},
+}
+"""By the API, though not by the types."""
