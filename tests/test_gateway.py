@@ -10,8 +10,18 @@ import pytest
 
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError
-from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
-from dragoman.core.values import Request
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Warning,
+)
+from dragoman.core.values import Request, Tool, ToolChoice
 from dragoman.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
@@ -75,6 +85,26 @@ async def test_an_end_before_the_start_is_a_real_error(script: Script, words: st
         answer = await client.post(CHAT, json=body(stream))
         assert answer.status_code == 503
         assert words in answer.json()["error"]["message"]
+
+
+async def calling_twice(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    for index in range(2):
+        yield ToolCallStart(index, f"call_{index}", "f")
+        yield ToolCallDelta(index, f'{{"n":{index}}}')
+        yield ToolCallEnd(index)
+    yield Finish("tool_calls")
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_a_second_call_is_dropped_where_one_was_asked_for(parallel: bool) -> None:
+    request = Request("m", (), (Tool("f"),), ToolChoice(parallel=parallel))
+    async with contextlib.aclosing(Gateway([Scripted(calling_twice)]).answer(request, Turn("1", 1, str))) as events:
+        came = [event async for event in events]
+    calls = [e.index for e in came if isinstance(e, ToolCallStart | ToolCallEnd)]
+    assert calls == ([0, 0, 1, 1] if parallel else [0, 0])
+    told = [(e.code, e.raw) for e in came if isinstance(e, Warning)]
+    assert told == ([] if parallel else [("extra_call", 'f {"n":1}')])
 
 
 async def test_every_name_that_can_be_asked_for_is_listed() -> None:

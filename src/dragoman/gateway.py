@@ -17,7 +17,18 @@ from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Model, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, UnknownModelError, one_of, quote
-from dragoman.core.events import AnyEvent, Failure, Finish, Start, VendorBlock, Warning
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Start,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    VendorBlock,
+    Warning,
+)
 from dragoman.core.values import Request
 from dragoman.memory import Memory, Recalled
 
@@ -87,6 +98,8 @@ class Gateway:
         """
         recalled = self.memory.recall(request)
         events = self._events(recalled.request, turn)
+        if request.tools and not request.tool_choice.parallel:
+            events = _with_one_call(events)
         return self._remembered(recalled, events) if request.keep or recalled.warnings else events
 
     async def _remembered(
@@ -136,6 +149,22 @@ def _for_client(event: AnyEvent, request: Request, warnings: tuple[Warning, ...]
         told = f"{request.dialect} has no place for a block of type {quote(event.type)}"
         return (Warning("left_out", told, event.json),)
     return (event,)
+
+
+async def _with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    """The same events, with one call at most, as the caller takes no more: there are servers that do not heed that."""
+    dropped = ""
+    async with aclosing(events):
+        async for event in events:
+            match event:
+                case ToolCallStart(index, name=name) if index > 0:
+                    dropped = f"{name} "
+                case ToolCallDelta(index, text) if index > 0:
+                    dropped += text
+                case ToolCallEnd(index) | ToolCallIncomplete(index) if index > 0:
+                    yield Warning("extra_call", "a second call was dropped, as one at most was asked for", dropped)
+                case _:
+                    yield event
 
 
 def unserved(alias: str, target: str, known: Iterable[str]) -> ConfigError:
