@@ -16,7 +16,9 @@ from dragoman.core.events import Warning
 from dragoman.core.names import ANY, spelled
 from dragoman.core.values import Extra, Opaque, Request
 
-_READ_TOO: Final = frozenset({"output_config", "reasoning_effort", "response_format", "source", "thinking"})
+_READ_TOO: Final = frozenset(
+    {"functions", "output_config", "reasoning_effort", "response_format", "source", "thinking"}
+)
 """Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API."""
 
 _encode = msgspec.json.Encoder().encode

@@ -27,7 +27,11 @@ past call may be an object; an empty stop string is left out; tool_choice "auto"
 `response_format` of a schema also stays in `extra`, because its name and `strict` have no other place, and
 `reasoning_effort`;
 `stream_options` is for the stream written here, and goes no further.
-Refused by name: `n` over 1, and the `functions` of 2023, whose clients would not understand the answer.
+The `functions` and `function_call` of 2023 are tools, and their choice; the reply then has the shape of then, with one
+`function_call` at most. A past call has no id there: it gets that of its message's place, `function_3`, and a message
+of the role `function` is the result of the last call of its name. To a server behind all of it goes as tools, which
+every server has, and many have nothing else.
+Refused by name: `n` over 1.
 
 Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
 """

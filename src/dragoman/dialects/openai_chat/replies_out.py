@@ -9,6 +9,7 @@ from dragoman.core.collect import finish_of
 from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
 from dragoman.core.openai_errors import write_error
 from dragoman.core.values import Reply, Request, Text, ToolCall, Usage
+from dragoman.dialects.openai_chat.requests_in import FUNCTIONS
 
 NAME: Final = "openai_chat"
 
@@ -18,12 +19,13 @@ _encode = msgspec.json.Encoder().encode
 class Writer:
     """One streamed reply."""
 
-    __slots__ = ("_base", "_head", "_order", "_rest", "_tail", "_usage", "_wants_usage")
+    __slots__ = ("_base", "_head", "_order", "_rest", "_tail", "_usage", "_wants_usage", "_with_functions")
 
     def __init__(self, request: Request) -> None:
         self._order = Order(NAME)
         self._usage = Usage()
         self._wants_usage = request.stream_usage
+        self._with_functions = FUNCTIONS in request.extra
         self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
         self._tail = b'},"finish_reason":null}]' + self._rest
         self._base = self._head = b""
@@ -37,6 +39,8 @@ class Writer:
         match event:
             case events.TextDelta(text):
                 return self._delta(b'"content":', text)
+            case ToolCallStart() | events.ToolCallDelta() if self._with_functions:
+                return self._function_call(event)
             case events.ToolCallDelta(index, text):
                 return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % index, text, b"}}]")
             case events.ReasoningDelta(text):
@@ -62,6 +66,14 @@ class Writer:
     def _delta(self, name: bytes, text: str, closing: bytes = b"") -> bytes:
         return self._head + name + _encode(text) + closing + self._tail if text else b""
 
+    def _function_call(self, event: ToolCallStart | events.ToolCallDelta) -> bytes:
+        """More of the one call that there may be."""
+        if event.index:
+            return b""
+        if isinstance(event, ToolCallStart):
+            return self._head + b'"function_call":' + _encode({"name": event.name, "arguments": ""}) + self._tail
+        return self._delta(b'"function_call":{"arguments":', event.text, b"}")
+
     def _start(self, event: Start) -> bytes:
         self._usage = Usage(input_tokens=event.input_tokens)
         fields = _identity(event, "chat.completion.chunk")
@@ -70,7 +82,7 @@ class Writer:
         return self._head + b'"role":"assistant","content":""' + self._tail
 
     def _finish(self, event: Finish) -> bytes:
-        reason = _finish_reason(finish_of(event, self._order))
+        reason = _finish_reason(finish_of(event, self._order), self._with_functions)
         last = self._head + b'},"finish_reason":' + _encode(reason) + b"}]" + self._rest
         if self._wants_usage:
             last += self._base + b'],"usage":' + _encode(_usage(self._usage)) + b"}\n\n"
@@ -88,7 +100,9 @@ def _head(call: ToolCall | ToolCallStart, arguments: str = "") -> dict[str, obje
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _finish_reason(reason: values.FinishReason) -> str:
+def _finish_reason(reason: values.FinishReason, with_functions: bool) -> str:
+    if reason == "tool_calls" and with_functions:
+        return "function_call"
     return "stop" if reason in ("stop_sequence", "pause") else reason
 
 
@@ -108,7 +122,8 @@ def write_reply(reply: Reply, request: Request) -> bytes:
         "".join(part.text for part in reply.parts if isinstance(part, kind))
         for kind in (Text, values.Reasoning, values.Refusal)
     )
-    calls = [_head(part, part.arguments) for part in reply.parts if isinstance(part, ToolCall)]
+    calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+    with_functions = FUNCTIONS in request.extra
     message: dict[str, object] = {
         "role": "assistant",
         "content": None if not text and (calls or refusal) else text,
@@ -116,7 +131,10 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     }
     if thoughts:
         message["reasoning_content"] = thoughts
-    if calls:
-        message["tool_calls"] = calls
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply.finish)}
+    if calls and with_functions:
+        message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
+    elif calls:
+        message["tool_calls"] = [_head(call, call.arguments) for call in calls]
+    reason = _finish_reason(reply.finish, with_functions)
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     return _encode({**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)})

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Final, Literal
 
+from msgspec.structs import replace
+
 from dragoman.core import shape, values
 from dragoman.core.content import media_at, read_parts, read_text
-from dragoman.core.errors import RequestError, UnsupportedError
+from dragoman.core.errors import RequestError, UnsupportedError, quote
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.values import Message, Opaque, Part, Request, Tool, ToolCall, ToolChoice
 
@@ -14,6 +16,9 @@ NAME_LIMIT_CHARS: Final = 128
 
 _ROLES: Final[tuple[values.Role, ...]] = ("system", "developer", "user", "assistant", "tool")
 _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
+_FREE: Final[tuple[Literal["none", "auto"], ...]] = ("none", "auto")
+FUNCTIONS: Final = "functions"
+"""In `extra` of a request with the tools of 2023; its reply has the shape of then."""
 _ANY_OBJECT = '{"type":"object"}'
 
 
@@ -23,12 +28,10 @@ def read_request(body: bytes | str) -> Request:
     Raises: CallerError: what is wrong, and where; anything else is a bug here.
     """
     fields = shape.at(body).fields()
-    for name in ("functions", "function_call"):
-        if fields.take(name):
-            raise _legacy(f"$.{name}")
     if (n := fields.take("n")) and n.integer(least=1) > 1:
         raise UnsupportedError(f"expected one choice a request, got n = {n.text}", n.path)
-    tools, choice = _tool_choice(fields, tuple(_tool(item) for item in fields.items("tools")))
+    functions = fields.peek(FUNCTIONS)
+    tools, choice = _functions(fields) if functions else _tools(fields)
     schema, kept = _response_format(fields.take("response_format"))
     options = fields.take("stream_options")
     limits = [_limit(fields.take(name)) for name in ("max_completion_tokens", "max_tokens")]
@@ -59,10 +62,6 @@ def read_request(body: bytes | str) -> Request:
 def _effort(found: Cursor | None) -> str:
     """What is asked for; any other kind of value is for the server to refuse."""
     return found.string() if found is not None and found.kind == "string" else ""
-
-
-def _legacy(path: str) -> UnsupportedError:
-    return UnsupportedError("the function calling of 2023 is not supported; send tools and tool_calls", path)
 
 
 def _limit(found: Cursor | None) -> int | None:
@@ -96,34 +95,57 @@ def _messages(found: Cursor) -> tuple[Message, ...]:
     items = found.items()
     if not items:
         raise RequestError("expected at least one message, got none", found.path)
-    return tuple(_message(item) for item in items)
+    called: dict[str, str] = {}
+    return tuple(_message(item, f"function_{n}", called) for n, item in enumerate(items))
 
 
-def _message(cursor: Cursor) -> Message:
+def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
+    """`made_id` is for a call of 2023, which has none; `called` has that of each function's last one."""
     fields = cursor.fields()
     named = fields.need("role")
-    if named.kind == "string" and named.string() == "function":
-        raise _legacy(named.path)
-    role = named.choice(_ROLES, "role")
+    role: values.Role = "tool"
+    if named.kind != "string" or named.string() != "function":
+        role = named.choice(_ROLES, "role")
     content = fields.take("content")
     parts: tuple[Part, ...]
     if role == "tool":
-        call_id = fields.need("tool_call_id").word()
+        call_id = fields.need("tool_call_id").word() if named.string() == "tool" else _answered(fields, called)
         parts = (values.ToolResult(call_id, read_parts(content, _RESULT_PARTS)),)
     elif role == "assistant":
-        parts = _assistant(fields, read_parts(content, _PARTS))
+        parts = (*_assistant(fields, read_parts(content, _PARTS)), *_function_call(fields, made_id, called))
     else:
         parts = read_parts(content, _PARTS)
     return Message(role, parts, fields.rest())
 
 
 def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
-    if fields.take("function_call"):
-        raise _legacy(f"{fields.path}.function_call")
     thoughts, refusal = fields.string("reasoning_content") or fields.string("reasoning"), fields.string("refusal")
     before = (values.Reasoning(thoughts),) if thoughts else ()
     after = (values.Refusal(refusal),) if refusal else ()
     return (*before, *content, *after, *(_call(item) for item in fields.items("tool_calls")))
+
+
+def _function_call(fields: Fields, made_id: str, called: dict[str, str]) -> tuple[Part, ...]:
+    """The call of 2023: `{"name": "weather", "arguments": "{…}"}`."""
+    if (found := fields.take("function_call")) is None:
+        return ()
+    function = found.fields()
+    name, arguments = function.need("name").word(), _arguments(function)
+    called[name] = made_id
+    return (ToolCall(made_id, name, arguments),)
+
+
+def _answered(fields: Fields, called: dict[str, str]) -> str:
+    """The call whose result this is: results of 2023 have no more than its name."""
+    name = fields.need("name")
+    if name.string() not in called:
+        raise RequestError(f"expected a function_call of {quote(name.string())} before its result, got none", name.path)
+    return called[name.string()]
+
+
+def _arguments(function: Fields) -> values.JsonText:
+    given = function.take("arguments")
+    return (given.text if given.kind == "object" else given.string()) or "{}" if given else "{}"
 
 
 def _call(cursor: Cursor) -> Part:
@@ -132,9 +154,8 @@ def _call(cursor: Cursor) -> Part:
     if kind and kind.string() != "function":
         return Opaque(kind.string(), cursor.raw, cursor.path)
     function = fields.need("function").fields()
-    call_id, name, given = fields.need("id").word(), function.need("name").word(), function.take("arguments")
-    arguments = "" if given is None else given.text if given.kind == "object" else given.string()
-    return ToolCall(call_id, name, arguments or "{}", {**function.rest(), **fields.rest()})
+    call_id, name, arguments = fields.need("id").word(), function.need("name").word(), _arguments(function)
+    return ToolCall(call_id, name, arguments, {**function.rest(), **fields.rest()})
 
 
 def _image(fields: Fields) -> values.Image:
@@ -180,18 +201,34 @@ def _tool(cursor: Cursor) -> Tool:
         inner = fields.take(kind)
         named = inner.fields() if inner and inner.kind == "object" else fields
         return Tool(named.string("name"), kind=kind, extra=cursor.fields().rest())
-    function = fields.need("function").fields()
+    function = _function(fields.need("function").fields())
+    return replace(function, extra={**function.extra, **fields.rest()})
+
+
+def _function(function: Fields) -> Tool:
     name = function.need("name").word(NAME_LIMIT_CHARS)
-    return Tool(
-        name=name,
-        description=function.string("description"),
-        parameters=function.object("parameters") or Tool(name).parameters,
-        extra={**function.rest(), **fields.rest()},
-    )
+    parameters = function.object("parameters") or Tool(name).parameters
+    return Tool(name, function.string("description"), parameters, function.rest())
 
 
-def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice]:
+def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
+    """The tools of 2023, of which a reply calls one at most, and `function_call`, their tool choice."""
+    if found := fields.take("tools"):
+        raise RequestError("expected tools or functions, got both", found.path)
+    listed = fields.peek(FUNCTIONS)
+    tools = tuple(_function(item.fields()) for item in listed.items()) if listed else ()
+    found = fields.take("function_call")
+    if found is None or found.kind != "object":
+        return tools, ToolChoice(found.choice(_FREE, "function call") if found else "auto", parallel=False)
+    named = found.fields().need("name").choice([tool.name for tool in tools], "function")
+    return tools, ToolChoice("named", named, parallel=False)
+
+
+def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     """The tools that may be called, and how freely."""
+    tools = tuple(_tool(item) for item in fields.items("tools"))
+    if found := fields.take("function_call"):
+        raise RequestError("expected functions to choose from, got none", found.path)
     found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
     word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"
     if found and not tools and (found.kind == "object" or word == "required"):

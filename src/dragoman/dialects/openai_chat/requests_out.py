@@ -43,6 +43,7 @@ from dragoman.core.values import (
     ToolCall,
     ToolResult,
 )
+from dragoman.dialects.openai_chat.requests_in import FUNCTIONS
 
 NAME: Final = "openai_chat"
 _ANY_OBJECT: Final = '{"type":"object"}'
@@ -72,7 +73,8 @@ def write_request(request: Request, model: str) -> Outgoing:
     if request.stream:
         body["stream"] = True
         body |= {"stream_options": {"include_usage": True}} if request.stream_usage else {}
-    return ledger.close({**body, **ledger.kept(request.extra)})
+    extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name != FUNCTIONS}
+    return ledger.close({**body, **extra})
 
 
 def _response_format(schema: str) -> dict[str, object]:
