@@ -65,10 +65,15 @@ def _decode(body: bytes) -> msgspec.Raw:
     try:
         return msgspec.json.decode(body, type=msgspec.Raw)
     except msgspec.DecodeError:
-        mended = _ESCAPE.sub(lambda m: rb"\ufffd" if m["lone"] else m[0], body)
-        if mended == body:
+        whole = mended(body)
+        if whole == body:
             raise
-        return msgspec.json.decode(mended, type=msgspec.Raw)
+        return msgspec.json.decode(whole, type=msgspec.Raw)
+
+
+def mended(body: bytes) -> bytes:
+    """The JSON with U+FFFD for each escape that is half of a surrogate pair."""
+    return _ESCAPE.sub(lambda m: rb"\ufffd" if m["lone"] else m[0], body)
 
 
 class Cursor:
