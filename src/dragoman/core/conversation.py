@@ -8,7 +8,8 @@ Clients send results spread over messages, behind the user's words, twice, or no
 servers refuse all of that. Results go right behind their calls. A call without one gets an error that says so. A result
 without a call becomes words of the user, and so does a second one for the same call. Of two calls with one id, as
 servers that count from 0 in each reply make them, the later gets an id of its own; a result belongs to the last call of
-its id before it. A conversation that is in order stays as it is.
+its id before it. Messages of the model in a row are one turn, as an API has them whose items are messages: the results
+of its calls stand behind all of them. A conversation that is in order stays as it is.
 """
 
 from collections.abc import Sequence
@@ -37,10 +38,14 @@ def in_order(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Wa
 def _is_in_order(messages: Sequence[Message]) -> bool:
     waiting: set[str] = set()
     seen: set[str] = set()
+    before = None
     for message in messages:
         answers = any(isinstance(part, ToolResult) for part in message.parts)
-        if (waiting or answers) and (message.role == "assistant" or not _answers(message.parts, waiting)):
+        speaks = message.role == "assistant"
+        goes_on = speaks and before == "assistant"
+        if answers if goes_on else (waiting or answers) and (speaks or not _answers(message.parts, waiting)):
             return False
+        before = message.role
         waiting.difference_update(part.call_id for part in message.parts if isinstance(part, ToolResult))
         calls = [part.id for part in message.parts if isinstance(part, ToolCall)]
         if len(set(calls)) < len(calls) or not seen.isdisjoint(calls):
@@ -76,7 +81,8 @@ class _Mending:
     def add(self, message: Message) -> None:
         """The next message."""
         if message.role == "assistant":
-            self.settle()
+            if self._results or self._behind:
+                self.settle()
             self._turn(message)
             return
         rest: list[Part] = []

@@ -8,6 +8,7 @@ What another API says in its own way becomes:
     thoughts                       `reasoning_content`, which open servers show the model again; signatures are left out
     a document of plain text       a text, its title on the first line
     words of refusal               `refusal`
+    messages of the model in a row one message
     a schema of the reply          `response_format` of type `json_schema`
     effort                         `reasoning_effort`
 
@@ -18,7 +19,8 @@ URL, sound by URL, files that another vendor keeps, and parts that are unknown h
 Source: https://platform.openai.com/docs/api-reference/chat/create (2026-11).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, assert_never
 
 import msgspec
@@ -116,7 +118,7 @@ def _tool(tool: Tool, ledger: Ledger) -> object:
 def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
     said: list[object] = []
     shown: list[object] = []  # of results, until the last of those that belong together has been told
-    for message in messages:
+    for message in messages if ledger.same else _turns(messages):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         rest = [part for part in message.parts if not isinstance(part, ToolResult)]
         extra = ledger.kept(message.extra)
@@ -135,6 +137,18 @@ def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
         else:
             said.append({"role": message.role, "content": _content(rest, ledger), **extra})
     return [*said, {"role": "user", "content": shown}] if shown else said
+
+
+def _turns(messages: Sequence[Message]) -> Iterator[Message]:
+    """What the model said in a row as one message, as results must stand right behind the one with their calls."""
+    for speaks, together in groupby(messages, lambda message: message.role == "assistant"):
+        first, *rest = together
+        if not speaks or not rest:
+            yield from (first, *rest)
+            continue
+        parts = (part for message in (first, *rest) for part in message.parts)
+        extra = {name: raw for message in (first, *rest) for name, raw in message.extra.items()}
+        yield Message("assistant", tuple(parts), extra)
 
 
 def _result(result: ToolResult, shown: list[object], ledger: Ledger) -> dict[str, object]:
