@@ -33,6 +33,13 @@ def codex() -> Path:
     raise FileNotFoundError(f"Codex is not in {CLIENTS}; install it: make clients")
 
 
+def node() -> Path:
+    """Node as the tests' tools bring it, else the machine's; raises FileNotFoundError: there is none."""
+    if found := shutil.which("node", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])):
+        return Path(found)
+    raise FileNotFoundError("there is no node; install it: make clients")
+
+
 def unshared() -> list[str]:
     """What to put before a command so that it has a network of its own; empty where the system forbids that."""
     command = ["unshare", "--net"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "--net", "-r"]
