@@ -77,7 +77,7 @@ def test_every_api_can_be_asked(case: Case, to: str) -> None:
         )
 
 
-READ_TOO = ("functions", "output_config", "reasoning_effort", "response_format", "thinking")
+READ_TOO = ("functions", "output_config", "reasoning_effort", "response_format", "text", "thinking")
 
 
 def words(request: v.Request) -> list[str]:
@@ -91,11 +91,11 @@ def calls(request: v.Request) -> list[tuple[str, str]]:
 def test_arguments_are_sent_as_they_were_written() -> None:
     call = v.ToolCall("a", "f", '{"n": 1.10, "n": 1e5}')
     request = v.Request("m", (v.Message("user", (v.Text("hi"),)), v.Message("assistant", (call,))))
-    bodies = [msgspec.json.decode(dialects.get(to).write_request(request, "m").body) for to in dialects.names()]
-    messages, chat = (body["messages"][1] for body in bodies)
-    assert chat["tool_calls"][0]["function"]["arguments"] == call.arguments
-    assert b'"input":{"n": 1.10, "n": 1e5}' in dialects.get("anthropic_messages").write_request(request, "m").body
-    assert messages["content"][0]["input"] == {"n": 1e5}
+    bodies = {to: dialects.get(to).write_request(request, "m").body for to in dialects.names()}
+    chat, responses = (msgspec.json.decode(bodies[to]) for to in ("openai_chat", "openai_responses"))
+    assert chat["messages"][1]["tool_calls"][0]["function"]["arguments"] == call.arguments
+    assert responses["input"][1]["arguments"] == call.arguments
+    assert b'"input":{"n": 1.10, "n": 1e5}' in bodies["anthropic_messages"]
 
 
 def results(request: v.Request) -> list[str]:

@@ -5,7 +5,7 @@ place there is left out, and named in one warning: nothing is lost in silence.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,14 +14,24 @@ from dragoman.core.contracts import Outgoing
 from dragoman.core.errors import UnsupportedError
 from dragoman.core.events import Warning
 from dragoman.core.names import ANY, spelled
-from dragoman.core.values import Extra, Opaque, Request
+from dragoman.core.values import Extra, Opaque, Request, ResultPart, Text
 
 _READ_TOO: Final = frozenset(
-    {"functions", "output_config", "reasoning_effort", "response_format", "source", "thinking"}
+    {"functions", "in_item", "output_config", "reasoning_effort", "response_format", "source", "thinking"}
 )
 """Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API."""
+_READ_IN_PART: Final = {"reasoning": "effort", "text": "format"}
+"""Of these, only that member is read."""
 
 _encode = msgspec.json.Encoder().encode
+
+
+def told_as_error(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
+    """What came of a call that failed, for an API that has no other way to say so than "Error: " before its text."""
+    match parts:
+        case [Text(text, extra), *rest]:
+            return (Text(f"Error: {text}", extra), *rest)
+    return (Text("Error: "), *parts)
 
 
 class Ledger:
@@ -50,7 +60,10 @@ class Ledger:
         if self.native:
             return extra
         for name, raw in extra.items():
-            if name not in _READ_TOO and bytes(raw) != b"null":
+            if name in _READ_IN_PART and bytes(raw).startswith(b"{"):
+                members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+                self.kept({f"{name}.{inner}": x for inner, x in members.items() if inner != _READ_IN_PART[name]})
+            elif name not in _READ_TOO and bytes(raw) != b"null":
                 self.lost(name)
         return {}
 

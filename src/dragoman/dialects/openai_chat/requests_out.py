@@ -27,7 +27,7 @@ import msgspec
 
 from dragoman.core.contracts import Outgoing
 from dragoman.core.names import ANY, NAME_FORM
-from dragoman.core.outgoing import Ledger
+from dragoman.core.outgoing import Ledger, told_as_error
 from dragoman.core.values import (
     Audio,
     Document,
@@ -40,6 +40,7 @@ from dragoman.core.values import (
     Reasoning,
     Refusal,
     Request,
+    ResultPart,
     Text,
     Tool,
     ToolCall,
@@ -154,17 +155,15 @@ def _turns(messages: Sequence[Message]) -> Iterator[Message]:
 def _result(result: ToolResult, shown: list[object], ledger: Ledger) -> dict[str, object]:
     """The message; where it may not hold the result's pictures, they are added to `shown`."""
     ledger.kept(result.extra)
-    told: list[Part] = list(result.parts)
+    told: Sequence[ResultPart] = result.parts
     if not ledger.same:
         told = [part for part in told if _is_text(part)]
         shown += [_block(part, ledger) for part in result.parts if not _is_text(part)]
         if len(told) < len(result.parts):
             ledger.changed("pictures and files of results stand in the user's message behind")
             told = told or [Text("The result is in the user's next message.")]
-    if result.is_error:
-        first = told[0] if told and isinstance(told[0], Text) else None
-        told = [Text(f"Error: {first.text}", first.extra), *told[1:]] if first else [Text("Error: "), *told]
-    return {"role": "tool", "tool_call_id": result.call_id, "content": _content(told, ledger)}
+    said = _content(told_as_error(told) if result.is_error else told, ledger)
+    return {"role": "tool", "tool_call_id": result.call_id, "content": said}
 
 
 def _is_text(part: Part) -> bool:

@@ -1,4 +1,4 @@
-"""OpenAI Responses.
+"""OpenAI Responses in front: how clients ask, and how they are answered.
 
     request   {"model": "m", "instructions": "Be brief.", "input": "Weather in Bern?",
                "tools": [{"type": "function", "name": "weather", "parameters": {…}}]}
@@ -20,21 +20,22 @@
 
 Items that the model said in a row are one message. A custom tool takes free text: the model is offered a function of
 one string, `input`, which is taken out of its call again. Tools in an item `additional_tools` are offered like the
-others; those of a namespace under both names in one (`crm__find`), which are two again in a call. A call that was cut
-off is only in `response.incomplete`, with its status: there are clients that run whatever comes as `output_item.done`.
+others; those of a namespace under both names in one (`crm__find`), which are two again in a call, and which
+`tool_choice` may give as one or as two (`"namespace": "crm", "name": "find"`). A call that was cut off is only in
+`response.incomplete`, with its status: there are clients that run whatever comes as `output_item.done`.
 
 Thoughts go as a summary, which clients show; a signature as `encrypted_content`. The page has the fields of `error`
 side by side, the API itself has them under `error`, and clients read either: both are sent. `instructions` are not
 said again in the response.
 
-What has no place in the values stays in `extra`; `text` and `reasoning` do so whole. Tools of other kinds are carried,
-and offered to no model that runs here. `stream_options` is for the stream written here, and goes no further.
-The ids of items are made of the response's and their number in it: `msg_1_0`, `fc_1_1`. So an `item_reference` names a
-part of an answer, as `previous_response_id` names the whole conversation up to it, without its `instructions`.
-`store: false` keeps an answer from being kept for either.
+What has no place in the values stays in `extra`; `text`, `reasoning` and a choice of a vendor's tool do so whole. Tools
+of other kinds are carried, and offered to no model that runs here. `stream_options` is for the stream written here, and
+goes no further. The ids of items are made of the response's and their number in it: `msg_1_0`, `fc_1_1`. So an
+`item_reference` names a part of an answer, as `previous_response_id` names the whole conversation up to it, without its
+`instructions`. `store: false` keeps an answer from being kept for either.
 
 Refused by name: `conversation` and `prompt`, as neither conversations nor templates are kept, answers in the
-`background`, and a choice of a tool that the vendor runs.
+`background`, and tools that would have one name once that of their namespace is joined to it.
 
 Source: https://platform.openai.com/docs/api-reference/responses and its page on streaming (2026-11), and the types in
 the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/issues/881.

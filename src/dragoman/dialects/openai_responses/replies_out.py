@@ -11,7 +11,14 @@ from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Block, Order, Start, ToolCallStart
 from dragoman.core.openai_errors import error_fields, status
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
-from dragoman.dialects.openai_responses.requests_in import JOINT, NAME, NAMESPACE, is_custom
+from dragoman.dialects.openai_responses.requests_in import (
+    IN_ITEM,
+    JOINT,
+    NAME,
+    NAMESPACE,
+    is_custom,
+    namespace_of,
+)
 
 Json = dict[str, object]
 
@@ -208,7 +215,7 @@ class _Items:
 
     def __init__(self, request: Request) -> None:
         self._custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
-        self._spaces = {tool.name: space for tool in request.tools if (space := _namespace(tool))}
+        self._spaces = {tool.name: space for tool in request.tools if (space := namespace_of(tool))}
         choice, extra = request.tool_choice, request.extra
         named = {"type": "custom" if choice.name in self._custom else "function", **self._name(choice.name)}
         self._asked: Json = {
@@ -222,7 +229,7 @@ class _Items:
             "store": request.keep,
             "temperature": request.sampling.temperature,
             "text": extra.get("text", {"format": {"type": "text"}}),
-            "tool_choice": named if choice.mode == "named" else choice.mode,
+            "tool_choice": extra.get("tool_choice", named if choice.mode == "named" else choice.mode),
             "tools": self._tools(request.tools),
             "top_p": request.sampling.top_p,
             **{name: extra[name] for name in _ECHOED if name in extra},
@@ -303,7 +310,7 @@ class _Items:
         return listed
 
     def _tool(self, tool: Tool) -> Json:
-        extra = {name: raw for name, raw in tool.extra.items() if name != NAMESPACE}
+        extra = {name: raw for name, raw in tool.extra.items() if name not in (NAMESPACE, IN_ITEM)}
         if tool.kind != "function":
             return dict(extra)
         name = self._name(tool.name)["name"]
@@ -311,12 +318,6 @@ class _Items:
             return {"name": name, "description": tool.description, **extra}
         given: Json = {"name": name, "description": tool.description, "parameters": msgspec.Raw(tool.parameters)}
         return {"type": "function", **given, "strict": None, **extra}
-
-
-def _namespace(tool: Tool) -> str:
-    """The name of the namespace that a tool is in, or ""."""
-    about = tool.extra.get(NAMESPACE)
-    return shape.at(bytes(about)).fields().need("name").word() if about else ""
 
 
 def _message(name: str, state: str, content: list[Json]) -> Json:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.core import shape, values
 from dragoman.core.content import media_at, read_parts
-from dragoman.core.errors import RequestError, UnsupportedError
+from dragoman.core.errors import RequestError, UnsupportedError, one_of, quote
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.values import Earlier, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
 
@@ -23,6 +23,8 @@ _ITEM: Final = re.compile(r"[a-z]+_(.+)_(\d{1,6})", re.ASCII)
 
 NAMESPACE: Final = "in_namespace"
 """The name in a tool's `extra` of the namespace that it is in, an object."""
+IN_ITEM: Final = "in_item"
+"""The name in a tool's `extra` of the item that it came in, `{"before": messages behind it, "item": {…}}`."""
 JOINT: Final = "__"
 """Between the names of a namespace and of a tool in it: every API takes these characters in a name."""
 
@@ -47,7 +49,9 @@ def read_request(body: bytes | str) -> Request:
     if (background := fields.take("background")) and background.boolean():
         raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
     messages, added = _conversation(fields.need("input"))
-    tools, choice = _tool_choice(fields, (*_tools(fields.items("tools")), *added))
+    offered = (*_tools(fields.items("tools")), *added)
+    _no_clash(offered)
+    tools, choice, chosen = _tool_choice(fields, offered)
     schema, kept = _response_schema(fields.take("text"))
     instructions = fields.string("instructions")
     previous = fields.take("previous_response_id")
@@ -63,12 +67,19 @@ def read_request(body: bytes | str) -> Request:
         response_schema=schema,
         stream=fields.flag("stream"),
         stream_usage=True,
+        effort=_effort(fields.peek("reasoning")),
         previous=Earlier(previous.word().removeprefix("resp_"), path=previous.path) if previous else None,
         instructions=len(system),
         keep=fields.flag("store", default=True),
-        extra={**kept, **fields.rest()},
+        extra={**kept, **chosen, **fields.rest()},
         dialect=NAME,
     )
+
+
+def _effort(found: Cursor | None) -> str:
+    """What is asked for; any other kind of value is for the server to refuse."""
+    told = found.fields().peek("effort") if found is not None and found.kind == "object" else None
+    return told.string() if told is not None and told.kind == "string" else ""
 
 
 def _response_schema(found: Cursor | None) -> tuple[values.JsonText, values.Extra]:
@@ -95,21 +106,29 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
     if found.kind != "array":
         raise found.wrong("string or array")
     messages: list[Message] = []
-    tools: list[Tool] = []
+    added: list[tuple[int, Cursor]] = []
     for item in found.items():
         fields = item.fields()
         kind = fields.string("type") or "message"
         if kind == "additional_tools":
-            tools += _tools(fields.need("tools").items())
+            added.append((len(messages), item))
             continue
         message = _message(item, kind, fields)
-        if messages and _goes_on(messages[-1], message):
+        if messages and (not added or added[-1][0] < len(messages)) and _goes_on(messages[-1], message):
             before = messages.pop()
             message = Message("assistant", before.parts + message.parts, {**before.extra, **message.extra})
         messages.append(message)
     if not messages:
         raise RequestError("expected at least one item that says something, got none", found.path)
-    return tuple(messages), tools
+    return tuple(messages), [tool for at, item in added for tool in _added(item, len(messages) - at)]
+
+
+def _added(item: Cursor, before: int) -> list[Tool]:
+    """The tools of an item `additional_tools`, each with a note of it."""
+    fields = item.fields()
+    listed = fields.need("tools").items()
+    note = {IN_ITEM: msgspec.Raw(msgspec.json.encode({"before": before, "item": fields.rest()}))}
+    return [replace(tool, extra={**tool.extra, **note}) for tool in _tools(listed)]
 
 
 def _goes_on(before: Message, message: Message) -> bool:
@@ -168,7 +187,8 @@ def _reasoning(fields: Fields) -> Part:
     texts = {name: [i.fields().need("text").string() for i in c.items()] for name, c in said.items() if c}
     text = "\n\n".join(texts.get("content") or texts.get("summary") or [])
     # One text of the summary is what is written again; all else would be lost.
-    kept = {n: c.raw for n, c in said.items() if c and (n == "content" or len(texts[n]) > 1 or texts.get("content"))}
+    least = 0 if texts.get("content") else 1
+    kept = {n: c.raw for n, c in said.items() if c and (n == "content" or len(texts[n]) > least)}
     proof, extra = fields.string("encrypted_content"), {**kept, **fields.rest()}
     return values.Reasoning(text, proof if text else "", "" if text else proof, extra)
 
@@ -258,41 +278,63 @@ def _free_text(form: Cursor | None) -> values.JsonText:
     return json.dumps(schema, ensure_ascii=False)
 
 
+def _no_clash(tools: tuple[Tool, ...]) -> None:
+    """Two tools must not have one name because a namespace was joined to it."""
+    spaces: dict[str, str] = {}
+    for tool in tools:
+        space = namespace_of(tool)
+        if tool.kind == "function" and spaces.setdefault(tool.name, space) != space:
+            told = f"expected names that stay apart as namespace{JOINT}tool, got {tool.name!r} twice"
+            raise RequestError(told, "$.tools")
+
+
+def namespace_of(tool: Tool) -> str:
+    """The name of the namespace that a tool is in, or ""."""
+    about = tool.extra.get(NAMESPACE)
+    return shape.at(bytes(about)).fields().need("name").word() if about else ""
+
+
 def is_custom(tool: Tool) -> bool:
     """Whether it takes free text; it is offered as a function."""
     return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
 
 
-def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice]:
-    """The tools that may be called, and how freely."""
+def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, values.Extra]:
+    """The tools that may be called, how freely, and what is left to say of it."""
     found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
     word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"
     if found and not tools and (found.kind == "object" or word == "required"):
         raise RequestError("expected tools to choose from, got none", found.path)
     if not tools:
-        return tools, ToolChoice(parallel=parallel)
+        return tools, ToolChoice(parallel=parallel), {}
     if found is None or found.kind != "object":
-        return tools, ToolChoice(word, parallel=parallel)
+        return tools, ToolChoice(word, parallel=parallel), {}
     inner = found.fields()
-    kind = inner.need("type")
-    match kind.string():
+    match inner.need("type").string():
         case "function" | "custom":
-            return tools, ToolChoice("named", inner.need("name").choice(_offered(tools), "tool"), parallel)
+            return tools, ToolChoice("named", _named(inner, tools), parallel), {}
         case "allowed_tools":
             listed, mode = inner.need("tools"), inner.need("mode").choice(_MODES, "mode")
-        case other:
-            raise UnsupportedError(f"only the client's own tools can be chosen here, got {other!r}", kind.path)
+        case kind:
+            return tools, ToolChoice("named", kind, parallel), {"tool_choice": found.raw}
     allowed = {_allowed(item.fields(), tools) for item in listed.items()}
     if mode == "required" and not allowed:
         raise RequestError("expected tools to choose from, got none", listed.path)
-    return tuple(t for t in tools if (t.kind, t.name) in allowed), ToolChoice(mode, parallel=parallel)
+    return tuple(t for t in tools if (t.kind, t.name) in allowed), ToolChoice(mode, parallel=parallel), {}
 
 
-def _offered(tools: tuple[Tool, ...]) -> list[str]:
-    return [tool.name for tool in tools if tool.kind == "function"]
+def _named(fields: Fields, tools: tuple[Tool, ...]) -> str:
+    """The name of the offered tool that is meant."""
+    name, space = fields.need("name"), fields.take("namespace")
+    offered = [tool.name for tool in tools if tool.kind == "function"]
+    if space is None:
+        return name.choice(offered, "tool")
+    joint = f"{space.word()}{JOINT}{name.word()}"
+    if joint not in offered:
+        raise RequestError(f"unknown tool {quote(joint)}{one_of(joint, offered, 'expected ')}", name.path)
+    return joint
 
 
 def _allowed(fields: Fields, tools: tuple[Tool, ...]) -> tuple[str, str]:
     kind = fields.need("type").string()
-    own = kind in ("function", "custom")
-    return ("function", fields.need("name").choice(_offered(tools), "tool")) if own else (kind, fields.string("name"))
+    return ("function", _named(fields, tools)) if kind in ("function", "custom") else (kind, fields.string("name"))

@@ -1,10 +1,362 @@
-"""Requests to a server of OpenAI Responses."""
+"""A request to a server of Responses behind.
 
+What came by this API goes as it came: custom tools, namespaces, items of tools, the vendor's own tools and items. The
+first system message is `instructions`; of `allowed_tools` only those that are allowed are sent. What another API says
+in its own way becomes:
+
+    a turn of the model           its items in their order: messages, reasoning, calls
+    results in a user's message   `function_call_output` items before it, with their pictures and files
+    a failed result               "Error: " before its text
+    thoughts                      `reasoning` with their proof, where a reply of this API gave it; without one they are
+                                  left out, as the vendor takes no others back
+    a document of plain text      a text, its title on the first line
+    a limit under 16              16, the least that the vendor takes
+    a schema of the reply         `text.format`
+    effort                        `reasoning.effort`
+    a tool's schema               not `strict`, which would make all parameters required
+
+What did not come by this API is not kept there (`store` is false), as all of a conversation is sent each time, and its
+thoughts are asked for in a form that can be sent back (`include`). `background` is never sent, `previous_response_id`
+and items by their id only where nobody has put what they name in their place. Left out with a warning: stop strings,
+`top_k`, `seed`, the penalties, another vendor's own tools. Refused by name: sound, files that another vendor keeps, and
+parts that are unknown here.
+
+The vendor checks the proof of thoughts against the id of their item. Ids in a reply are made here, so the vendor's goes
+along in the proof, `rs_68af…:gAAA…` (`proof`), and is taken out of it again when the thoughts come back.
+
+Source: https://platform.openai.com/docs/api-reference/responses/create and the types in the openai package 3.52,
+2026-11. What its pages leave out: ids of thoughts, https://github.com/maximhq/bifrost/issues/5186 and
+https://github.com/openclaw/openclaw/pull/71448; thoughts without a proof,
+https://github.com/musistudio/claude-code-router/issues/1783; the least limit,
+https://github.com/UKGovernmentBEIS/inspect_evals/issues/694.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from typing import Final, assert_never
+
+import msgspec
+
+from dragoman.core import shape
 from dragoman.core.contracts import Outgoing
-from dragoman.core.errors import UnsupportedError
-from dragoman.core.values import Request
+from dragoman.core.errors import RequestError
+from dragoman.core.names import ANY, NAME_FORM
+from dragoman.core.outgoing import Ledger, told_as_error
+from dragoman.core.values import (
+    Audio,
+    Document,
+    Earlier,
+    Extra,
+    Image,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from dragoman.dialects.openai_responses.requests_in import (
+    IN_ITEM,
+    JOINT,
+    NAME,
+    NAMESPACE,
+    is_custom,
+    namespace_of,
+)
+
+Json = dict[str, object]
+
+MIN_TOKENS: Final = 16
+"""The least `max_output_tokens` that the vendor takes."""
+_ANY_OBJECT: Final = '{"type":"object"}'
+_CUSTOM_CALL: Final = b'"custom_tool_call"'
+_PROOF: Final = re.compile(r"(rs_[0-9a-f]{16,}):(.+)", re.DOTALL)
+_Words = Text | Image | Document | Audio | Refusal
 
 
 def write_request(request: Request, model: str) -> Outgoing:
-    """Raises: UnsupportedError: nothing is sent to servers of this API yet."""
-    raise UnsupportedError("no server of OpenAI Responses can stand behind yet")
+    """The body that asks this server for `model`, and warnings of what it cannot say.
+
+    Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
+    """
+    ledger = Ledger(request, NAME)
+    request = ledger.spelled(request, NAME_FORM, ANY)
+    instructions, messages = _instructions(request, ledger)
+    body: Json = {"model": model, **({"instructions": instructions} if instructions else {})}
+    body["input"] = _input(messages, request.tools, ledger)
+    if not body["input"] and not ledger.same:
+        raise ledger.refused("a conversation in which nobody says anything", "$.messages")
+    body |= _tools(request, ledger)
+    body |= _limits(request, ledger)
+    if request.response_schema and not ledger.same:
+        body["text"] = {"format": _format(request.response_schema)}
+    if request.effort and not ledger.same:
+        body["reasoning"] = {"effort": request.effort}
+    if not ledger.same:
+        body |= {"store": False, "include": ["reasoning.encrypted_content"]}
+    elif not request.keep:
+        body["store"] = False
+    if request.previous is not None:
+        body["previous_response_id"] = f"resp_{request.previous.reply_id}"
+    body |= {"stream": True} if request.stream else {}
+    return ledger.close({**body, **ledger.kept(request.extra)})
+
+
+def _instructions(request: Request, ledger: Ledger) -> tuple[str, Sequence[Message]]:
+    """The system's text, where that is all that the first message of several is; and the other messages."""
+    match request.messages:
+        case [Message("system", [Text(text, extra)], more), *rest] if rest and not (extra or more):
+            if request.instructions or not ledger.same:
+                return text, rest
+    return "", request.messages
+
+
+def _limits(request: Request, ledger: Ledger) -> Json:
+    said: Json = {}
+    for name, value in msgspec.structs.asdict(request.sampling).items():
+        if name in ("temperature", "top_p"):
+            said |= {name: value} if value is not None else {}
+        elif value is not None:
+            ledger.lost(name)
+    if request.stop:
+        ledger.lost("stop strings")
+    limit = request.max_tokens
+    if limit is not None and limit < MIN_TOKENS and not ledger.same:
+        ledger.changed(f"max_output_tokens {MIN_TOKENS}, the least there")
+        limit = MIN_TOKENS
+    return said | ({"max_output_tokens": limit} if limit is not None else {})
+
+
+def _format(schema: str) -> Json:
+    if schema == _ANY_OBJECT:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "name": "reply", "schema": msgspec.Raw(schema.encode())}
+
+
+# Tools
+
+
+def _tools(request: Request, ledger: Ledger) -> Json:
+    tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
+    for tool in request.tools:
+        if tool not in tools:
+            ledger.lost(f"tool {tool.kind}")
+    choice = request.tool_choice
+    known = {tool.name if tool.kind == "function" else tool.kind: tool for tool in tools}
+    chosen = known.get(choice.name)
+    if (choice.mode == "required" and not tools) or (choice.mode == "named" and not (chosen or ledger.same)):
+        raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
+    listed = _listed([tool for tool in tools if IN_ITEM not in tool.extra], ledger)
+    said: Json = {"tools": listed} if listed else {}
+    said |= {"tool_choice": _choice(choice, chosen)} if tools and choice.mode != "auto" else {}
+    return said if choice.parallel else {**said, "parallel_tool_calls": False}
+
+
+def _choice(choice: ToolChoice, chosen: Tool | None) -> object:
+    if choice.mode != "named" or chosen is None:
+        return choice.mode
+    if chosen.kind != "function":
+        return {"type": chosen.kind}
+    return {"type": "custom" if is_custom(chosen) else "function", **_apart(chosen.name, namespace_of(chosen))}
+
+
+def _apart(name: str, space: str) -> Json:
+    """The name of a tool and that of its namespace, where it is in one."""
+    return {"name": name.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": name}
+
+
+def _listed(tools: Sequence[Tool], ledger: Ledger) -> list[object]:
+    """The tools as they came, those of a namespace in it again."""
+    listed: list[object] = []
+    for about, group in groupby(
+        tools, key=lambda tool: bytes(tool.extra.get(NAMESPACE, b"")) if ledger.native else b""
+    ):
+        written = [_tool(tool, ledger) for tool in group]
+        listed += [{**shape.at(about).fields().rest(), "tools": written}] if about else written
+    return listed
+
+
+def _tool(tool: Tool, ledger: Ledger) -> Json:
+    extra = {name: raw for name, raw in ledger.kept(tool.extra).items() if name not in (NAMESPACE, IN_ITEM)}
+    if tool.kind != "function":
+        return dict(extra)
+    name = _apart(tool.name, namespace_of(tool) if ledger.native else "")["name"]
+    said: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
+    if ledger.native and is_custom(tool):
+        return {**said, **extra}
+    strict = {} if ledger.same else {"strict": False}
+    return {"type": "function", **said, "parameters": msgspec.Raw(tool.parameters.encode()), **strict, **extra}
+
+
+# The conversation
+
+
+def _input(messages: Sequence[Message], tools: Sequence[Tool], ledger: Ledger) -> object:
+    """A string where all that is said is one text of the user, else items."""
+    added = _items_of_tools(tools, ledger)
+    match messages:
+        case [Message(role="user", parts=[Text(text=text, extra={**extra})], extra={**more})] if not (
+            extra or more or added
+        ):
+            return text
+    said: list[object] = []
+    for at, message in enumerate(messages):
+        said += added.pop(len(messages) - at, ())
+        said += _items(message, ledger)
+    return [*said, *chain.from_iterable(added.values())]
+
+
+def _items_of_tools(tools: Sequence[Tool], ledger: Ledger) -> dict[int, list[object]]:
+    """The items that tools came in, by how many messages stand behind each."""
+    items: dict[int, list[object]] = {}
+    for note, group in groupby(tools, key=lambda tool: bytes(tool.extra.get(IN_ITEM, b"")) if ledger.native else b""):
+        if note:
+            fields = shape.at(note).fields()
+            item = {**fields.need("item").fields().rest(), "tools": _listed(list(group), ledger)}
+            items.setdefault(fields.need("before").integer(), []).append(item)
+    return items
+
+
+def _items(message: Message, ledger: Ledger) -> Iterator[object]:
+    """A turn as items: results first, then all else in its order, words that stand together in one message."""
+    extra = ledger.kept(message.extra)
+    yield from (_result(part, ledger) for part in message.parts if isinstance(part, ToolResult))
+    rest = [part for part in message.parts if not isinstance(part, ToolResult)]
+    if not any(map(_is_content, rest)) and (extra or not message.parts):
+        yield _message(message.role, (), extra, ledger)
+    for content, group in groupby(rest, key=_is_content):
+        if content:
+            yield _message(message.role, list(group), extra, ledger)
+            extra = {}
+        else:
+            yield from (item for part in group for item in _item(part, ledger))
+
+
+def _is_content(part: Part) -> bool:
+    """It stands in a message; it is no item of its own."""
+    if isinstance(part, Opaque):
+        return ".content[" in part.path
+    return isinstance(part, _Words)
+
+
+def _message(role: str, parts: Sequence[Part], extra: Extra, ledger: Ledger) -> Json:
+    return {"type": "message", "role": role, "content": _content(parts, ledger, role, plain=not extra), **extra}
+
+
+def _item(part: Part, ledger: Ledger) -> list[object]:
+    match part:
+        case Reasoning():
+            return _thoughts(part, ledger)
+        case ToolCall():
+            return [_call(part, ledger)]
+        case Opaque():
+            return [ledger.raw(part)]
+        case Earlier(reply_id, number):
+            return [{"type": "item_reference", "id": f"msg_{reply_id}_{number}"}]
+        case _:
+            raise ledger.refused(f"a {type(part).__name__} in this message")
+
+
+def _call(call: ToolCall, ledger: Ledger) -> Json:
+    extra = dict(ledger.kept(call.extra))
+    space, kind = extra.pop("namespace", None), extra.pop("type", msgspec.Raw(b'"function_call"'))
+    name = _apart(call.name, shape.Cursor(space, "$.namespace").string() if space is not None else "")
+    said: Json = {"type": kind, "call_id": call.id, **name}
+    if bytes(kind) == _CUSTOM_CALL:
+        return {**said, "input": input_of(call.arguments), **extra}
+    return {**said, "arguments": call.arguments, **extra}
+
+
+def input_of(arguments: str) -> str:
+    """The text in `{"input": "…"}`; where the model wrote anything else, that."""
+    try:
+        return shape.at(arguments).fields().need("input").string()
+    except RequestError:
+        return arguments
+
+
+def proof(id: str, encrypted: str) -> str:
+    """What proves the thoughts of an item of the vendor's; of another server's they prove themselves."""
+    joint = f"{id}:{encrypted}"
+    return joint if _PROOF.fullmatch(joint) else encrypted
+
+
+def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
+    extra, proven = dict(ledger.kept(part.extra)), part.signature or part.redacted
+    summary: object = [{"type": "summary_text", "text": part.text}] if part.text else []
+    found = _PROOF.fullmatch(proven)
+    if found is None and not ledger.native:
+        ledger.lost("redacted thoughts" if part.redacted else "thoughts without a proof of this vendor")
+        return []
+    if found is not None:
+        extra["id"], proven = msgspec.Raw(f'"{found[1]}"'.encode()), found[2]
+    elif "content" in extra:
+        summary = []  # its own comes in `extra`, if there is one
+    said: Json = {"type": "reasoning", "summary": summary}
+    return [{**said, **({"encrypted_content": proven} if proven else {}), **extra}]
+
+
+def _result(result: ToolResult, ledger: Ledger) -> Json:
+    extra = dict(ledger.kept(result.extra))
+    parts = told_as_error(result.parts) if result.is_error else result.parts
+    kind = extra.pop("type", "function_call_output")
+    return {"type": kind, "call_id": result.call_id, "output": _content(parts, ledger, "tool"), **extra}
+
+
+def _content(parts: Sequence[Part], ledger: Ledger, role: str, *, plain: bool = True) -> object:
+    """A string where all is one text, else blocks."""
+    match parts:
+        case [] if plain and role == "tool":
+            return ""
+        case [Text(text, extra)] if plain and not ledger.kept(extra):
+            return text
+    return [_block(part, ledger, "output_text" if role == "assistant" else "input_text") for part in parts]
+
+
+def _block(part: Part, ledger: Ledger, text_type: str) -> object:
+    match part:
+        case Text(text, extra):
+            return {"type": text_type, "text": text, **ledger.kept(extra)}
+        case Refusal(text, extra):
+            return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
+        case Image(source, extra):
+            return {"type": "input_image", **_source(source, "image_url", ledger), **ledger.kept(extra)}
+        case Document():
+            return _document(part, ledger, text_type)
+        case Opaque():
+            return ledger.raw(part)
+        case Audio():
+            raise ledger.refused("sound")
+        case Reasoning() | ToolCall() | ToolResult() | Earlier():
+            raise ledger.refused(f"a {type(part).__name__} in this message")
+        case _:
+            assert_never(part)
+
+
+def _document(part: Document, ledger: Ledger, text_type: str) -> Json:
+    source, extra = part.source, ledger.kept(part.extra)
+    if source.text:
+        return {"type": text_type, "text": f"{part.title}\n{source.text}" if part.title else source.text, **extra}
+    # The vendor wants the name of a file whose bytes it gets.
+    title = part.title or ("" if ledger.same or not source.data else "document")
+    named: Json = {"filename": title} if title else {}
+    return {"type": "input_file", **named, **_source(source, "file_url", ledger), **extra}
+
+
+def _source(source: Media, url: str, ledger: Ledger) -> Mapping[str, object]:
+    """Where the bytes are, in the fields of a picture or a file."""
+    if source.file_id:
+        if not ledger.native:
+            raise ledger.refused("a file that another vendor keeps")
+        return {"file_id": source.file_id}
+    if source.url:
+        return {url: source.url}
+    data = f"data:{source.media_type};base64,{source.data}" if source.media_type else source.data
+    return {"image_url" if url == "image_url" else "file_data": data}
