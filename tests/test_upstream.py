@@ -101,6 +101,10 @@ def kept(dialect: str, reply: v.Reply) -> v.Reply:
         calls = [p for p in reply.parts if isinstance(p, v.ToolCall)]
         finish: v.FinishReason = "stop" if reply.finish == "stop_sequence" else reply.finish
         return keep(reply, parts=(*said, *calls), finish=finish, stop_sequence="")
+    if dialect == "openai_responses":  # no stop string; a proof without thoughts is in their place
+        parts = tuple(unsigned(p) if isinstance(p, v.Reasoning) and not p.text else p for p in reply.parts)
+        finish = "stop" if reply.finish == "stop_sequence" else reply.finish
+        return keep(reply, parts=parts, finish=finish, stop_sequence="")
     refused = any(isinstance(p, v.Refusal) for p in reply.parts)
     parts = tuple(v.Text(p.text) if isinstance(p, v.Refusal) else p for p in reply.parts)
     finish = "content_filter" if refused and reply.finish != "length" else reply.finish
@@ -114,6 +118,10 @@ def _plain(part: v.Part, *, cut: bool) -> v.Part:
     if cut and isinstance(part, v.ToolCall) and part.arguments == "{}":
         return msgspec.structs.replace(part, arguments="")
     return part
+
+
+def unsigned(thoughts: v.Reasoning) -> v.Reasoning:
+    return v.Reasoning("", redacted=thoughts.signature or thoughts.redacted)
 
 
 def joined(parts: tuple[v.Part, ...]) -> tuple[v.Part, ...]:

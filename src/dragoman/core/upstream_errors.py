@@ -53,23 +53,25 @@ def said_error(fields: Fields) -> DragomanError | None:
         return _error(found)
     kind = fields.peek("object")
     if kind is not None and kind.kind == "string" and kind.string() == "error":
-        return _told(fields)
+        return told_error(fields)
     alone = fields.peek("detail")
     return _error(alone) if alone is not None and fields.peek("choices") is None else None
 
 
-def _error(found: Cursor) -> DragomanError:
-    if found.kind == "object":
-        return _told(found.fields())
-    told = found.string() if found.kind == "string" else found.text[:200]
-    return overflow(told) or UpstreamError(told)
-
-
-def _told(fields: Fields) -> DragomanError:
+def told_error(fields: Fields) -> DragomanError:
+    """The error whose `message`, and `code` or `type`, these are."""
     message, code = fields.take("message"), fields.take("code")
-    status = code.integer() if code is not None and code.kind == "number" else _STATUS.get(_word(fields.take("type")))
+    named = _STATUS.get(_word(fields.take("type"))) or _STATUS.get(_word(code))
+    status = code.integer() if code is not None and code.kind == "number" else named
     said = message.string() if message is not None and message.kind == "string" else bytes(fields.raw).decode()[:200]
     return overflow(said) or UpstreamError(said, status=status)
+
+
+def _error(found: Cursor) -> DragomanError:
+    if found.kind == "object":
+        return told_error(found.fields())
+    told = found.string() if found.kind == "string" else found.text[:200]
+    return overflow(told) or UpstreamError(told)
 
 
 def overflow(message: str) -> ContextOverflowError | None:
@@ -91,5 +93,7 @@ _STATUS: Final = {
     "rate_limit_error": 429,
     "timeout_error": 504,
     "overloaded_error": 529,
+    "rate_limit_exceeded": 429,
+    "invalid_prompt": 400,
 }
-"""Where only the kind of error is told, as in the middle of a stream (both vendors' pages of errors, 2026-11)."""
+"""Where only a word for the error is told, as in the middle of a stream (both vendors' pages of errors, 2026-11)."""

@@ -1,18 +1,337 @@
-"""Responses of a server behind, to events."""
+"""Responses of a server behind, to events.
 
-from dragoman.core.assemble import Assembler
+Read as servers of this API send it, streamed or whole:
+
+    words         in deltas; what `….done`, `response.output_item.done` and the last event repeat adds only what has not
+                  come before, so that arguments that are only in `….done` (LM Studio, small Codex models), a whole that
+                  comes once, or items that only `response.completed` has are read too
+    an item       found by `item_id`, else by `output_index`, else the last of its kind; neither has to be there, nor
+                  has `response.output_item.added`. The last event may give other ids than the stream (vLLM): what it
+                  holds is then read only of the kinds of which the stream said nothing
+    call_id       the item's `id` where it is missing; arguments may be an object
+    namespace     a tool in one is offered under both names (`requests_in`)
+    custom tools  what they are given becomes the one string of their arguments
+    thoughts      `reasoning_text` (gpt-oss, vLLM, LM Studio) or `reasoning_summary_text`, parts of a summary as
+                  paragraphs; where both come, the first. `encrypted_content` is their proof (`requests_out.proof`)
+    other items   are the vendor's own (`web_search_call`, `mcp_call`) and passed on whole, once they are done
+    the end       `response.completed`, `response.incomplete` or `response.failed`, `[DONE]`; without one it broke off
+
+A response is incomplete for its `max_output_tokens` ("length") or its `content_filter`; any other reason is "length".
+`error` comes with its fields side by side or in an object. Annotations have no event; a warning tells of those that
+stand in an item that is done.
+
+Source: https://platform.openai.com/docs/api-reference/responses-streaming and the types in the openai package 3.52;
+https://github.com/vllm-project/vllm/pull/29947, https://github.com/BerriAI/litellm/issues/27144,
+https://lmstudio.ai/blog/lmstudio-v0.3.29, https://docs.ollama.com/api/openai-compatibility,
+https://github.com/exo-explore/exo (src/exo/master/adapters/responses.py), 2026-11.
+"""
+
+from typing import Final
+
+import msgspec
+
 from dragoman.core.contracts import Turn
-from dragoman.core.shape import Fields
-from dragoman.core.upstream import UpstreamReader
-from dragoman.core.values import Request
+from dragoman.core.errors import UpstreamError, quote
+from dragoman.core.names import NAME_FORM
+from dragoman.core.shape import Cursor, Fields
+from dragoman.core.upstream import UpstreamReader, assembler
+from dragoman.core.upstream_errors import said_error, told_error
+from dragoman.core.values import FinishReason, Request, Usage
+from dragoman.dialects.openai_responses.requests_in import JOINT, NAME
+from dragoman.dialects.openai_responses.requests_out import proof
+
+_WORDS: Final = {
+    "response.output_text": ("message", "text", "text"),
+    "response.refusal": ("message", "refusal", "refusal"),
+    "response.reasoning_text": ("reasoning", "text", "text"),
+    "response.reasoning_summary_text": ("reasoning", "summary", "text"),
+    "response.function_call_arguments": ("function_call", "arguments", "arguments"),
+    "response.custom_tool_call_input": ("custom_tool_call", "input", "input"),
+}
+"""What begins the names of events that say something: the kind of item, the place in it, and the whole's name."""
+_KINDS: Final = frozenset(kind for kind, _, _ in _WORDS.values())
+"""Kinds of items that have events of ours; all others are the vendor's."""
+_CALLS: Final = ("function_call", "custom_tool_call")
+_PLACES: Final = {"output_text": "text", "text": "text", "refusal": "refusal"}
+"""Types of the parts of a message, and where their words stand."""
+_REASONS: Final[dict[str, FinishReason]] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_OPENER: Final = '{"input": "'
+_CLOSER: Final = '"}'
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Item:
+    """One item of the output, as far as it has come."""
+
+    __slots__ = ("closed", "done", "id", "index", "key", "kind", "named", "part", "place", "said", "told")
+
+    def __init__(self, kind: str, key: int, id: str, index: int | None) -> None:
+        self.kind, self.key, self.id, self.index = kind, key, id, index
+        self.place = ""
+        """Of thoughts: where they stand."""
+        self.part = 0
+        """Of a summary: the part that is being said."""
+        self.said: dict[str, list[str]] = {}
+        """What it has said, by place."""
+        self.told: dict[str, int] = {}
+        """How many characters of that a `done` has ended."""
+        self.named = self.closed = self.done = False
+
+    @property
+    def heard(self) -> bool:
+        """There is something of it that must not come twice."""
+        return bool(self.said) or self.named or self.done
+
+    def rest(self, place: str, whole: str, *, part: bool) -> str:
+        """What of a whole has not been said: of the `part` that is open, or of all at that place."""
+        before = "".join(self.said.get(place, ()))
+        open = before[self.told.get(place, 0) :] if part else before
+        repeated = part and before.endswith(whole)
+        rest = whole[len(open) :] if whole.startswith(open) and not repeated else ""
+        if part:
+            self.told[place] = len(before) + len(rest)
+        return rest
 
 
 class Reader(UpstreamReader):
     """One answer."""
 
+    __slots__ = ("_by_id", "_by_index", "_items", "_reason")
+
     def __init__(self, request: Request, turn: Turn) -> None:
-        out = Assembler(turn, request.model, (tool.name for tool in request.tools))
-        super().__init__(out, self._event, self._event, lambda: False)
+        super().__init__(assembler(request, turn, NAME, NAME_FORM), self._event, self._response, self._end)
+        self._reason: FinishReason | None = None
+        self._items: list[_Item] = []
+        self._by_id: dict[str, _Item] = {}
+        self._by_index: dict[int, _Item] = {}
+
+    def _end(self) -> bool:
+        if self._reason is None:
+            return False
+        self._out.finish(self._reason)
+        return True
 
     def _event(self, fields: Fields) -> None:
-        pass
+        kind = fields.need("type").string()
+        base, _, step = kind.rpartition(".")
+        if base in _WORDS and step in ("delta", "done"):
+            self._words(base, step, fields)
+            return
+        match kind:
+            case "response.created" | "response.in_progress" | "response.queued":
+                self._out.start()
+            case "response.output_item.added":
+                self._added(fields.need("item").fields(), fields.integer("output_index"))
+            case "response.output_item.done":
+                self._done(fields.need("item"), fields.integer("output_index"))
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self._response(fields.need("response").fields(), step)
+                self._finish(done=True)
+            case "error":
+                raise told_error(fields)
+
+    def _response(self, response: Fields, state: str = "") -> None:
+        """The whole of it; `state` is what its event says."""
+        if (error := said_error(response)) is not None:
+            raise error
+        self._out.start()
+        state = state or response.string("status") or "completed"
+        heard = frozenset(item.kind for item in self._items if item.heard)
+        output = response.items("output")
+        for index, cursor in enumerate(output):
+            self._last(cursor, index, heard, cut=state == "incomplete" and index == len(output) - 1)
+        if state == "completed":
+            for item in self._items:
+                self._close_input(item)
+        if (usage := response.take("usage")) is not None:
+            self._out.usage(_usage(usage.fields()))
+        self._reason = self._finish_reason(state, response.take("incomplete_details"))
+
+    def _finish_reason(self, state: str, details: Cursor | None) -> FinishReason:
+        if state in ("failed", "cancelled"):
+            raise UpstreamError(f"the server's response ended as {state!r}, without a reason")
+        if state == "incomplete":
+            reason = details.fields().string("reason") if details is not None else ""
+            if reason not in _REASONS:
+                told = f"the response is incomplete for {quote(reason)}; it is taken for 'length'"
+                self._out.warn("unknown_finish", told)
+            return _REASONS.get(reason, "length")
+        if state != "completed":
+            self._out.warn("unknown_finish", f"the response ended as {quote(state)}; it is taken for 'stop'")
+        return "stop"
+
+    # Items
+
+    def _added(self, fields: Fields, index: int | None) -> None:
+        self._out.start()
+        kind, id = fields.need("type").string(), fields.string("id")
+        if kind not in _KINDS or id in self._by_id:
+            return
+        item = self._opened(kind, id, index)
+        self._name(item, fields)
+
+    def _opened(self, kind: str, id: str, index: int | None) -> _Item:
+        item = _Item(kind, len(self._items), id, index)
+        self._items.append(item)
+        if id:
+            self._by_id[id] = item
+        if index is not None:
+            self._by_index[index] = item
+        return item
+
+    def _found(self, kind: str, id: str, index: int | None) -> _Item | None:
+        """The item that is meant; of a server that does not say which, the last one of that kind."""
+        for named in (self._by_id.get(id), self._by_index.get(-1 if index is None else index)):
+            if named is not None and named.kind == kind:
+                return named
+        last = next((item for item in reversed(self._items) if item.kind == kind and not item.done), None)
+        if last is None or (id and last.id) or (index is not None and last.index is not None):
+            return None
+        return last
+
+    def _last(self, cursor: Cursor, index: int, heard: frozenset[str], *, cut: bool) -> None:
+        """An item of the last event, or of a whole body."""
+        fields = cursor.fields()
+        kind, id = fields.need("type").string(), fields.string("id")
+        known = self._by_id.get(id) or (None if id else self._by_index.get(index))
+        if known is not None and known.kind == kind:
+            self._complete(known, cursor, cut=cut and not known.done)
+        elif kind not in heard:
+            self._complete(self._opened(kind, id, None), cursor, cut=cut)
+
+    def _done(self, cursor: Cursor, index: int | None) -> None:
+        self._out.start()
+        fields = cursor.fields()
+        kind, id = fields.need("type").string(), fields.string("id")
+        item = self._found(kind, id, index) or self._opened(kind, id, index)
+        self._complete(item, cursor, cut=False)
+
+    def _complete(self, item: _Item, cursor: Cursor, *, cut: bool) -> None:
+        """Say what an item has that was not said before."""
+        fields = cursor.fields()
+        match item.kind:
+            case "message":
+                self._message(item, fields.take("content"))
+            case "reasoning":
+                self._thoughts(item, fields)
+            case "function_call" | "custom_tool_call":
+                self._call(item, fields, cut=cut or fields.string("status") == "incomplete")
+            case kind if not item.done:
+                self._out.vendor(NAME, kind, cursor.text)
+        item.done = True
+
+    def _message(self, item: _Item, content: Cursor | None) -> None:
+        if content is not None and content.kind == "string":
+            self._say(item, "text", item.rest("text", content.string(), part=False))
+            return
+        whole = {"text": "", "refusal": ""}
+        for cursor in content.items() if content is not None else ():
+            part = cursor.fields()
+            place = _PLACES.get(part.need("type").string(), "")
+            if not place:
+                self._unknown("part", cursor)
+                continue
+            whole[place] += part.string(place)
+            self._say(item, place, item.rest(place, whole[place], part=False))
+            for annotation in part.items("annotations") if not item.done else ():
+                self._unknown("annotation", annotation)
+
+    def _thoughts(self, item: _Item, fields: Fields) -> None:
+        wholes = {
+            place: "\n\n".join(part.fields().string("text") for part in fields.items(name))
+            for place, name in (("text", "content"), ("summary", "summary"))
+        }
+        place = item.place or ("text" if wholes["text"] else "summary")
+        self._say(item, place, item.rest(place, wholes.pop(place), part=False))
+        (other,) = wholes.values()
+        if other and not item.done:
+            self._out.warn("unknown_block", "thoughts came whole and as a summary; one of them was dropped", other)
+        encrypted = fields.string("encrypted_content")
+        if encrypted and not item.done:
+            proven = proof(item.id, encrypted)
+            self._out.reasoning("", *((proven, "") if item.said else ("", proven)))
+
+    def _call(self, item: _Item, fields: Fields, *, cut: bool) -> None:
+        self._name(item, fields)
+        place = "input" if item.kind == "custom_tool_call" else "arguments"
+        if (whole := fields.take(place)) is not None:
+            self._say(item, place, item.rest(place, _text(whole), part=False))
+        if not cut:
+            self._close_input(item)
+            self._out.end_call(item.key)
+
+    def _name(self, item: _Item, fields: Fields) -> None:
+        name, space = fields.string("name"), fields.string("namespace")
+        if item.kind in _CALLS and name and not item.named:
+            item.named = True
+            id = fields.string("call_id") or item.id
+            self._out.call(item.key, id, f"{space}{JOINT}{name}" if space else name, "", named=True)
+
+    def _unknown(self, what: str, cursor: Cursor) -> None:
+        self._out.warn("unknown_block", f"{what} of the server's answer was dropped, as it has no event", cursor.text)
+
+    # Words
+
+    def _words(self, base: str, step: str, fields: Fields) -> None:
+        kind, place, name = _WORDS[base]
+        id, index = fields.string("item_id"), fields.integer("output_index")
+        item = self._found(kind, id, index) or self._opened(kind, id, index)
+        if place == "summary":
+            self._paragraph(item, fields.integer("summary_index") or 0)
+        if step == "delta":
+            self._say(item, place, fields.string("delta"))
+            return
+        if (whole := fields.take(name)) is not None:
+            self._say(item, place, item.rest(place, _text(whole), part=True))
+        self._close_input(item)
+
+    def _paragraph(self, item: _Item, part: int) -> None:
+        """Parts of a summary stand apart."""
+        if part > item.part and item.said:
+            self._say(item, "summary", "\n\n")
+            item.told["summary"] = len("".join(item.said.get("summary", ())))
+        item.part = max(item.part, part)
+
+    def _say(self, item: _Item, place: str, text: str) -> None:
+        if item.kind == "reasoning":
+            item.place = item.place or place
+        if not text or (item.place and item.place != place):
+            return
+        pieces = item.said.setdefault(place, [])
+        pieces.append(text)
+        match place:
+            case "arguments":
+                self._out.call(item.key, "", "", text)
+            case "input":
+                opener = _OPENER if len(pieces) == 1 else ""
+                self._out.call(item.key, "", "", opener + _encode(text).decode()[1:-1])
+            case "refusal":
+                self._out.refusal(text)
+            case "text" if item.kind == "message":
+                self._out.text(text)
+            case _:
+                self._out.reasoning(text)
+
+    def _close_input(self, item: _Item) -> None:
+        """What a custom tool gets is whole, and so is the string that holds it."""
+        if item.kind == "custom_tool_call" and not item.closed:
+            item.closed = True
+            self._out.call(item.key, "", "", _CLOSER if item.said else _OPENER + _CLOSER)
+
+
+def _text(found: Cursor) -> str:
+    """A string, or an object where a string of its JSON should be."""
+    return found.text if found.kind == "object" else found.string()
+
+
+def _usage(counts: Fields) -> Usage:
+    read, written = counts.take("input_tokens_details"), counts.take("output_tokens_details")
+    cached = read.fields() if read is not None else None
+    return Usage(
+        input_tokens=counts.integer("input_tokens") or 0,
+        output_tokens=counts.integer("output_tokens") or 0,
+        cached_input_tokens=(cached.integer("cached_tokens") if cached else 0) or 0,
+        cache_write_tokens=(cached.integer("cache_write_tokens") if cached else 0) or 0,
+        reasoning_tokens=(written.fields().integer("reasoning_tokens") if written else 0) or 0,
+    )
