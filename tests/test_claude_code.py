@@ -1,8 +1,10 @@
 """Claude Code on the recorded texts of a small model: first what it asked back then, then the program itself."""
 
+import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,17 @@ import pytest
 from bench import claude_code, offline
 
 from dragoman import dialects
-from dragoman.core.values import Text, ToolCall, ToolResult
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
+from dragoman.core.values import Request, Text, ToolCall, ToolResult
 from dragoman.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
 from gateway import DEADLINE_S
+from scripted import Scripted, served
 
 FOLDER = Path("/nowhere")
+NOWHERE = "http://127.0.0.1:9"
+"""Takes the place of every other host."""
 
 
 def asked() -> list[dict[str, Any]]:
@@ -84,6 +90,39 @@ def test_the_program_itself() -> None:
     assert did.returncode == 0, did.stdout + did.stderr
     assert "tool_use    Read" in did.stdout
     assert f"tool_result 1 {claude_code.NOTES}" in did.stdout
+
+
+async def test_its_discovery_of_models(tmp_path: Path) -> None:
+    """What it found is in its cache, for its own list of models; what it asks for reaches the model."""
+    quiet = {name: value for name, value in claude_code.QUIET.items() if "NONESSENTIAL" not in name}
+    asked: list[str] = []
+
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        asked.append(request.model)
+        yield Start("", "", 0)
+        yield TextDelta("Hello")
+        yield Finish("stop")
+
+    async with served(script, alias="qwen/qwen3:8b[1m]") as s:
+        env = offline.environment(
+            tmp_path,
+            ANTHROPIC_BASE_URL=s.url,
+            ANTHROPIC_API_KEY="none",
+            CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
+            **{"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1", **quiet},
+        )
+        command = [offline.claude_code(), "-p", "hi", "--model", "claude-qwen/qwen3:8b~5b1m~5d"]
+        process = await asyncio.create_subprocess_exec(
+            *command, env=dict(env), cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        said, _ = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    assert (said.strip(), asked) == (b"Hello", ["m"])
+    found = json.loads((tmp_path / ".claude/cache/gateway-models.json").read_text())["models"]
+    assert found == [
+        {"id": "claude-m", "display_name": "m"},
+        {"id": "claude-n", "display_name": "n"},
+        {"id": "claude-qwen/qwen3:8b~5b1m~5d", "display_name": "qwen/qwen3:8b[1m]"},
+    ]
 
 
 @pytest.mark.parametrize(

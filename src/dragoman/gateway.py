@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from dragoman import dialects
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Model, Turn
 from dragoman.core.conversation import in_order
@@ -84,11 +85,12 @@ class Gateway:
 
         Raises: UnknownModelError: nobody offers the model.
         """
-        wanted = self._aliases.get(request.model, request.model)
-        for backend in self._backends:
-            for model in backend.models():
-                if wanted == model.id or wanted in model.aliases:
-                    return backend, msgspec.structs.replace(request, model=model.id)
+        meant = dialects.get(request.dialect).meant_by(request.model) if request.dialect else request.model
+        for name in dict.fromkeys((request.model, meant)):
+            wanted = self._aliases.get(name, name)
+            for backend in self._backends:
+                if found := next((m for m in backend.models() if wanted == m.id or wanted in m.aliases), None):
+                    return backend, msgspec.structs.replace(request, model=found.id)
         raise UnknownModelError(request.model, [m.id for m in self.models()])
 
     def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:

@@ -253,6 +253,10 @@ class Dialect:
     """The headers that a server behind wants to see, with this key, or none where it is empty."""
     carries: tuple[str, ...] = ()
     """Headers of a client, in small letters, that go on to a server of the same API."""
+    listed_as: Callable[[str], str] = str
+    """What a model is called where its clients list models; some pass over any other name."""
+    meant_by: Callable[[str], str] = str
+    """The model that such a name means; any other name is as it is."""
 
 
 @dataclass(frozen=True, slots=True)

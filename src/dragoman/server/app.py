@@ -1,7 +1,7 @@
 """The ASGI application: routes, who may ask, life and death.
 
     POST /v1/chat/completions, /v1/responses, /v1/messages     the dialects, each under its own path
-    GET  /v1/models, /v1/models/{id}                           one object that both families of clients understand
+    GET  /v1/models, /v1/models/{id}                           in a shape that both families of clients understand
     GET  /health, /ready                                       what runs; whether it can answer (503 while not)
     HEAD, GET /                                                probes of clients
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from dragoman import __version__, dialects
-from dragoman.core.contracts import Dialect, Model
+from dragoman.core.contracts import Dialect
 from dragoman.core.errors import (
     AuthError,
     DragomanError,
@@ -28,10 +28,12 @@ from dragoman.core.errors import (
 from dragoman.gateway import Gateway
 from dragoman.server.answer import Exchange, Receive, Scope, Send, encoded, error_headers, respond
 from dragoman.server.config import LOOPBACK, ServerConfig, host_name
+from dragoman.server.models import listed, one_model
 from dragoman.server.record import Record
 
 _OPEN: Final = ("/", "/health", "/ready")
 """What nobody needs a key for."""
+_MODELS: Final = "/v1/models"
 _ONE_MODEL: Final = "/v1/models/{id}"
 
 
@@ -43,7 +45,7 @@ class App:
         self._config = config
         self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}
         self._by_path = {d.path: d for d in map(dialects.get, dialects.names())}
-        self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready, "/v1/models": self._models}
+        self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -75,7 +77,7 @@ class App:
             if dialect is not None and method == "POST":
                 await Exchange(dialect, self._gateway, self._config, record, receive, told).run(headers)
             else:
-                await self._get(method, path, told)
+                await self._get(scope, headers, told)
         except DragomanError as error:
             record.failed(error)
             dialect = self._dialect_for(path, headers)
@@ -99,12 +101,13 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _get(self, method: str, path: str, send: Send) -> None:
+    async def _get(self, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
         """Everything but the dialects themselves."""
-        one = path.startswith("/v1/models/")
-        if not (one or path in self._gets or path in self._by_path):
+        method, path = scope["method"], _own_path(scope)
+        one = path.startswith(f"{_MODELS}/")
+        if not (one or path == _MODELS or path in self._gets or path in self._by_path):
             served = ", ".join(
-                [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in (*self._gets, _ONE_MODEL))]
+                [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in (*self._gets, _MODELS, _ONE_MODEL))]
             )
             raise NotFoundError(f"nothing is served at {method} {quote(path)}; there are {served}")
         allowed = ("POST", "OPTIONS") if path in self._by_path else ("GET", "HEAD", "OPTIONS")
@@ -115,8 +118,11 @@ class App:
                 {"type": "http.response.start", "status": 204, "headers": encoded({"allow": ", ".join(allowed)})}
             )
             await send({"type": "http.response.body", "body": b""})
-        elif one:
-            await self._model(path.removeprefix("/v1/models/"), send)
+        elif one or path == _MODELS:
+            models, dialect = self._gateway.models(), self._dialect_for(path, headers)
+            query, id = scope.get("query_string", b"").decode("latin-1"), path.removeprefix(f"{_MODELS}/")
+            found = one_model(models, dialect, id) if one else listed(models, dialect, query)
+            await respond(send, 200, msgspec.json.encode(found))
         else:
             await self._gets[path](send)
 
@@ -169,39 +175,6 @@ class App:
         states = self._gateway.state()
         ready = bool(states) and all(s["ready"] for s in states)
         await respond(send, 200 if ready else 503, msgspec.json.encode({"ready": ready, "backends": states}))
-
-    async def _models(self, send: Send) -> None:
-        models = [_model_object(m) for m in self._gateway.models()]
-        ids = [m["id"] for m in models]
-        body = {
-            "object": "list",
-            "data": models,
-            "has_more": False,
-            "first_id": ids[0] if ids else None,
-            "last_id": ids[-1] if ids else None,
-        }
-        await respond(send, 200, msgspec.json.encode(body))
-
-    async def _model(self, name: str, send: Send) -> None:
-        for model in self._gateway.models():
-            if model.id == name:
-                await respond(send, 200, msgspec.json.encode(_model_object(model)))
-                return
-        raise NotFoundError(f"unknown model {quote(name)}; GET /v1/models lists all")
-
-
-def _model_object(model: Model) -> dict[str, object]:
-    """OpenAI's and Anthropic's fields of a model in one."""
-    return {
-        "id": model.id,
-        "object": "model",
-        "created": 0,
-        "owned_by": model.owner,
-        "type": "model",
-        "display_name": model.id,
-        "created_at": "1970-01-01T00:00:00Z",
-        "context_length": model.context_tokens,
-    }
 
 
 def _own_path(scope: Scope) -> str:

@@ -29,6 +29,9 @@ text block, with stop_reason "refusal". What has died behind us is 529 `overload
 Where a block's `source`, or the request's `output_config` or `thinking`, says more than the values here have room for,
 it also stays in `extra` as it came. An empty text says nothing and is left out.
 
+Models whose names do not begin as the vendor's own do are listed for this API's clients once more, as `claude-NAME`,
+because Claude Code's discovery of models passes over all others; asking for that name is asking for the model.
+
 Source: https://docs.anthropic.com/en/api/messages (2026-11).
 """
 
@@ -37,7 +40,7 @@ from typing import Final
 from dragoman.core.contracts import Dialect
 from dragoman.dialects.anthropic_messages.replies_in import Reader
 from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_error, write_reply
-from dragoman.dialects.anthropic_messages.requests_in import read_request
+from dragoman.dialects.anthropic_messages.requests_in import listed_as, meant_by, read_request
 from dragoman.dialects.anthropic_messages.requests_out import sign, write_request
 
 DIALECT: Final = Dialect(
@@ -53,4 +56,6 @@ DIALECT: Final = Dialect(
     reader=Reader,
     sign=sign,
     carries=("anthropic-beta", "anthropic-version"),
+    listed_as=listed_as,
+    meant_by=meant_by,
 )

@@ -1,7 +1,9 @@
 """A request of Anthropic Messages, read."""
 
+import re
 from collections.abc import Callable
 from typing import Final, Literal
+from urllib.parse import unquote_to_bytes
 
 from dragoman.core import shape, values
 from dragoman.core.content import read_parts, read_text
@@ -59,6 +61,30 @@ def read_request(body: bytes | str) -> Request:
         extra={**kept, **fields.rest()},
         dialect="anthropic_messages",
     )
+
+
+def listed_as(model: str) -> str:
+    """What a model is called in a list of models: Claude Code passes over names that are not like its vendor's.
+
+    What it takes off a name (`[1m]`), and what cannot stand in a path, is spelled out: `~5b1m~5d`.
+    """
+    if _VENDORS.match(model):
+        return model
+    return _PREFIX + _UNSAFE.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), model)
+
+
+def meant_by(name: str) -> str:
+    """The model that `listed_as` gave this name; any other name as it is."""
+    spelled = name.removeprefix(_PREFIX)
+    if spelled == name or not _SPELLED.fullmatch(spelled):
+        return name
+    return unquote_to_bytes(spelled.replace("~", "%")).decode("utf-8", "replace")
+
+
+_PREFIX: Final = "claude-"
+_VENDORS: Final = re.compile(r"claude|anthropic", re.IGNORECASE)
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:/@+-]")
+_SPELLED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
 
 
 def _effort(thinking: Cursor | None, kept: values.Extra) -> str:
