@@ -31,14 +31,39 @@ def test_its_own_api_gets_what_came(dialect: str, data: st.DataObject) -> None:
 
 def plain(value: Any) -> Any:
     """As the APIs take it: a text alone is the same as a block of it, and a default is the same said or not."""
-    if isinstance(value, dict):
-        kept = {name: plain(inner) for name, inner in value.items()}
-        if "content" in kept and isinstance(kept["content"], str):
-            kept["content"] = [{"type": "text", "text": kept["content"]}]
-        return {name: inner for name, inner in kept.items() if (name, json.dumps(inner)) not in DEFAULTS}
     if isinstance(value, list):
         return [plain(inner) for inner in value]
-    return value
+    if not isinstance(value, dict):
+        return value
+    kept = {name: plain(inner) for name, inner in value.items()}
+    for name in ("content", "output", "system"):
+        if isinstance(kept.get(name), str):
+            kept[name] = [{"type": "text", "text": kept[name]}]
+    if kept.get("type") in ("input_text", "output_text"):
+        kept["type"] = "text"
+    if isinstance(kept.get("input"), str):
+        kept["input"] = [{"role": "user", "content": [{"type": "text", "text": kept["input"]}]}]
+    if isinstance(kept.get("stop"), str):
+        kept["stop"] = [kept["stop"]]
+    if "model" in kept and "tools" not in kept:
+        kept.pop("parallel_tool_calls", None)
+    return {name: inner for name, inner in kept.items() if (name, json.dumps(inner)) not in DEFAULTS}
 
 
-DEFAULTS = {("stream", "false")}
+DEFAULTS = {
+    ("content", '[{"type": "text", "text": ""}]'),
+    ("content", "[]"),
+    ("content", "null"),
+    ("is_error", "false"),
+    ("disable_parallel_tool_use", "false"),
+    ("parallel_tool_calls", "true"),
+    ("parameters", '{"type": "object", "properties": {}}'),
+    ("response_format", '{"type": "text"}'),
+    ("store", "true"),
+    ("stream", "false"),
+    ("tool_choice", '"auto"'),
+    ("tool_choice", '{"type": "auto"}'),
+    ("type", '"custom"'),
+    ("type", '"message"'),
+}
+"""What the APIs' pages say of a field that is left out."""

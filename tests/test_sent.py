@@ -77,7 +77,15 @@ def test_every_api_can_be_asked(case: Case, to: str) -> None:
         )
 
 
-READ_TOO = ("functions", "output_config", "reasoning_effort", "response_format", "text", "thinking")
+READ_TOO = (
+    "functions",
+    "max_completion_tokens",
+    "output_config",
+    "reasoning_effort",
+    "response_format",
+    "text",
+    "thinking",
+)
 
 
 def words(request: v.Request) -> list[str]:

@@ -108,20 +108,62 @@ def _sensible(dialect: str, body: Json, chance: int) -> Json:
         body.pop(name, None)
     for name, example in _NEEDED[dialect].items():
         body.setdefault(name, example)
+    body.pop("stream_options", None)  # of a stream, which these do not ask for
     if "tools" not in body:
         body.pop("tool_choice", None)
-    body.pop("stream_options", None)  # of a stream, which these do not ask for
+    if "max_completion_tokens" in body:
+        body.pop("max_tokens", None)
+    for rule in (_of_today, _somebody_speaks, _ids, _one_source, _objects):
+        rule(body)
     _offered(body, chance)
-    for file in each(body, "type"):
-        if file["type"] in ("file", "input_file") and not {"source", "file_id"} & file.keys():
-            inner = file.get("file", file)
-            for name in ("file_data", "file_url", "file_id"):
+    return body
+
+
+def _of_today(body: Json) -> None:
+    """Messages of 2023 become calls and results; references to items are looked up here, and never sent on."""
+    if "messages" in body:
+        body["messages"] = [m for m in body["messages"] if m["role"] != "function"]
+        for message in body["messages"]:
+            message.pop("function_call", None)
+    if isinstance(body.get("input"), list):
+        body["input"] = [item for item in body["input"] if item.get("type") != "item_reference"]
+        for item in body["input"]:
+            if not {"type", "role"} & item.keys():
+                item["role"] = "user"
+            if item.get("type") == "message":
+                item.setdefault("role", "user")
+
+
+def _somebody_speaks(body: Json) -> None:
+    for name in ("messages", "input"):
+        if isinstance(body.get(name), list):
+            body[name].append({"role": "user", "content": "x"})
+
+
+def _ids(body: Json) -> None:
+    for n, made in enumerate(each(body, "type")):
+        for name in ("id", "tool_use_id", "call_id", "tool_call_id"):
+            if isinstance(made.get(name), str):
+                made[name] = f"id_{n}"
+        if made["type"].endswith("_call_output"):
+            made.setdefault("call_id", f"id_{n}")
+
+
+def _one_source(body: Json) -> None:
+    """A file or a picture is in one place."""
+    for block in each(body, "type"):
+        if block["type"] in ("file", "input_file", "input_image") and "source" not in block:
+            inner = block.get("file", block)
+            for name in ("file_data", "file_url", "image_url", "file_id"):
                 inner.pop(name, None)
             inner["file_id"] = "file_1"
-        if file["type"] == "input_image":
-            file["image_url"] = "https://example.com/a.png"
-            file.pop("file_id", None)
-    return body
+
+
+def _objects(body: Json) -> None:
+    """Schemas, of which some types say no more than that they are something."""
+    for tool in each(body, "parameters"):
+        if not isinstance(tool["parameters"], dict):
+            tool["parameters"] = {"type": "object"}
 
 
 def _offered(body: Json, chance: int) -> None:
@@ -129,9 +171,9 @@ def _offered(body: Json, chance: int) -> None:
     names = []
     for n, tool in enumerate(body.get("tools", [])):
         for named in (tool, tool.get("function"), tool.get("custom")):
-            if isinstance(named, dict) and "name" in named and tool.get("type") != "namespace":
+            if isinstance(named, dict) and "name" in named:
                 named["name"] = f"tool_{n}"
-                names.append((tool.get("type"), f"tool_{n}"))
+                names.append((tool.get("type"), f"tool_{n}") if tool.get("type") != "namespace" else ("", ""))
     choice = body.get("tool_choice")
     if not isinstance(choice, dict):
         return

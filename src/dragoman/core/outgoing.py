@@ -17,7 +17,10 @@ from dragoman.core.names import ANY, spelled
 from dragoman.core.values import Extra, Opaque, Request, ResultPart, Text
 
 _READ_TOO: Final = frozenset(
-    {"functions", "in_item", "output_config", "reasoning_effort", "response_format", "source", "thinking"}
+    (
+        *("functions", "in_item", "max_completion_tokens", "output_config", "reasoning_effort", "response_format"),
+        *("source", "thinking", "type"),
+    )
 )
 """Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API."""
 _READ_IN_PART: Final = {"reasoning": "effort", "text": "format"}

@@ -120,7 +120,9 @@ def _response_schema(fields: Fields) -> tuple[values.JsonText, values.Extra]:
 def _message(cursor: Cursor) -> Message:
     fields = cursor.fields()
     role = fields.need("role").choice(_ROLES, "role")
-    return Message(role, read_parts(fields.take("content"), _PARTS), fields.rest())
+    # The system's first message is that of `system`; one among the messages is not it, though it be the first there.
+    own: values.Role = "developer" if role == "system" else role
+    return Message(own, read_parts(fields.take("content"), _PARTS), fields.rest())
 
 
 def _image(fields: Fields) -> values.Image | Opaque:

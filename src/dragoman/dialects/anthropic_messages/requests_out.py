@@ -77,7 +77,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     body |= _tools(request, ledger)
     body |= _thinking(request, ledger)
     body |= _sampling(request, ledger, thinks="thinking" in body and request.effort != "none")
-    stop = [text for text in request.stop if text.strip()]
+    stop = [text for text in request.stop if text.strip() or ledger.same]
     if len(stop) < len(request.stop):
         ledger.lost("stop strings of white space")
     body |= {"stop_sequences": stop} if stop else {}
@@ -87,8 +87,9 @@ def write_request(request: Request, model: str) -> Outgoing:
 
 def _first(messages: Sequence[Message], ledger: Ledger) -> int:
     """How many messages at the beginning are the system's."""
+    kinds = ("system",) if ledger.same else ("system", "developer")
     for n, message in enumerate(messages):
-        if message.role not in ("system", "developer") or ledger.kept(message.extra):
+        if message.role not in kinds or ledger.kept(message.extra):
             return n
     return len(messages)
 
@@ -178,7 +179,8 @@ def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
 
 
 def _as_it_came(message: Message, ledger: Ledger) -> dict[str, object]:
-    return {"role": message.role, "content": _content(message.parts, ledger), **message.extra}
+    role = "system" if message.role == "developer" else message.role
+    return {"role": role, "content": _content(message.parts, ledger), **message.extra}
 
 
 def _content(parts: Sequence[Part], ledger: Ledger) -> object:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from dragoman.core import shape, values
@@ -19,6 +20,8 @@ _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto"
 _FREE: Final[tuple[Literal["none", "auto"], ...]] = ("none", "auto")
 FUNCTIONS: Final = "functions"
 """In `extra` of a request with the tools of 2023; its reply has the shape of then."""
+OUTER: Final = "outer."
+"""Begins the names in `extra` of fields that stand beside the object with the block's own, not in it."""
 _ANY_OBJECT = '{"type":"object"}'
 
 
@@ -34,7 +37,7 @@ def read_request(body: bytes | str) -> Request:
     tools, choice = _functions(fields) if functions else _tools(fields)
     schema, kept = _response_format(fields.take("response_format"))
     options = fields.take("stream_options")
-    limits = [_limit(fields.take(name)) for name in ("max_completion_tokens", "max_tokens")]
+    limits = [_limit(limit) for limit in (fields.peek("max_completion_tokens"), fields.take("max_tokens"))]
     return Request(
         model=fields.need("model").string(),
         messages=_messages(fields.need("messages")),
@@ -155,21 +158,25 @@ def _call(cursor: Cursor) -> Part:
         return Opaque(kind.string(), cursor.raw, cursor.path)
     function = fields.need("function").fields()
     call_id, name, arguments = fields.need("id").word(), function.need("name").word(), _arguments(function)
-    return ToolCall(call_id, name, arguments, {**function.rest(), **fields.rest()})
+    return ToolCall(call_id, name, arguments, {**function.rest(), **_outer(fields)})
+
+
+def _outer(fields: Fields) -> values.Extra:
+    return {OUTER + name: raw for name, raw in fields.rest().items()}
 
 
 def _image(fields: Fields) -> values.Image:
     source = fields.need("image_url")
     if source.kind == "string":
-        return values.Image(media_at(source.string()), fields.rest())
+        return values.Image(media_at(source.string()), _outer(fields))
     inner = source.fields()
-    return values.Image(media_at(inner.need("url").string()), {**inner.rest(), **fields.rest()})
+    return values.Image(media_at(inner.need("url").string()), {**inner.rest(), **_outer(fields)})
 
 
 def _audio(fields: Fields) -> values.Audio:
     inner = fields.need("input_audio").fields()
     source = values.Media(media_type=f"audio/{inner.need('format').string()}", data=inner.need("data").string())
-    return values.Audio(source, {**inner.rest(), **fields.rest()})
+    return values.Audio(source, {**inner.rest(), **_outer(fields)})
 
 
 def _file(fields: Fields) -> values.Document:
@@ -178,11 +185,12 @@ def _file(fields: Fields) -> values.Document:
     if not data and not file_id:
         raise RequestError("missing required field 'file_data' or 'file_id'", inner.path)
     source = media_at(data) if data.startswith("data:") else values.Media(data=data, file_id="" if data else file_id)
-    return values.Document(source, title, {**inner.rest(), **fields.rest()})
+    return values.Document(source, title, {**inner.rest(), **_outer(fields)})
 
 
 def _refusal(fields: Fields) -> values.Refusal:
-    return values.Refusal(fields.need("refusal").string(), fields.rest())
+    kind = {"type": msgspec.Raw(b'"refusal"')}  # a part of the content, not a field of the message
+    return values.Refusal(fields.need("refusal").string(), {**kind, **fields.rest()})
 
 
 _RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
@@ -202,7 +210,7 @@ def _tool(cursor: Cursor) -> Tool:
         named = inner.fields() if inner and inner.kind == "object" else fields
         return Tool(named.string("name"), kind=kind, extra=cursor.fields().rest())
     function = _function(fields.need("function").fields())
-    return replace(function, extra={**function.extra, **fields.rest()})
+    return replace(function, extra={**function.extra, **_outer(fields)})
 
 
 def _function(function: Fields) -> Tool:

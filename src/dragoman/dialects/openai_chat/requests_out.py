@@ -8,6 +8,7 @@ What another API says in its own way becomes:
     thoughts                       `reasoning_content`, which open servers show the model again; signatures are left out
     a document of plain text       a text, its title on the first line
     words of refusal               `refusal`
+    messages of the developer      of the system
     messages of the model in a row one message
     a schema of the reply          `response_format` of type `json_schema`
     effort                         `reasoning_effort`
@@ -32,6 +33,7 @@ from dragoman.core.values import (
     Audio,
     Document,
     Earlier,
+    Extra,
     Image,
     Media,
     Message,
@@ -46,7 +48,7 @@ from dragoman.core.values import (
     ToolCall,
     ToolResult,
 )
-from dragoman.dialects.openai_chat.requests_in import FUNCTIONS
+from dragoman.dialects.openai_chat.requests_in import FUNCTIONS, OUTER
 
 NAME: Final = "openai_chat"
 _ANY_OBJECT: Final = '{"type":"object"}'
@@ -66,7 +68,8 @@ def write_request(request: Request, model: str) -> Outgoing:
     }
     body |= {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
     if request.max_tokens is not None:
-        body["max_tokens"] = request.max_tokens
+        asked = "max_completion_tokens" if ledger.same and "max_completion_tokens" in request.extra else "max_tokens"
+        body[asked] = request.max_tokens
     if request.stop:
         body["stop"] = request.stop
     if request.response_schema:
@@ -76,7 +79,8 @@ def write_request(request: Request, model: str) -> Outgoing:
     if request.stream:
         body["stream"] = True
         body |= {"stream_options": {"include_usage": True}} if request.stream_usage else {}
-    extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name != FUNCTIONS}
+    own = (FUNCTIONS, "max_completion_tokens")
+    extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name not in own}
     return ledger.close({**body, **extra})
 
 
@@ -112,8 +116,9 @@ def _tool(tool: Tool, ledger: Ledger) -> object:
     function: dict[str, object] = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
+    inner, outer = _sides(tool.extra, ledger)
     parameters = msgspec.Raw(tool.parameters.encode())
-    return {"type": "function", "function": {**function, "parameters": parameters, **ledger.kept(tool.extra)}}
+    return {"type": "function", "function": {**function, "parameters": parameters, **inner}, **outer}
 
 
 def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
@@ -136,7 +141,8 @@ def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
         if message.role == "assistant":
             said.append({"role": "assistant", **_assistant(rest, ledger), **extra})
         else:
-            said.append({"role": message.role, "content": _content(rest, ledger), **extra})
+            role = message.role if ledger.same else "system"  # templates of open models know no other
+            said.append({"role": role, "content": _content(rest, ledger), **extra})
     return [*said, {"role": "user", "content": shown}] if shown else said
 
 
@@ -179,7 +185,7 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
                 if signature or redacted:
                     ledger.lost("signature of thoughts" if signature else "redacted thoughts")
                 ledger.kept(extra)
-            case Refusal(text):
+            case Refusal(text, extra) if not extra or not ledger.same:
                 refusal += text
             case ToolCall():
                 calls.append(_call(part, ledger))
@@ -197,7 +203,17 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
 
 def _call(call: ToolCall, ledger: Ledger) -> dict[str, object]:
     function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function, **ledger.kept(call.extra)}
+    inner, outer = _sides(call.extra, ledger)
+    return {"id": call.id, "type": "function", "function": {**function, **inner}, **outer}
+
+
+def _sides(extra: Extra, ledger: Ledger) -> tuple[dict[str, object], dict[str, object]]:
+    """The fields that stand in the object with a block's own, and those beside it."""
+    inner: dict[str, object] = {}
+    outer: dict[str, object] = {}
+    for name, raw in ledger.kept(extra).items():
+        (outer if name.startswith(OUTER) else inner)[name.removeprefix(OUTER)] = raw
+    return inner, outer
 
 
 def _content(parts: Sequence[Part], ledger: Ledger, more: Sequence[object] = ()) -> object:
@@ -216,12 +232,14 @@ def _block(part: Part, ledger: Ledger) -> object:
         case Image(source, extra):
             if source.file_id:
                 raise ledger.refused("a picture by file id")
-            return {"type": "image_url", "image_url": {"url": _url(source), **ledger.kept(extra)}}
+            inner, outer = _sides(extra, ledger)
+            return {"type": "image_url", "image_url": {"url": _url(source), **inner}, **outer}
         case Audio(source, extra):
             if not source.data and not ledger.same:
                 raise ledger.refused("sound by URL")
-            inner = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
-            return {"type": "input_audio", "input_audio": {**inner, **ledger.kept(extra)}}
+            inner, outer = _sides(extra, ledger)
+            said = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
+            return {"type": "input_audio", "input_audio": {**said, **inner}, **outer}
         case Document():
             return _document(part, ledger)
         case Refusal(text, extra):
@@ -235,7 +253,7 @@ def _block(part: Part, ledger: Ledger) -> object:
 
 
 def _document(part: Document, ledger: Ledger) -> dict[str, object]:
-    source, extra = part.source, ledger.kept(part.extra)
+    source, (inner, outer) = part.source, _sides(part.extra, ledger)
     if source.text:
         return {"type": "text", "text": f"{part.title}\n{source.text}" if part.title else source.text}
     if source.url and not ledger.same:
@@ -244,9 +262,9 @@ def _document(part: Document, ledger: Ledger) -> dict[str, object]:
     if source.file_id:
         if not ledger.native:
             raise ledger.refused("a file that another vendor keeps")
-        return {"type": "file", "file": {**said, "file_id": source.file_id, **extra}}
+        return {"type": "file", "file": {**said, "file_id": source.file_id, **inner}, **outer}
     data = _url(source) if source.media_type or source.url else source.data
-    return {"type": "file", "file": {**said, "file_data": data, **extra}}
+    return {"type": "file", "file": {**said, "file_data": data, **inner}, **outer}
 
 
 def _url(source: Media) -> str:

@@ -138,7 +138,7 @@ def _goes_on(before: Message, message: Message) -> bool:
 
 
 def _has_words(message: Message) -> bool:
-    return any(isinstance(part, Text | values.Refusal) for part in message.parts)
+    return any(not isinstance(part, values.Reasoning | ToolCall | Opaque | values.Earlier) for part in message.parts)
 
 
 def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
