@@ -14,6 +14,7 @@ import msgspec
 
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import (
+    NOTHING,
     WHOLE_STREAM,
     AnyEvent,
     Failure,
@@ -23,6 +24,7 @@ from dragoman.core.events import (
     ReasoningDelta,
     RefusalDelta,
     Start,
+    Step,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
@@ -53,17 +55,17 @@ class Collector:
         self.error: DragomanError | None = None
         """Why the answer broke off, where it did."""
 
-    def send(self, event: AnyEvent) -> None:
-        """Add what happened.
+    def send(self, event: AnyEvent) -> Step:
+        """Add what happened; what it does to the blocks.
 
         Raises: OrderError: a bug in whoever sent it.
         """
         step = self._order.step(event)
-        if step.closes:
+        if step is not NOTHING and step.closes:
             self._close(step.closes.kind)
         match event:
-            case TextDelta(text) | RefusalDelta(text) | ToolCallDelta(_, text):
-                self._text.append(text)
+            case TextDelta() | ToolCallDelta() | RefusalDelta():
+                self._text.append(event.text)
             case ReasoningDelta(text, signature, redacted):
                 self._text.append(text)
                 if signature or redacted:
@@ -76,6 +78,7 @@ class Collector:
                 self._close("tool_call")
             case _:
                 self._told(event)
+        return step
 
     def _told(self, event: Start | UsageUpdate | Warning | Finish | Failure) -> None:
         match event:

@@ -164,7 +164,8 @@ class OrderError(MisuseError):
     """An event came where the grammar above has no place for it: a bug in whoever sent it."""
 
 
-_NOTHING = Step()
+NOTHING: Final = Step()
+"""This very value where an event opens and closes none, as most do."""
 WHOLE_STREAM: Final = "send Start(id, model, created), then what the reader gives, then Finish(reason)"
 """What to do, for those who forget one end."""
 
@@ -196,13 +197,13 @@ class Order:
                 return self._run("text", text)
             case ToolCallDelta(index):
                 self._expect_call(index, event)
-                return _NOTHING
+                return NOTHING
             case ReasoningDelta(text, signature, redacted):
                 step = self._run("reasoning", text or signature or redacted, apart=bool(redacted))
                 self._signed = self._signed or bool(signature or redacted)
                 return step
             case VendorBlock(dialect, _, json):
-                return self._run("vendor", json, apart=True) if self._dialect in ("", dialect) else _NOTHING
+                return self._run("vendor", json, apart=True) if self._dialect in ("", dialect) else NOTHING
             case RefusalDelta(text):
                 return self._run("refusal", text)
             case ToolCallStart(index):
@@ -215,7 +216,7 @@ class Order:
                 self.phase = "ended"
                 return Step(closes=self._close())
             case Start() | Warning() | UsageUpdate():
-                return _NOTHING
+                return NOTHING
             case _:
                 assert_never(event)
 
@@ -235,10 +236,10 @@ class Order:
     def _run(self, kind: BlockKind, said: str, *, apart: bool = False) -> Step:
         if self.block is not None:
             if self.block.kind == kind and not ((apart or self._signed) and said):
-                return _NOTHING
+                return NOTHING
             if self.block.kind == "tool_call":
                 raise OrderError(f"{kind} inside an open tool call")
-        return self._open(kind) if said else _NOTHING
+        return self._open(kind) if said else NOTHING
 
     def _call(self, index: int, event: AnyEvent) -> Step:
         if index != self.calls or (self.block is not None and self.block.kind == "tool_call"):

@@ -19,8 +19,8 @@
     error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
 
 Items that the model said in a row are one message. A custom tool takes free text: the model is offered a function of
-one string, `input`, which is taken out of its call again. Tools in an item `additional_tools` are offered like the
-others; those of a namespace under both names in one (`crm__find`), which are two again in a call, and which
+one string, `input`, which is taken out of its call again as it comes. Tools in an item `additional_tools` are offered
+like the others; those of a namespace under both names in one (`crm__find`), which are two again in a call, and which
 `tool_choice` may give as one or as two (`"namespace": "crm", "name": "find"`). A call that was cut off is only in
 `response.incomplete`, with its status: there are clients that run whatever comes as `output_item.done`.
 

@@ -37,7 +37,7 @@ from dragoman.core.shape import Cursor, Fields
 from dragoman.core.upstream import UpstreamReader, assembler
 from dragoman.core.upstream_errors import said_error, told_error
 from dragoman.core.values import FinishReason, Request, Usage
-from dragoman.dialects.openai_responses.requests_in import JOINT, NAME
+from dragoman.dialects.openai_responses.requests_in import INPUT, JOINT, NAME
 from dragoman.dialects.openai_responses.requests_out import proof
 
 _WORDS: Final = {
@@ -55,7 +55,7 @@ _CALLS: Final = ("function_call", "custom_tool_call")
 _PLACES: Final = {"output_text": "text", "text": "text", "refusal": "refusal"}
 """Types of the parts of a message, and where their words stand."""
 _REASONS: Final[dict[str, FinishReason]] = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_OPENER: Final = '{"input": "'
+_OPENER: Final = f'{{"{INPUT}": "'
 _CLOSER: Final = '"}'
 
 _encode = msgspec.json.Encoder().encode

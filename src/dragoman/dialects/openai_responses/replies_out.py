@@ -1,18 +1,20 @@
 """A reply of OpenAI Responses, streamed and whole: the same items either way."""
 
 from itertools import groupby
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
 from dragoman.core import events, shape, sse, values
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, RequestError
-from dragoman.core.events import AnyEvent, Block, Order, Start, ToolCallStart
+from dragoman.core.events import NOTHING, AnyEvent, Block, Start, Step, ToolCallStart
 from dragoman.core.openai_errors import error_fields, status
+from dragoman.core.string_member import StringMember, string_member
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
 from dragoman.dialects.openai_responses.requests_in import (
     IN_ITEM,
+    INPUT,
     JOINT,
     NAME,
     NAMESPACE,
@@ -68,13 +70,28 @@ _VENDOR = _Said("", "", "response.content_part")
 _INPUT = _Said("response.custom_tool_call_input", "input")
 
 
+_Others: TypeAlias = (
+    Start
+    | events.TextDelta
+    | events.ReasoningDelta
+    | events.RefusalDelta
+    | events.VendorBlock
+    | ToolCallStart
+    | events.ToolCallEnd
+    | events.ToolCallIncomplete
+    | events.Warning
+    | events.UsageUpdate
+    | events.Finish
+)
+"""Events but for the two that come most, and the one that ends all."""
+
+
 class Writer:
     """One streamed reply."""
 
-    __slots__ = ("_awaits_part", "_collector", "_delta", "_items", "_order", "_place", "_said", "_sent")
+    __slots__ = ("_awaits_part", "_collector", "_delta", "_input", "_items", "_place", "_said", "_sent")
 
     def __init__(self, request: Request) -> None:
-        self._order = Order(NAME)
         self._collector = Collector(NAME)
         self._items = _Items(request)
         self._sent = 0
@@ -86,29 +103,39 @@ class Writer:
         """Its next words are its first."""
         self._delta = (b"", b"", b"")
         """What stands around the number and the words of a delta."""
+        self._input = StringMember(INPUT)
+        """What the call of a custom tool is given."""
 
     def send(self, event: AnyEvent) -> bytes:
         """The bytes that this event adds.
 
         Raises: OrderError: a bug in whoever sent it.
         """
-        closes, opens, ends = self._order.step(event)
-        self._collector.send(event)
-        if isinstance(event, events.Failure):  # an item that is open then gets no `done`
-            return self._fail(event.error)
+        step = self._collector.send(event)
+        match event:
+            case events.TextDelta() if step is NOTHING:  # most events are one of these two
+                return self._words(event.text) if event.text else b""
+            case events.ToolCallDelta():
+                text = self._input.feed(event.text) if self._said is _INPUT else event.text
+                return self._words(text) if text else b""
+            case events.Failure(error):  # an item that is open then gets no `done`
+                return self._fail(error)
+            case _:
+                return self._step(event, step)
+
+    def _step(self, event: _Others, step: Step) -> bytes:
+        closes, opens, ends = step
         before = self._close(closes) if closes else b""
         if opens:
             before += self._open(opens, event)
         match event:
             case events.TextDelta(text) | events.RefusalDelta(text) | events.ReasoningDelta(text):
                 return before + self._words(text) if text else before
-            case events.ToolCallDelta(_, text):
-                # What a custom tool gets stands inside a JSON string: it goes out once that is whole.
-                return self._words(text) if text and self._said is _ARGUMENTS else b""
             case ToolCallStart() | events.Warning() | events.UsageUpdate() | events.VendorBlock():
                 return before
             case events.ToolCallEnd():
-                return self._close(ends) if ends else b""
+                rest = self._input.close() if self._said is _INPUT else ""
+                return (self._words(rest) if rest else b"") + (self._close(ends) if ends else b"")
             case events.ToolCallIncomplete():
                 return b""
             case Start():
@@ -130,6 +157,8 @@ class Writer:
 
     def _open(self, block: Block, event: AnyEvent) -> bytes:
         part, self._said = self._items.begun(event)
+        if self._said is _INPUT:
+            self._input = StringMember(INPUT)
         item = self._items.item(part, f"{self._collector.reply().id}_{block.number}", "in_progress")
         self._awaits_part = bool(self._said.part)
         self._place = {"item_id": item.get("id"), "output_index": block.number}
@@ -144,20 +173,21 @@ class Writer:
         return self._event("response.output_item.added", {"output_index": block.number, "item": item})
 
     def _words(self, text: str) -> bytes:
-        opening = b""
         if self._awaits_part:
             self._awaits_part = False
             opening = self._event(f"{self._said.part}.added", {**self._place, "part": self._said.empty})
+            return opening + self._words(text)
         before, middle, after = self._delta
-        number, self._sent = self._sent, self._sent + 1
-        return b"%b%b%d%b%b%b" % (opening, before, number, middle, _encode(text), after)
+        number = self._sent
+        self._sent = number + 1
+        return b"".join((before, _encode(number), middle, _encode(text), after))
 
     def _close(self, block: Block) -> bytes:
         reply, said = self._collector.reply(), self._said
-        cut = self._order.phase == "ended" and _state(reply) == "incomplete"
+        cut = self._collector.phase == "ended" and _state(reply) == "incomplete"
         item = self._items.done(reply, block.number, cut=cut)
         whole = _whole(reply.parts[block.number], said)
-        done = self._words(whole) if said is _INPUT and whole else b""
+        done = b""
         if not self._awaits_part:
             logprobs: Json = {"logprobs": []} if said is _TEXT else {}
             done += self._event(f"{said.event}.done", {**self._place, said.field: whole, **logprobs})
@@ -190,17 +220,9 @@ def _whole(part: Part, said: _Said) -> str:
         case Text(text) | values.Refusal(text) | values.Reasoning(text):
             return text
         case ToolCall(arguments=arguments):
-            return _input(arguments) if said is _INPUT else arguments
+            return string_member(arguments, INPUT) if said is _INPUT else arguments
         case _:
             return ""
-
-
-def _input(arguments: values.JsonText) -> str:
-    """The text in `{"input": "…"}`; where the model wrote anything else, that."""
-    try:
-        return shape.at(arguments).fields().need("input").string()
-    except RequestError:
-        return arguments
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:
@@ -287,7 +309,12 @@ class _Items:
             case ToolCall(id, tool, arguments):
                 call: Json = {"status": state, "call_id": id, **self._name(tool)}
                 if tool in self._custom:
-                    return {"id": f"ctc_{name}", "type": "custom_tool_call", **call, "input": _input(arguments)}
+                    return {
+                        "id": f"ctc_{name}",
+                        "type": "custom_tool_call",
+                        **call,
+                        "input": string_member(arguments, INPUT),
+                    }
                 return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
             case Opaque(raw=raw, dialect=dialect):
                 return dict(shape.at(bytes(raw)).fields().rest()) if dialect == NAME else {}

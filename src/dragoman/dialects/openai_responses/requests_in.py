@@ -25,6 +25,8 @@ NAMESPACE: Final = "in_namespace"
 """The name in a tool's `extra` of the namespace that it is in, an object."""
 IN_ITEM: Final = "in_item"
 """The name in a tool's `extra` of the item that it came in, `{"before": messages behind it, "item": {…}}`."""
+INPUT: Final = "input"
+"""The one string that a custom tool is offered with, which holds the text for it."""
 JOINT: Final = "__"
 """Between the names of a namespace and of a tool in it: every API takes these characters in a name."""
 
@@ -170,7 +172,7 @@ def _function_call(fields: Fields) -> Part:
 
 
 def _custom_call(fields: Fields) -> Part:
-    arguments = json.dumps({"input": fields.string("input")}, ensure_ascii=False)
+    arguments = json.dumps({INPUT: fields.string("input")}, ensure_ascii=False)
     call_id, (name, within) = fields.need("call_id").word(), _called(fields)
     kind = {"type": msgspec.Raw(b'"custom_tool_call"')}
     return ToolCall(call_id, name, arguments, {**kind, **within, **fields.rest()})
@@ -274,7 +276,7 @@ def _free_text(form: Cursor | None) -> values.JsonText:
     if fields and fields.need("type").string() == "grammar":
         syntax, grammar = fields.need("syntax").string(), fields.need("definition").string()
         text["description"] = f"Text of this {syntax} grammar:\n{grammar}"
-    schema = {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}
+    schema = {"type": "object", "properties": {INPUT: text}, "required": [INPUT], "additionalProperties": False}
     return json.dumps(schema, ensure_ascii=False)
 
 

@@ -40,9 +40,9 @@ import msgspec
 
 from dragoman.core import shape
 from dragoman.core.contracts import Outgoing
-from dragoman.core.errors import RequestError
 from dragoman.core.names import ANY, NAME_FORM
 from dragoman.core.outgoing import Ledger, told_as_error
+from dragoman.core.string_member import string_member
 from dragoman.core.values import (
     Audio,
     Document,
@@ -64,6 +64,7 @@ from dragoman.core.values import (
 )
 from dragoman.dialects.openai_responses.requests_in import (
     IN_ITEM,
+    INPUT,
     JOINT,
     NAME,
     NAMESPACE,
@@ -270,16 +271,8 @@ def _call(call: ToolCall, ledger: Ledger) -> Json:
     name = _apart(call.name, shape.Cursor(space, "$.namespace").string() if space is not None else "")
     said: Json = {"type": kind, "call_id": call.id, **name}
     if bytes(kind) == _CUSTOM_CALL:
-        return {**said, "input": input_of(call.arguments), **extra}
+        return {**said, "input": string_member(call.arguments, INPUT), **extra}
     return {**said, "arguments": call.arguments, **extra}
-
-
-def input_of(arguments: str) -> str:
-    """The text in `{"input": "…"}`; where the model wrote anything else, that."""
-    try:
-        return shape.at(arguments).fields().need("input").string()
-    except RequestError:
-        return arguments
 
 
 def proof(id: str, encrypted: str) -> str:
