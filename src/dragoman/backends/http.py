@@ -26,8 +26,10 @@ from dragoman import dialects
 from dragoman.backends.http_config import HttpConfig
 from dragoman.core import shape
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
-from dragoman.core.errors import BackendError, ConfigError, DragomanError, SilenceError, UpstreamError
+from dragoman.core.errors import BackendError, ConfigError, DragomanError, SilenceError, UpstreamError, one_of, quote
 from dragoman.core.events import AnyEvent, Start
+from dragoman.core.outgoing import fitted
+from dragoman.core.targets import RELAXING, Target
 from dragoman.core.upstream_errors import answered_error
 from dragoman.core.values import Reasoning, Request
 
@@ -47,6 +49,7 @@ class Http:
         self._name = name
         self._config = config
         self._dialect = _dialect(name, config)
+        self._target = _target(name, config)
         self._base = config.url.rstrip("/").removesuffix("/v1")
         self._headers = {"content-type": "application/json", **self._dialect.sign(_key(name, config, environ))}
         self._models = tuple(self._model(model) for model in config.models)
@@ -100,7 +103,9 @@ class Http:
             self._active -= 1
 
     async def _asked(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
-        outgoing = self._dialect.write_request(request, request.model)
+        asked, told = fitted(request, self._target) if self._target else (request, ())
+        body, warnings = self._dialect.write_request(asked, request.model)
+        outgoing = Outgoing(body, (*told, *warnings))
         reader = self._dialect.reader(request, turn)
         async with aclosing(self._post(outgoing, request)) as pieces:
             async for piece in pieces:
@@ -181,6 +186,13 @@ def _dialect(name: str, config: HttpConfig) -> Dialect:
         return dialects.get(config.api)
     except ConfigError as e:
         raise ConfigError(f"{e.message} - at servers.{name}.api") from None
+
+
+def _target(name: str, config: HttpConfig) -> Target | None:
+    if not config.schemas or config.schemas in RELAXING:
+        return RELAXING.get(config.schemas)
+    known = one_of(config.schemas, RELAXING, "expected ")
+    raise ConfigError(f"unknown server {quote(config.schemas)}{known} - at servers.{name}.schemas")
 
 
 def _key(name: str, config: HttpConfig, environ: Mapping[str, str]) -> str:

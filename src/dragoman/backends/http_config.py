@@ -19,5 +19,8 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: Annotated[str, _doc("The API key that it wants; empty: none.")] = ""
     key_env: Annotated[str, _doc("The variable of the environment that holds the key.")] = ""
     models: Annotated[tuple[str, ...], _doc("Models to offer; empty: those that it lists itself.")] = ()
+    schemas: Annotated[
+        str, _doc("Whose JSON Schemas it takes, such as llama_cpp or ollama; empty: those of its API.")
+    ] = ""
     connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
     silence_s: Annotated[float, _doc("Silence after which an answer is given up, in seconds.", gt=0)] = 300.0

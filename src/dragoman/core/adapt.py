@@ -29,6 +29,7 @@ schema at all becomes one of any value.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -45,6 +46,10 @@ _CACHED_CHARS: Final = 16_384
 _ANY_OBJECT: Final = '{"type":"object","properties":{}}'
 
 
+_TOLD_CHANGES: Final = 3
+"""Of each schema, and three times as many schemas: a warning stands in one line of a log."""
+
+
 class Adapted(NamedTuple):
     """A schema for a target."""
 
@@ -56,6 +61,16 @@ class Adapted(NamedTuple):
 def adapt(schema: JsonText, target: Target) -> Adapted:
     """The schema as this target takes it; see above. Never raises."""
     return _kept(schema, target) if len(schema) <= _CACHED_CHARS else _adapt(schema, target)
+
+
+def summary(changes: Mapping[str, Sequence[Change]]) -> str:
+    """What was changed in the schemas of these tools, in one line; the first of many."""
+    told = []
+    for name, each in list(changes.items())[: 3 * _TOLD_CHANGES]:
+        more = len(each) - _TOLD_CHANGES
+        told.append(f"{name} ({', '.join(map(str, each[:_TOLD_CHANGES]))}{f' and {more} more' if more > 0 else ''})")
+    left = len(changes) - len(told)
+    return "; ".join(told) + (f"; and {left} more" if left else "")
 
 
 def _adapt(schema: JsonText, target: Target) -> Adapted:

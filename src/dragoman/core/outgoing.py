@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from dragoman.core.adapt import Adapted, adapt, summary
 from dragoman.core.contracts import Outgoing
 from dragoman.core.errors import UnsupportedError
 from dragoman.core.events import Warning
 from dragoman.core.names import ANY, spelled
-from dragoman.core.values import Extra, Opaque, Request, ResultPart, Text
+from dragoman.core.schema_walk import Change
+from dragoman.core.targets import Target
+from dragoman.core.values import Extra, JsonText, Opaque, Request, ResultPart, Text
 
 _READ_TOO: Final = frozenset(
     (
@@ -37,10 +41,25 @@ def told_as_error(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
     return (Text("Error: "), *parts)
 
 
+def fitted(request: Request, target: Target) -> tuple[Request, tuple[Warning, ...]]:
+    """The request with all its schemas as this kind of server takes them, and what they lost."""
+    told: dict[str, tuple[Change, ...]] = {}
+    tools = []
+    for tool in request.tools:
+        made = adapt(tool.parameters, target) if tool.kind == "function" else Adapted(tool.parameters, ())
+        told[tool.name] = made.changes
+        tools.append(replace(tool, parameters=made.json))
+    reply = adapt(request.response_schema, target) if request.response_schema else Adapted("", ())
+    told["the reply"] = reply.changes
+    changed = {of: changes for of, changes in told.items() if changes}
+    warnings = (Warning("schema_adapted", f"for {target.name}: {summary(changed)}"),) if changed else ()
+    return replace(request, tools=tuple(tools), response_schema=reply.json), warnings
+
+
 class Ledger:
     """Says what goes along, and keeps account of what does not."""
 
-    __slots__ = ("_changed", "_dialect", "_lost", "native", "same")
+    __slots__ = ("_adapted", "_changed", "_dialect", "_lost", "native", "same")
 
     def __init__(self, request: Request, dialect: str) -> None:
         """Raises: UnsupportedError: it goes on from an answer that only its own API's server may know."""
@@ -51,6 +70,7 @@ class Ledger:
         self._dialect = dialect
         self._lost: dict[str, None] = {}
         self._changed: dict[str, None] = {}
+        self._adapted: dict[str, tuple[Change, ...]] = {}
         if request.previous is not None and not self.same:
             raise self.refused("an answer that is gone on from", request.previous.path)
 
@@ -78,6 +98,19 @@ class Ledger:
         """It is said in another way."""
         self._changed[what] = None
 
+    def schema(self, schema: JsonText, target: Target, of: str, *, always: bool = False) -> msgspec.Raw:
+        """The schema of this tool, or of the reply, as such a server takes it.
+
+        What came by this very API goes as it came, as there are more servers of it than the vendor's; `always`
+        where none of them takes more.
+        """
+        if self.same and not always:
+            return msgspec.Raw(schema.encode())
+        adapted = adapt(schema, target)
+        if adapted.changes:
+            self._adapted[of] = adapted.changes
+        return msgspec.Raw(adapted.json.encode())
+
     def raw(self, part: Opaque) -> msgspec.Raw:
         """An unknown part as it came.
 
@@ -98,4 +131,6 @@ class Ledger:
             warnings.append(Warning("left_out", f"{self._dialect} has no place for: {', '.join(self._lost)}"))
         if self._changed:
             warnings.append(Warning("said_otherwise", f"for {self._dialect}: {'; '.join(self._changed)}"))
+        if self._adapted:
+            warnings.append(Warning("schema_adapted", f"for {self._dialect}: {summary(self._adapted)}"))
         return Outgoing(_encode(body), tuple(warnings))

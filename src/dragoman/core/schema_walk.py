@@ -265,7 +265,8 @@ class Walk:
             if word in schema and wide not in schema and self._lacks(word, path) and not self._lacks(wide, path):
                 self._tell(path, f"{word} became {wide}")
                 schema = {(wide if each == word else each): value for each, value in schema.items()}
-        return self._words_only(schema, path) if self._target.enums == "strings" and "enum" in schema else schema
+        words = self._target.enums == "strings" and "enum" in schema and not self._lacks("enum", path)
+        return self._words_only(schema, path) if words else schema
 
     def _words_only(self, schema: Schema, path: str) -> Schema:
         """`enum` of strings, or none."""

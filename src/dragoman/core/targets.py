@@ -122,7 +122,7 @@ GEMINI: Final = Target(
     "gemini",
     object_root=True,
     properties=True,
-    root_lacks=COMBINED,
+    root_lacks=COMBINED | {"enum"},
     words=(_SCALARS | {"nullable", "format", "minItems", "maxItems", "minimum", "maximum"}) - {"default", "examples"},
     references=False,
     types="nullable",
@@ -140,15 +140,7 @@ VLLM: Final = Target("vllm", patterns="regular")
 
 TARGETS: Final = {
     each.name: each
-    for each in (
-        OPENAI,
-        OPENAI_STRICT,
-        ANTHROPIC,
-        ANTHROPIC_STRICT,
-        GEMINI,
-        LLAMA_CPP,
-        LM_STUDIO,
-        OLLAMA,
-        VLLM,
-    )
+    for each in (OPENAI, OPENAI_STRICT, ANTHROPIC, ANTHROPIC_STRICT, GEMINI, LLAMA_CPP, LM_STUDIO, OLLAMA, VLLM)
 }
+RELAXING: Final = {name: each for name, each in TARGETS.items() if not each.closed}
+"""Those for which no valid value is lost."""

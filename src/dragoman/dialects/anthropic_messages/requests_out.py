@@ -11,6 +11,8 @@ What another API says in its own way becomes:
     effort                `thinking` of type `adaptive` with `output_config.effort`, `minimal` as `low`; `none` disables
                           it; left out with a forced tool call, which the API does not have with thinking. With
                           thinking the temperature and `top_k` are left out
+    a tool's schema       as the vendor takes it (core/targets.py), also from its own clients
+    a reply of any object left out, as the vendor wants all objects closed
     a schema of the reply `output_config.format`
 
 An empty text, which the vendor refuses, is left out. Left out with a warning: `seed` and the penalties, stop strings of
@@ -29,6 +31,7 @@ import msgspec
 from dragoman.core.contracts import Outgoing
 from dragoman.core.names import ID, LONG_NAME_FORM
 from dragoman.core.outgoing import Ledger
+from dragoman.core.targets import ANTHROPIC, ANTHROPIC_STRICT
 from dragoman.core.values import (
     Audio,
     Document,
@@ -51,6 +54,7 @@ from dragoman.dialects.anthropic_messages.replies_out import input_of
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000
 """Where the caller sets no limit: as much as every model since Claude 4 may write."""
+_ANY_OBJECT: Final = '{"type":"object"}'
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
 
 
@@ -97,8 +101,11 @@ def _first(messages: Sequence[Message], ledger: Ledger) -> int:
 def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
     """`thinking` and `output_config`; what the caller said of them in this API's own terms is in `extra`."""
     config: dict[str, object] = {}
-    if request.response_schema:
-        config["format"] = {"type": "json_schema", "schema": msgspec.Raw(request.response_schema.encode())}
+    if request.response_schema == _ANY_OBJECT and not ledger.same:
+        ledger.lost("a reply of any JSON object")
+    elif request.response_schema:
+        schema = ledger.schema(request.response_schema, ANTHROPIC_STRICT, "the reply")
+        config["format"] = {"type": "json_schema", "schema": schema}
     thinking = ""
     if ledger.same:
         return {"output_config": config} if config else {}
@@ -155,7 +162,11 @@ def _tool(tool: Tool, ledger: Ledger) -> object:
     said: dict[str, object] = {"name": tool.name}
     if tool.description:
         said["description"] = tool.description
-    return {**said, "input_schema": msgspec.Raw(tool.parameters.encode()), **ledger.kept(tool.extra)}
+    return {
+        **said,
+        "input_schema": ledger.schema(tool.parameters, ANTHROPIC, tool.name, always=True),
+        **ledger.kept(tool.extra),
+    }
 
 
 def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:

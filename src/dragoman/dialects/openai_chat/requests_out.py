@@ -11,6 +11,7 @@ What another API says in its own way becomes:
     messages of the developer      of the system
     messages of the model in a row one message
     a schema of the reply          `response_format` of type `json_schema`
+    schemas                        as OpenAI takes them (core/targets.py)
     effort                         `reasoning_effort`
 
 The limit goes as `max_tokens`, the one name that every server knows. Text behind a call moves before it, as a message
@@ -29,6 +30,7 @@ import msgspec
 from dragoman.core.contracts import Outgoing
 from dragoman.core.names import ANY, NAME_FORM
 from dragoman.core.outgoing import Ledger, told_as_error
+from dragoman.core.targets import OPENAI
 from dragoman.core.values import (
     Audio,
     Document,
@@ -73,7 +75,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     if request.stop:
         body["stop"] = request.stop
     if request.response_schema:
-        body["response_format"] = _response_format(request.response_schema)
+        body["response_format"] = _response_format(request.response_schema, ledger)
     if request.effort:
         body["reasoning_effort"] = request.effort
     if request.stream:
@@ -84,10 +86,13 @@ def write_request(request: Request, model: str) -> Outgoing:
     return ledger.close({**body, **extra})
 
 
-def _response_format(schema: str) -> dict[str, object]:
+def _response_format(schema: str, ledger: Ledger) -> dict[str, object]:
     if schema == _ANY_OBJECT:
         return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": {"name": "reply", "schema": msgspec.Raw(schema.encode())}}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "reply", "schema": ledger.schema(schema, OPENAI, "the reply")},
+    }
 
 
 def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
@@ -117,7 +122,7 @@ def _tool(tool: Tool, ledger: Ledger) -> object:
     if tool.description:
         function["description"] = tool.description
     inner, outer = _sides(tool.extra, ledger)
-    parameters = msgspec.Raw(tool.parameters.encode())
+    parameters = ledger.schema(tool.parameters, OPENAI, tool.name)
     return {"type": "function", "function": {**function, "parameters": parameters, **inner}, **outer}
 
 

@@ -13,6 +13,7 @@ in its own way becomes:
     a limit under 16              16, the least that the vendor takes
     a schema of the reply         `text.format`
     effort                        `reasoning.effort`
+    schemas                       as OpenAI takes them (core/targets.py)
     a tool's schema               not `strict`, which would make all parameters required
 
 What did not come by this API is not kept there (`store` is false), as all of a conversation is sent each time, and its
@@ -43,6 +44,7 @@ from dragoman.core.contracts import Outgoing
 from dragoman.core.names import ANY, NAME_FORM
 from dragoman.core.outgoing import Ledger, told_as_error
 from dragoman.core.string_member import string_member
+from dragoman.core.targets import OPENAI
 from dragoman.core.values import (
     Audio,
     Document,
@@ -97,7 +99,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     body |= _tools(request, ledger)
     body |= _limits(request, ledger)
     if request.response_schema and not ledger.same:
-        body["text"] = {"format": _format(request.response_schema)}
+        body["text"] = {"format": _format(request.response_schema, ledger)}
     if request.effort and not ledger.same:
         body["reasoning"] = {"effort": request.effort}
     if not ledger.same:
@@ -135,10 +137,10 @@ def _limits(request: Request, ledger: Ledger) -> Json:
     return said | ({"max_output_tokens": limit} if limit is not None else {})
 
 
-def _format(schema: str) -> Json:
+def _format(schema: str, ledger: Ledger) -> Json:
     if schema == _ANY_OBJECT:
         return {"type": "json_object"}
-    return {"type": "json_schema", "name": "reply", "schema": msgspec.Raw(schema.encode())}
+    return {"type": "json_schema", "name": "reply", "schema": ledger.schema(schema, OPENAI, "the reply")}
 
 
 # Tools
@@ -193,7 +195,13 @@ def _tool(tool: Tool, ledger: Ledger) -> Json:
     if ledger.native and is_custom(tool):
         return {**said, **extra}
     strict = {} if ledger.same else {"strict": False}
-    return {"type": "function", **said, "parameters": msgspec.Raw(tool.parameters.encode()), **strict, **extra}
+    return {
+        "type": "function",
+        **said,
+        "parameters": ledger.schema(tool.parameters, OPENAI, tool.name),
+        **strict,
+        **extra,
+    }
 
 
 # The conversation
