@@ -29,7 +29,7 @@ $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
 
 $(VENV)/field.done: pyproject.toml $(VENV)/dev.done
 	@echo "== installing what Dragoman is measured against"
-	@$(BIN)/python -m pip install --quiet --no-deps --group field
+	@$(BIN)/python -m pip install --quiet --no-deps --group field --group tokens
 	@touch $@
 
 serve: $(VENV)/serve.done ## start the gateway on the embedded model (ARGS="--port 9000 …")

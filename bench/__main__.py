@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.figures import Figure, machine, save, table
 
-BENCHMARKS = ("reader", "field", "wire", "gateway")
+BENCHMARKS = ("reader", "field", "wire", "gateway", "tokens")
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
 """Which format a model writes, by its name: rows of `families.toml`, where also the rules of a pattern are stated."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -10,15 +12,23 @@ from msgspec import Struct
 from dragoman.core.errors import ConfigError
 
 
-class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Models that write the same format."""
+class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that is known of models of certain names."""
 
     names: tuple[str, ...]
     """Regular expressions for whole words of a name."""
-    format: str
-    """The name of the format; "auto": none is known."""
     source: str
     """Where that is stated, with its date."""
+
+
+class Family(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Models that write the same format."""
+
+    format: str
+    """The name of the format; "auto": none is known."""
+
+
+R = TypeVar("R", bound=Row)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,16 +56,21 @@ def families() -> tuple[Family, ...]:
 
 
 def find(model: str) -> Family | None:
-    """The family of a model of this name, as a hub, an engine or a path of files has it; None: it is not known.
+    """The family of a model of this name; None: it is not known."""
+    return first(families(), model)
+
+
+def first(rows: Sequence[R], model: str) -> R | None:
+    """The first row that fits a model of this name, as a hub, an engine or a path of files has it.
 
     `Qwen/Qwen3-8B`, `qwen3:8b`, `hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M`, `models--Qwen--Qwen3-8B/snapshots/1a2b`. The
     last part of a path says most; one before it counts where no row fits those behind.
     """
     for part in reversed(re.split(r"[/\\]|--", model.lower())):
         words = re.sub(r"[_:@\s]", "-", part)
-        for family in families():
-            if _pattern(family.names).search(words):
-                return family
+        for row in rows:
+            if _pattern(row.names).search(words):
+                return row
     return None
 
 

@@ -1,0 +1,65 @@
+"""Fits the weights of `core/tokens.py` to what tokenizers count, and prints them as rows of `profiles/tokens.toml`.
+
+Least squares of the relative error over the pieces of text that `bench tokens` does not measure, each kind of text
+weighing as much as another (other languages half of that), and no weight below zero. A letter weighs something
+whatever fits best, since there are texts that are one long word.
+"""
+
+from collections.abc import Sequence
+from math import sqrt
+
+from bench.corpora import ENGLISH_AND_CODE, corpora
+from bench.vocabularies import counters
+from dragoman.core.tokens import SHAPES, kinds
+
+GENERIC = ("o200k", "llama3", "qwen3", "deepseek", "gemma", "tekken")
+"""What an unknown model most likely resembles."""
+ROUNDS = 3000
+LEAST = {"a": 0.05}
+
+
+def main() -> None:
+    """Print a row for each tokenizer, and one for all of `GENERIC`."""
+    texts = corpora("fitted")
+    texts["typography"] = [_typeset(text) for text in texts["prose"]]
+    texts["emoji"] = [_with_emoji(text) for text in texts["prose"][:3]]
+    rows = [(kind, [float(kinds(t).count(s.encode())) for s in SHAPES], t) for kind, ts in texts.items() for t in ts]
+    share = {kind: sqrt((1 if kind in ENGLISH_AND_CODE else 0.25) / len(ts)) for kind, ts in texts.items()}
+    known = counters()
+    counted = {name: [float(count(text)) for _, _, text in rows] for name, count in known.items()}
+    for name in known:
+        print(_row(name, _fit([(f, n, share[k]) for (k, f, _), n in zip(rows, counted[name], strict=True)])))
+    both = [(f, counted[name][i], share[k]) for name in GENERIC if name in known for i, (k, f, _) in enumerate(rows)]
+    print(_row("GENERIC", _fit(both)))
+
+
+def _typeset(text: str) -> str:
+    return text.replace("'", "’").replace(' "', " “").replace('"', "”").replace(" - ", " — ").replace("...", "…")
+
+
+def _with_emoji(text: str) -> str:
+    return "".join(f"{chr(code)} {text[code % 100 :][:6]} " for code in range(0x1F300, 0x1F650))
+
+
+def _row(name: str, weights: Sequence[float]) -> str:
+    told = ", ".join(f'"{s}" = {w:.3f}' for s, w in zip(SHAPES, weights, strict=True))
+    return f'name = "{name}"\nweights = {{ {told} }}\n'
+
+
+def _fit(rows: list[tuple[list[float], float, float]]) -> list[float]:
+    """Weights whose sums come nearest to the counts: coordinate descent on the normal equations."""
+    scaled = [([share * x / count for x in features], share) for features, count, share in rows]
+    size = len(SHAPES)
+    gram = [[sum(f[i] * f[j] for f, _ in scaled) for j in range(size)] for i in range(size)]
+    aim = [sum(f[i] * share for f, share in scaled) for i in range(size)]
+    weights = [0.0] * size
+    for _ in range(ROUNDS):
+        for i in range(size):
+            if gram[i][i]:
+                rest = aim[i] - sum(gram[i][j] * weights[j] for j in range(size) if j != i)
+                weights[i] = max(LEAST.get(SHAPES[i], 0.0), rest / gram[i][i])
+    return weights
+
+
+if __name__ == "__main__":
+    main()

