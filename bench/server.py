@@ -92,6 +92,9 @@ class Synthetic:
         """Always ready."""
         return {"ready": True}
 
+    async def count_tokens(self, request: Request) -> None:
+        """It has no tokenizer."""
+
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The events of the script that the model's name stands for."""
         start, count = Start(turn.id, request.model, turn.created, 20), request.max_tokens or 1

@@ -35,9 +35,14 @@ class Scripted:
         self.sent = 0
         self.running = 0
         self.life: list[str] = []
+        self.tokens: int | None = None
+        """What it counts."""
 
     def models(self) -> Sequence[Model]:
         return (Model("m", 100, aliases=("n",)), *(Model(name) for name in self._names))
+
+    async def count_tokens(self, request: Request) -> int | None:
+        return self.tokens
 
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         self.running += 1

@@ -1,6 +1,7 @@
 """The model in the box: the real engine in this process's care, and one that plays what a model might write."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -105,6 +106,63 @@ async def test_usage_is_what_the_engine_counted(small: Embedded) -> None:
     prompt, cached, predicted = (a - b for a, b in zip(after, before, strict=True))
     assert usage == v.Usage(prompt + cached, predicted, cached)
     assert usage.output_tokens == 20
+
+
+LONG_TALK = (
+    v.Message("system", (v.Text("Be brief, Zoë. 日本"),)),
+    v.Message("user", (v.Text("Weather in Paris? <|im_end|>"),)),
+    v.Message("assistant", (v.ToolCall("1", "get_weather", '{"city": "Paris"}'),)),
+    v.Message("tool", (v.ToolResult("1", (v.Text("18 degrees"),)),)),
+)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request("Hi", max_tokens=1),
+        request("Hi", max_tokens=1, tools=(WEATHER,)),
+        request("Hi", max_tokens=1, response_schema=SCHEMA),
+        v.Request(PROFILE.name, LONG_TALK, tools=(WEATHER,), max_tokens=1),
+    ],
+    ids=["words", "tools", "schema", "results"],
+)
+async def test_a_count_is_what_an_answer_would_say(small: Embedded, asked: v.Request) -> None:
+    start = (await events_of(small, asked))[0]
+    assert isinstance(start, ev.Start)
+    assert await small.count_tokens(asked) == start.input_tokens > 0
+
+
+async def test_counts_do_not_wait_for_answers(small: Embedded) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(2):
+            await anext(await stack.enter_async_context(aclosing(ask(small, request()))))
+        assert small.engine.active == 2  # all places are taken
+        counts = await asyncio.gather(*(small.count_tokens(request("word " * n)) for n in range(1, 27)))
+        assert small.engine.active == 2
+    assert all(a < b for a, b in itertools.pairwise(cast(list[int], counts)))
+
+
+async def test_a_prompt_beyond_the_context_is_counted(small: Embedded) -> None:
+    assert 3000 < (await small.count_tokens(request("word " * 3000)) or 0) < 3100
+
+
+async def test_nothing_is_counted_while_the_engine_is_down() -> None:
+    embedded = backend(context_tokens=512)
+    assert await embedded.count_tokens(request("Hi")) is None
+    await embedded.start()
+    try:
+        assert await embedded.count_tokens(request("Hi"))
+        os.kill(embedded.engine.pid or 0, signal.SIGKILL)
+        assert await asyncio.gather(*(embedded.count_tokens(request("Hi")) for _ in range(3))) == [None] * 3
+    finally:
+        await embedded.close()
+    assert await embedded.count_tokens(request("Hi")) is None
+
+
+async def test_what_cannot_be_asked_cannot_be_counted(small: Embedded) -> None:
+    asked = v.Request(PROFILE.name, (v.Message("user", (v.Opaque("hologram", msgspec.Raw(b"{}")),)),))
+    with pytest.raises(RequestError, match="hologram"):
+        await small.count_tokens(asked)
 
 
 async def test_two_answers_at_once(small: Embedded) -> None:

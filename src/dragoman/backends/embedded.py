@@ -23,9 +23,9 @@ from dragoman.backends.prose import told_as_prose, told_to_answer
 from dragoman.backends.readable import readable
 from dragoman.backends.repeats import RepeatGuard, answered_calls
 from dragoman.backends.stops import StopStrings
-from dragoman.backends.template import ChatTemplate
+from dragoman.backends.template import ChatTemplate, Prompt
 from dragoman.core.contracts import Model, Turn
-from dragoman.core.errors import ConfigError, DragomanError, RequestError
+from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -134,15 +134,31 @@ class Embedded:
                 raise
             yield Failure(error)
 
+    async def count_tokens(self, request: Request) -> int | None:
+        """Tokens of the prompt, as the engine counts them; None while it is down.
+
+        Raises: RequestError: something in the request can be neither shown to the model nor left out.
+        """
+        _, prompt = await asyncio.to_thread(self._shown, request)
+        try:
+            return await self.engine.count(prompt.text)
+        except (BackendError, UpstreamError) as error:
+            log.warning("going on without a count: %s", error)
+            return None
+
+    def _shown(self, request: Request) -> tuple[Request, Prompt]:
+        """The request as far as it can be shown to the model, and the prompt that shows it."""
+        request = readable(request)
+        if self.after_result == "prose":
+            request = told_as_prose(request)
+        return request, self._template.prompt(request, self.format)
+
     def prepared(self, request: Request) -> "_Prepared":
         """Prompt, grammar and what the caller should know of them: work of seconds for thousands of tools.
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
-        request = readable(request)
-        if self.after_result == "prose":
-            request = told_as_prose(request)
-        prompt = self._template.prompt(request, self.format)
+        request, prompt = self._shown(request)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_tokens, self._context_tokens)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}

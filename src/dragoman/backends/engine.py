@@ -68,6 +68,7 @@ class Engine:
         self._first: asyncio.Future[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._held: dict[int, asyncio.Queue[dict[str, Any] | DragomanError]] = {}
+        self._counts: dict[int, asyncio.Future[int]] = {}
         self._metrics: asyncio.Future[str] | None = None
         self._gone = "the embedded engine is not running"
         """Why there is no child, while there is none."""
@@ -128,6 +129,22 @@ class Engine:
             self._metrics = asyncio.get_running_loop().create_future()
             await self._send({"metrics": True})
         return await asyncio.shield(self._metrics)
+
+    async def count(self, text: str) -> int:
+        """The tokens of a prompt, at once, whatever else the engine is at.
+
+        Raises: BackendError: the engine is down, or cannot tell.
+        """
+        if not self.is_ready:
+            raise BackendError(self._gone, retry_after_s=2)
+        self._count += 1
+        id, answer = self._count, asyncio.Future[int]()
+        self._counts[id] = answer
+        try:
+            await self._send({"id": id, "count": text})
+            return await answer
+        finally:
+            del self._counts[id]
 
     async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
         """One completion; closing the generator stops it within a token.
@@ -252,6 +269,9 @@ class Engine:
         self._gone = why
         for inbox in self._held.values():
             inbox.put_nowait(BackendError(why, retry_after_s=2))
+        for answer in self._counts.values():
+            if not answer.done():
+                answer.set_exception(BackendError(why, retry_after_s=2))
         if self._metrics is not None and not self._metrics.done():
             self._metrics.set_exception(BackendError(why))
             self._metrics.exception()  # perhaps nobody waits for it any more
@@ -304,6 +324,11 @@ class Engine:
                 self._metrics.set_result(message["metrics"])
         elif inbox := self._held.get(message["id"]):
             inbox.put_nowait(message)
+        elif (answer := self._counts.get(message["id"])) and not answer.done():
+            if "tokens" in message:
+                answer.set_result(message["tokens"])
+            else:
+                answer.set_exception(_error(message["error"], self._settings.context_tokens))
 
     async def _loading(self, process: asyncio.subprocess.Process) -> None:
         """Say how loading goes, and end a child that takes too long."""

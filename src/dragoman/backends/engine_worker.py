@@ -1,25 +1,34 @@
 """The child process that holds llama.cpp. Run by `engine`, never imported by it.
 
-Lines of JSON in: the settings first, then {"id": 1, "body": {…}} to complete and {"cancel": 1} to stop.
+Lines of JSON in: the settings first, then {"id": 1, "body": {…}} to complete, {"cancel": 1} to stop and
+{"id": 2, "count": "…"} to count the tokens of a text.
 Lines of JSON out: {"ready": true}, then for each id
     {"id", "total", "done"}      the prompt: tokens in all, tokens read so far
     {"id", "text"}               more of the reply
     {"id", "finish", "usage"}    its end; finish is "stop", "length" or "cancelled"
     {"id", "error"}              or why there is none
-and {"metrics": "…"} for {"metrics": true}. It ends with its standard input, so it cannot outlive its parent.
+and {"id", "tokens"} for a count, {"metrics": "…"} for {"metrics": true}. It ends with its standard input, so it cannot
+outlive its parent.
 
 Facts about the engine were measured with xllamacpp 2026.10.11549: a callback that returns True stops the
 generation within one token; a request that waits for a place in the engine cannot be stopped, so never more
-are handed over than there are places; the GIL is held while weights load.
+are handed over than there are places; the GIL is held while weights load. Only the engine's HTTP listener counts
+tokens, which it does at once, whatever else it is at. So it is asked there: on a socket in a folder that is nobody
+else's, with a key that only this process has.
 """
 
+import http.client
 import json
 import os
 import secrets
 import shutil
+import socket
 import sys
 import threading
-from typing import Any
+from typing import Any, Final
+
+COUNT_S: Final = 5.0
+"""A megabyte takes a quarter of a second."""
 
 
 def main() -> None:
@@ -28,9 +37,10 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not stand between our lines
     settings = json.loads(sys.stdin.buffer.readline())
     _limit_memory(settings["memory_mb"])
-    server = _load(settings)
-    shutil.rmtree(settings["private"], ignore_errors=True)  # nobody is to find the engine's listener
-    _Worker(server, out).run()
+    key = secrets.token_urlsafe(32)
+    listener = os.path.join(settings["private"], "engine.sock")
+    _Worker(_load(settings, listener, key), _Tokenizer(listener, key), out).run()
+    shutil.rmtree(settings["private"], ignore_errors=True)
     os._exit(0)  # threads inside the engine abort an ordinary exit
 
 
@@ -44,7 +54,7 @@ def _limit_memory(limit_mb: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit_mb << 20, limit_mb << 20))
 
 
-def _load(settings: dict[str, Any]) -> Any:
+def _load(settings: dict[str, Any], listener: str, key: str) -> Any:
     """The engine, its own HTTP listener shut away on a socket in a private folder."""
     import xllamacpp
 
@@ -60,14 +70,39 @@ def _load(settings: dict[str, Any]) -> Any:
     params.endpoint_metrics = True
     params.ui = False
     params.cors_origins = ""
-    params.api_keys = [secrets.token_urlsafe(32)]
-    params.hostnames = [os.path.join(settings["private"], "engine.sock")]
+    params.api_keys = [key]
+    params.hostnames = [listener]
     return xllamacpp.Server(params)
 
 
+class _Tokenizer:
+    """The engine's own, behind its listener."""
+
+    def __init__(self, listener: str, key: str) -> None:
+        self._listener = listener
+        self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+
+    def count(self, text: str) -> int:
+        """Tokens of a prompt. Raises: OSError, HTTPException, ValueError: the listener does not answer as it should."""
+        body = json.dumps({"content": text, "add_special": True, "parse_special": True})
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        try:
+            connection.sock.settimeout(COUNT_S)
+            connection.sock.connect(self._listener)
+            connection.request("POST", "/tokenize", body, self._headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise ValueError(f"status {answer.status}")
+            return len(json.loads(answer.read())["tokens"])
+        finally:
+            connection.close()
+
+
 class _Worker:
-    def __init__(self, server: Any, out: Any) -> None:
+    def __init__(self, server: Any, tokenizer: _Tokenizer, out: Any) -> None:
         self._server = server
+        self._tokenizer = tokenizer
         self._out = out
         self._lock = threading.Lock()
         self._cancelled: set[int] = set()
@@ -80,6 +115,8 @@ class _Worker:
                 self._cancelled.add(message["cancel"])
             elif "metrics" in message:
                 self._send({"metrics": self._server.handle_metrics()})
+            elif "count" in message:
+                threading.Thread(target=self._count, args=(message["id"], message["count"]), daemon=True).start()
             else:
                 threading.Thread(target=self._complete, args=(message["id"], message["body"]), daemon=True).start()
 
@@ -102,6 +139,12 @@ class _Worker:
         if not ended:
             self._send({"id": id, "finish": "cancelled", "usage": {}})
         self._cancelled.discard(id)
+
+    def _count(self, id: int, text: str) -> None:
+        try:
+            self._send({"id": id, "tokens": self._tokenizer.count(text)})
+        except (OSError, http.client.HTTPException, ValueError, AttributeError) as e:  # Windows has no such sockets
+            self._send({"id": id, "error": {"code": 500, "message": f"the tokens were not counted: {e}"}})
 
     def _send(self, message: dict[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"

@@ -80,6 +80,9 @@ class Http:
         if self._session is not None:
             await self._session.close()
 
+    async def count_tokens(self, request: Request) -> None:
+        """Not asked of the server: few can tell, and each answer would wait for it."""
+
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The answer's events; closing the generator closes the connection, which stops the server.
 

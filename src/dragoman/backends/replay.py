@@ -80,6 +80,9 @@ class Replay:
         """For /health."""
         return {"backend": "replay", "model": self._model.id, "ready": True}
 
+    async def count_tokens(self, request: Request) -> None:
+        """It has no tokenizer."""
+
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The recorded answer, in pieces.
 

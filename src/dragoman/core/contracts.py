@@ -226,6 +226,18 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Counting:
+    """How an API is asked for the number of a request's tokens alone."""
+
+    path: str
+    """Where, `/v1/messages/count_tokens`."""
+    read_request: Callable[[bytes | str], Request]
+    """Raises: CallerError: what is wrong with the body, and where."""
+    write_count: Callable[[int], bytes]
+    """The body of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One API: how it asks and how it answers."""
 
@@ -257,6 +269,10 @@ class Dialect:
     """What a model is called where its clients list models; some pass over any other name."""
     meant_by: Callable[[str], str] = str
     """The model that such a name means; any other name is as it is."""
+    counting: Counting | None = None
+    """Where the API has that."""
+    early_usage: bool = False
+    """Clients read the size of the prompt off the beginning of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +305,12 @@ class Backend(Protocol):
         """The answer's events, from Start to Finish; closing the generator stops the model.
 
         Raises: DragomanError: before Start only; later, the stream ends with Failure.
+        """
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """Tokens of the prompt that the model would be shown; None where that is not known, or not now.
+
+        Raises: DragomanError: the request itself could not be answered either.
         """
 
     async def start(self) -> None:
