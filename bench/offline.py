@@ -1,6 +1,13 @@
-"""Programs of others, run with nothing around them that is anybody's: no settings, no keys, no network but loopback."""
+"""Programs of others, run with nothing around them that is anybody's: no settings, no keys, no network but loopback.
 
+    python offline.py PORT SOCKET COMMAND…      in a network of its own (`apart`)
+
+runs the command there; what it sends to the port goes to the gateway outside, which listens at the socket as well.
+"""
+
+import asyncio
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -12,6 +19,8 @@ from pathlib import Path
 
 CLIENTS = Path(__file__).parent.parent / ".cache" / "npm" / "node_modules"
 """Where `make clients` puts them."""
+PINNED = Path(__file__).parent.parent / "tests" / "clients" / "package.json"
+"""Which they are."""
 
 
 def environment(home: Path, **more: str) -> Mapping[str, str]:
@@ -33,6 +42,19 @@ def codex() -> Path:
     raise FileNotFoundError(f"Codex is not in {CLIENTS}; install it: make clients")
 
 
+def opencode() -> Path:
+    """The command; raises FileNotFoundError: not installed."""
+    for path in sorted(CLIENTS.glob("opencode-*-*/bin/opencode")):
+        return path
+    raise FileNotFoundError(f"OpenCode is not in {CLIENTS}; install it: make clients")
+
+
+def version(package: str) -> str:
+    """Of an npm package that `make clients` installs."""
+    pinned: str = json.loads(PINNED.read_text())["dependencies"][package]
+    return pinned
+
+
 def node() -> Path:
     """Node as the tests' tools bring it, else the machine's; raises FileNotFoundError: there is none."""
     if found := shutil.which("node", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])):
@@ -48,6 +70,12 @@ def unshared() -> list[str]:
     return command if subprocess.run([*command, "true"], capture_output=True).returncode == 0 else []
 
 
+def apart(port: int, socket_path: Path) -> list[str]:
+    """What to put before a command so that it has a network with this port alone; empty where that may not be."""
+    found = unshared()
+    return [*found, sys.executable, "-P", __file__, str(port), str(socket_path)] if found else []
+
+
 def loopback_up() -> None:
     """Switch on the loopback device, which is off in a new network of one's own; does nothing where it is on."""
     import fcntl
@@ -59,3 +87,31 @@ def loopback_up() -> None:
         if not flags & is_up:
             with contextlib.suppress(PermissionError):
                 fcntl.ioctl(any_socket, set_flags, struct.pack("16sh22x", b"lo", flags | is_up))
+
+
+async def _beside(port: int, socket_path: str, command: list[str]) -> int:
+    """Run the command, and pass on what it sends to the port; its exit status."""
+
+    async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_unix_connection(socket_path)
+        await asyncio.gather(carry(reader, there_writer), carry(there_reader, writer))
+
+    links = await asyncio.start_server(link, "127.0.0.1", port)
+    try:
+        return await (await asyncio.create_subprocess_exec(*command)).wait()
+    finally:
+        links.close()
+
+
+async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on all that is read."""
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+if __name__ == "__main__":
+    loopback_up()
+    sys.exit(asyncio.run(_beside(int(sys.argv[1]), sys.argv[2], sys.argv[3:])))

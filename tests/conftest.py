@@ -1,15 +1,26 @@
 """Shared by all tests."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
 
+import recording
 from gateway import Gateway, running
 
 settings.register_profile("default", deadline=None, max_examples=200, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000)
 settings.load_profile("default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", action="store_true", help="keep what real clients send (tests/data/clients)")
+
+
+@pytest.fixture(scope="session")
+def keep(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Keeps what a client sent, where that is asked for."""
+    return recording.keep if request.config.getoption("--record") else lambda *_, **__: None
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from scripted import Scripted
+from scripted import Scripted, Sent
 
 QUESTION = "Weather in Bern?"
 LONG = 'Grüße, "Ada" \\ 🌊\n' * 5000
@@ -126,6 +126,11 @@ def _end(scenario: str) -> list[AnyEvent]:
         UsageUpdate(v.Usage(90, 12, cached_input_tokens=30, reasoning_tokens=4)),
         Finish("length" if scenario == "cut" else "stop"),
     ]
+
+
+def is_kept(sent: Sent) -> bool:
+    """Whether it is among the requests that are recorded: the scenarios that have it all."""
+    return json.loads(sent.body)["model"] in ("parallel", "thinking-call")
 
 
 async def play(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:

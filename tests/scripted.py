@@ -5,7 +5,7 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import httpx2
 import uvicorn
@@ -71,10 +71,11 @@ class Scripted:
 class Served:
     """The application under uvicorn, in this event loop."""
 
-    def __init__(self, backend: Scripted, server: uvicorn.Server, url: str) -> None:
+    def __init__(self, backend: Scripted, server: uvicorn.Server, url: str, sent: "list[Sent]") -> None:
         self.backend = backend
         self.server = server
         self.url = url
+        self.sent = sent
 
     def client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False)
@@ -93,21 +94,50 @@ def body(stream: bool = True) -> dict[str, object]:
     return {"model": "n", "messages": [message], "max_tokens": 10, "stream": stream}
 
 
+class Sent(NamedTuple):
+    """What was posted."""
+
+    path: str
+    body: bytes
+
+
+def overheard(app: Any, sent: list[Sent]) -> Any:
+    """The application, with what is posted to it noted down."""
+
+    async def listening(scope: Any, receive: Any, send: Any) -> None:
+        body = bytearray()
+
+        async def seen() -> Any:
+            message = await receive()
+            body.extend(message.get("body", b""))
+            return message
+
+        await app(scope, seen, send)
+        if scope.get("method") == "POST":
+            sent.append(Sent(scope["path"], bytes(body)))
+
+    return listening
+
+
 @contextlib.asynccontextmanager
 async def served(
     script: Script, alias: str = "alias", names: Sequence[str] = (), **settings: Any
 ) -> AsyncIterator[Served]:
     backend = Scripted(script, names)
-    async with serving(Gateway([backend], {alias: "m"}), **settings) as (server, url):
-        yield Served(backend, server, url)
+    async with serving(Gateway([backend], {alias: "m"}), sent := [], **settings) as (server, url):
+        yield Served(backend, server, url, sent)
     assert backend.life == ["start", "close"]
     assert backend.running == 0
 
 
 @contextlib.asynccontextmanager
-async def serving(gateway: Gateway, **settings: Any) -> AsyncIterator[tuple[uvicorn.Server, str]]:
-    """The application around any backends, on a free port."""
-    app = App(gateway, ServerConfig(**settings))
+async def serving(
+    gateway: Gateway, sent: list[Sent] | None = None, **settings: Any
+) -> AsyncIterator[tuple[uvicorn.Server, str]]:
+    """The application around any backends, on a free port; what is posted to it is noted in `sent`."""
+    app: Any = App(gateway, ServerConfig(**settings))
+    if sent is not None:
+        app = overheard(app, sent)
     # Told that it is TCP, asyncio sends each write at once; otherwise every answer waits 40 ms for an acknowledgement.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))

@@ -1,10 +1,9 @@
 """Claude Code on the recorded texts of a small model: first what it asked back then, then the program itself."""
 
-import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import httpx2
 import pytest
 from bench import claude_code, offline
 
+import agents
+from agents import NOTES, OURS, PROMPT, Calling
 from dragoman import dialects
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.values import Request, Text, ToolCall, ToolResult
@@ -23,8 +24,6 @@ from gateway import DEADLINE_S
 from scripted import Scripted, served
 
 FOLDER = Path("/nowhere")
-NOWHERE = "http://127.0.0.1:9"
-"""Takes the place of every other host."""
 
 
 def asked() -> list[dict[str, Any]]:
@@ -75,6 +74,25 @@ async def test_what_it_asked_next_becomes_words() -> None:
     assert message.stop_reason == "end_turn"
 
 
+@pytest.mark.parametrize("name", ["bare", "full"])
+async def test_it_reads_a_file_and_says_what_it_holds(name: str, tmp_path: Path, keep: Callable[..., None]) -> None:
+    """With few tools, and as it comes: a dozen, and tens of kilobytes of instructions."""
+    folder = agents.folder_of(tmp_path)
+    async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")})) as s:
+        options = ["--model", "m", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose"]
+        command = [offline.claude_code(), "-p", PROMPT, *options, *(["--bare"] if name == "bare" else [])]
+        env = {"ANTHROPIC_BASE_URL": s.url, "ANTHROPIC_API_KEY": "none", **claude_code.QUIET}
+        run = claude_code.Run(agents.lines(await agents.run(s.url, tmp_path, folder, command, **env)))
+    (call,) = run.parts("assistant", "tool_use")
+    assert (call["id"], call["name"], call["input"]) == ("call_0", "Read", script.arguments)
+    (result,) = run.parts("user", "tool_result")
+    assert NOTES.strip() in result["content"]
+    assert run.end()["result"] == script.result()
+    assert (run.end()["is_error"], run.end()["num_turns"]) == (False, 2)
+    assert (len(script.asked[0].tools) > 8) == (name == "full")
+    keep(f"claude_code-{name}", f"Claude Code {offline.version('@anthropic-ai/claude-code')}", s.sent, OURS, [tmp_path])
+
+
 def test_nothing_of_its_own_prose_is_kept() -> None:
     for line in asked():
         assert {block["text"] for block in line["body"]["system"]} == {claude_code.LEFT_OUT}
@@ -104,19 +122,11 @@ async def test_its_discovery_of_models(tmp_path: Path) -> None:
         yield Finish("stop")
 
     async with served(script, alias="qwen/qwen3:8b[1m]") as s:
-        env = offline.environment(
-            tmp_path,
-            ANTHROPIC_BASE_URL=s.url,
-            ANTHROPIC_API_KEY="none",
-            CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
-            **{"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1", **quiet},
-        )
+        env = {"ANTHROPIC_BASE_URL": s.url, "ANTHROPIC_API_KEY": "none", **quiet}
+        env["CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY"] = "1"
         command = [offline.claude_code(), "-p", "hi", "--model", "claude-qwen/qwen3:8b~5b1m~5d"]
-        process = await asyncio.create_subprocess_exec(
-            *command, env=dict(env), cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-        )
-        said, _ = await asyncio.wait_for(process.communicate(), DEADLINE_S)
-    assert (said.strip(), asked) == (b"Hello", ["m"])
+        said = await agents.run(s.url, tmp_path, tmp_path, command, **env)
+    assert (said.strip(), asked) == ("Hello", ["m"])
     found = json.loads((tmp_path / ".claude/cache/gateway-models.json").read_text())["models"]
     assert found == [
         {"id": "claude-m", "display_name": "m"},

@@ -11,9 +11,23 @@ import pytest
 import pytest_asyncio
 
 from gateway import DEADLINE_S
-from scenarios import CALLING, DIED, SCENARIOS, SCHEMAS, WHOLE, Said, expected, play, run, told
+from scenarios import CALLING, DIED, SCENARIOS, SCHEMAS, WHOLE, Said, expected, is_kept, play, run, told
 from scripted import served
-from sdks import CHAT, FUNCTIONS, MESSAGES, PARSING, RESPONSES, USER, Api, Ask, Sdk, of_message, responses_parse
+from sdks import (
+    CHAT,
+    FUNCTIONS,
+    MESSAGES,
+    PARSING,
+    RESPONSES,
+    USER,
+    Api,
+    Ask,
+    Sdk,
+    of_message,
+    of_response,
+    response_further,
+    responses_parse,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,7 +35,7 @@ Sdks: TypeAlias = dict[str, Sdk]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def sdks() -> AsyncIterator[Sdks]:
+async def sdks(keep: Callable[..., None]) -> AsyncIterator[Sdks]:
     settings: Any = {"api_key": "k", "max_retries": 0, "timeout": DEADLINE_S}
     async with (
         served(play, names=list(SCENARIOS)) as s,
@@ -36,6 +50,8 @@ async def sdks() -> AsyncIterator[Sdks]:
                 "openai": Sdk(openai_blocking, openai_waiting),
                 "anthropic": Sdk(anthropic_blocking, anthropic_waiting),
             }
+        packages = f"openai {openai.__version__} and anthropic {anthropic.__version__} for Python"
+        keep("python_sdks", packages, [sent for sent in s.sent if is_kept(sent)], ours=("",))
 
 
 MODES = [pytest.param(api, ask, id=ask.__name__) for api in (CHAT, RESPONSES, MESSAGES) for ask in api.modes]
@@ -78,6 +94,16 @@ async def test_a_call_that_is_cut_off_is_seen_to_be(api: Api, ask: Ask, sdks: Sd
 async def test_an_answer_that_breaks_off_is_an_error(api: Api, ask: Ask, sdks: Sdks) -> None:
     with pytest.raises(api.error, match=DIED):
         api.said(await answer(api, ask, sdks, "broken", [USER]))
+
+
+@pytest.mark.parametrize("scenario", CALLING)
+@pytest.mark.parametrize("ask", RESPONSES.modes, ids=lambda ask: ask.__name__)
+async def test_an_answer_is_gone_on_from_by_its_id(ask: Ask, scenario: str, sdks: Sdks) -> None:
+    reply = await answer(RESPONSES, ask, sdks, scenario, [USER])
+    results = {id: run(name, arguments) for id, name, arguments in of_response(reply)[0].calls}
+    outputs = [item for item in response_further(reply, results) if item not in reply.output]
+    last = await sdks["openai"].run(ask, model=scenario, input=outputs, previous_response_id=reply.id)
+    assert of_response(last) == (Said(told(scenario)), "completed")
 
 
 # The runner, which runs the tools itself

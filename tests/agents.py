@@ -1,0 +1,138 @@
+"""Agents, the real programs, in front of a gateway: with a home of their own and, where that can be had, no other host.
+
+Where the system allows it they run in a network in which nothing but the gateway's port is; elsewhere a dead proxy
+stands for all other hosts.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench import offline
+
+from dragoman.core import values as v
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from gateway import DEADLINE_S
+from scripted import Scripted
+
+PROMPT: Final = "Read notes.txt and say what it holds"
+NOTES: Final = "pomegranate\n"
+OURS: Final = ("notes.txt", NOTES.strip())
+"""Words by which those of a test are known from its client's."""
+NOWHERE: Final = "http://127.0.0.1:9"
+"""Takes the place of every other host."""
+
+
+@dataclass
+class Calling:
+    """A script: thoughts and one call, in small pieces; once that has a result, the result's text for an answer."""
+
+    tool: str
+    arguments: dict[str, object]
+    asked: list[v.Request] = field(default_factory=list)
+    """What was asked with tools on offer; what comes without is about something else, a title say."""
+
+    async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
+        yield Start("", "", 0, 100)
+        if not request.tools:
+            yield TextDelta("Notes")
+        else:
+            self.asked.append(request)
+            yield ReasoningDelta("hm", "c2ln")
+            if results:
+                yield TextDelta(words(results[-1]))
+            else:
+                text = json.dumps(self.arguments)
+                yield ToolCallStart(0, "call_0", self.tool)
+                for at in range(0, len(text), 7):
+                    yield ToolCallDelta(0, text[at : at + 7])
+                yield ToolCallEnd(0)
+        yield UsageUpdate(v.Usage(100, 5))
+        yield Finish("stop")
+
+    def called(self) -> v.ToolCall:
+        """The one call, as it came back with its result."""
+        (call,) = (p for m in self.asked[-1].messages for p in m.parts if isinstance(p, v.ToolCall))
+        return call
+
+    def result(self) -> str:
+        """What came of it."""
+        (result,) = (p for m in self.asked[-1].messages for p in m.parts if isinstance(p, v.ToolResult))
+        return words(result)
+
+
+def words(result: v.ToolResult) -> str:
+    return "".join(part.text for part in result.parts if isinstance(part, v.Text))
+
+
+def folder_of(home: Path) -> Path:
+    """Where an agent works: one file."""
+    folder = home / "folder"
+    folder.mkdir()
+    (folder / "notes.txt").write_text(NOTES)
+    return folder
+
+
+async def run(url: str, home: Path, folder: Path, command: Sequence[str | Path], **env: str) -> str:
+    """What the agent says until its good end."""
+    async with _reachable(url) as before:
+        shut = {} if before else {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
+        process = await asyncio.create_subprocess_exec(
+            *before,
+            *command,
+            cwd=folder,
+            env=dict(offline.environment(home, **env, **shut)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            said, complaints = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # nothing of it outlives the test
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    assert process.returncode == 0, (complaints.decode(), said.decode())
+    return said.decode()
+
+
+def lines(said: str) -> list[dict[str, Any]]:
+    """What it says as lines of JSON."""
+    return [json.loads(line) for line in said.splitlines()]
+
+
+@contextlib.asynccontextmanager
+async def _reachable(url: str) -> AsyncIterator[list[str]]:
+    """What to put before a command so that it sees the gateway, and nothing else."""
+    port = int(url.rpartition(":")[2])
+
+    async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(offline.carry(reader, there_writer), offline.carry(there_reader, writer))
+
+    with tempfile.TemporaryDirectory() as short:  # a socket's path may have 107 characters
+        socket_path = Path(short) / "gateway"
+        links = await asyncio.start_unix_server(link, socket_path)
+        try:
+            yield offline.apart(port, socket_path)
+        finally:
+            links.close()
