@@ -26,7 +26,8 @@ Taken more kindly than the page has it: `max_tokens` -1 (LM Studio's own example
 past call may be an object; an empty stop string is left out; tool_choice "auto" and "none" need no tools.
 `response_format` of a schema also stays in `extra`, because its name and `strict` have no other place, and
 `reasoning_effort`;
-`stream_options` is for the stream written here, and goes no further.
+`stream_options` is for the stream written here, and goes no further; nor do `parsed_arguments`, the openai package's
+own reading of a call's arguments.
 The `functions` and `function_call` of 2023 are tools, and their choice; the reply then has the shape of then, with one
 `function_call` at most. A past call has no id there: it gets that of its message's place, `function_3`, and a message
 of the role `function` is the result of the last call of its name. To a server behind all of it goes as tools, which

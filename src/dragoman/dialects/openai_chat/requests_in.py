@@ -158,6 +158,7 @@ def _call(cursor: Cursor) -> Part:
         return Opaque(kind.string(), cursor.raw, cursor.path)
     function = fields.need("function").fields()
     call_id, name, arguments = fields.need("id").word(), function.need("name").word(), _arguments(function)
+    function.take("parsed_arguments")  # the openai package sends them along: what it has read of the arguments
     return ToolCall(call_id, name, arguments, {**function.rest(), **_outer(fields)})
 
 
