@@ -1,13 +1,17 @@
 """Answers over HTTP, by a backend that does what a test tells it to: silence, errors, floods, slow clients."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 
+import httpx2
 import pytest
 
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
 from dragoman.core.errors import BackendError, BusyError
 from dragoman.core.events import (
     AnyEvent,
@@ -23,8 +27,9 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.values import Request, Usage
+from dragoman.gateway import Gateway
 from gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
-from scripted import Script, Scripted, body, eventually, plain, served, silent_then_plain
+from scripted import Script, Scripted, body, eventually, plain, served, serving, silent_then_plain
 
 PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
 PINGS = {CHAT: b": ping\n\n", MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n'}
@@ -429,6 +434,55 @@ async def test_a_warning_is_told_in_a_header_of_a_whole_answer() -> None:
     async with served(with_call) as s, s.client() as client:
         answer = await client.post(CHAT, json=body(stream=False))
         assert answer.headers["x-dragoman-warnings"] == "repeated_call"
+
+
+async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    """Of the request twice, then of the answer."""
+    yield Start("", "", 0)
+    yield Warning("left_out", "secret words")
+    yield Warning("said_otherwise", "secret words")
+    yield Warning("left_out", "secret words")
+    await backend.go.wait()
+    yield TextDelta("Hello")
+    yield Warning("missing_closer", "m", "secret words")
+    yield Finish("stop")
+
+
+async def late(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    await backend.go.wait()
+    async with contextlib.aclosing(warned(backend, request)) as events:
+        async for event in events:
+            yield event
+
+
+@PATHS
+@pytest.mark.parametrize(("script", "told"), [(warned, "left_out,said_otherwise"), (late, None)])
+async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
+    path: str, script: Script, told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with served(script, hold_s=0.05) as s, s.client() as client:
+        async with client.stream("POST", path, json=body()) as answer:
+            s.backend.go.set()
+            assert answer.headers.get("x-dragoman-warnings") == told
+            assert "secret" not in str(answer.headers)
+            await answer.aread()
+        (facts,) = await lines(caplog, 1)
+    assert facts["warnings"] == ["left_out", "said_otherwise", "left_out", "missing_closer"]
+    assert "secret" not in str(facts)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_a_server_behind_cannot_be_told_is_in_the_header(stream: bool) -> None:
+    async with served(plain) as behind:
+        gateway = Gateway([Http("behind", HttpConfig(behind.url, models=("m",)), {})])
+        async with (
+            serving(gateway) as (_, url),
+            httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+        ):
+            answer = await client.post(MESSAGES, json={**body(stream), "model": "m", "metadata": {"user_id": "x"}})
+    assert answer.status_code == 200
+    assert answer.headers["x-dragoman-warnings"] == "left_out"
 
 
 @pytest.mark.parametrize(

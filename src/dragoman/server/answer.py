@@ -11,7 +11,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
@@ -30,7 +30,7 @@ from dragoman.core.errors import (
     UpgradeError,
     quote,
 )
-from dragoman.core.events import AnyEvent, Failure, Finish
+from dragoman.core.events import AnyEvent, Failure, Finish, Warning
 from dragoman.core.values import Request
 from dragoman.gateway import Gateway
 from dragoman.server.config import ServerConfig
@@ -73,6 +73,12 @@ def error_headers(error: DragomanError) -> dict[str, str]:
     if isinstance(error, MethodError):
         return {"allow": ", ".join(error.allowed)}
     return {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
+
+
+def warning_headers(events: Iterable[AnyEvent]) -> dict[str, str]:
+    """The codes of the warnings among these; their words may hold what somebody said."""
+    codes = ",".join(dict.fromkeys(event.code for event in events if isinstance(event, Warning)))
+    return {"x-dragoman-warnings": codes} if codes else {}
 
 
 class Exchange:
@@ -208,8 +214,7 @@ class Exchange:
         if collector.error is not None:
             raise collector.error
         body = self._dialect.write_reply(collector.reply(), request)
-        codes = ",".join(dict.fromkeys(w.code for w in collector.warnings))
-        await self._reply(200, body, {"x-dragoman-warnings": codes} if codes else {})
+        await self._reply(200, body, warning_headers(collector.warnings))
 
     async def _stream(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
         inbox = Inbox(QUEUE_EVENTS)
@@ -235,7 +240,7 @@ class Exchange:
                 if not self._sent:
                     pump.result()
             if batch:
-                await self._begin()
+                await self._begin(batch)
                 for event in batch:
                     self._record.saw(event)
                 data = b"".join(map(writer.send, batch))
@@ -247,11 +252,13 @@ class Exchange:
                 await self._end(b"")
                 return
 
-    async def _begin(self) -> None:
+    async def _begin(self, first: Sequence[AnyEvent] = ()) -> None:
+        """The head of a stream; what is to be told of the request itself comes with Start."""
         if self._sent:
             return
         self._sent = True
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
+        fields |= warning_headers(first)
         await self._out({"type": "http.response.start", "status": 200, "headers": encoded(fields)})
 
     async def _write(self, data: bytes) -> None:
