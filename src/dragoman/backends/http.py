@@ -24,10 +24,11 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.stops import StopStrings
 from dragoman.core import shape
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, SilenceError, UpstreamError, one_of, quote
-from dragoman.core.events import AnyEvent, Start
+from dragoman.core.events import AnyEvent, Finish, Start, Warning
 from dragoman.core.outgoing import fitted
 from dragoman.core.targets import RELAXING, Target
 from dragoman.core.upstream_errors import answered_error
@@ -106,16 +107,32 @@ class Http:
             self._active -= 1
 
     async def _asked(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
-        asked, told = fitted(request, self._target) if self._target else (request, ())
-        body, warnings = self._dialect.write_request(asked, request.model)
-        outgoing = Outgoing(body, (*told, *warnings))
+        asked, limited = self._limited(request)
+        asked, adapted = fitted(asked, self._target) if self._target else (asked, ())
+        outgoing = self._dialect.write_request(asked, request.model)
+        outgoing = outgoing._replace(warnings=(*limited, *adapted, *outgoing.warnings))
         reader = self._dialect.reader(request, turn)
+        stop = StopStrings(outgoing.watched)
         async with aclosing(self._post(outgoing, request)) as pieces:
             async for piece in pieces:
-                for event in _warned(reader.feed(piece), outgoing):
+                for event in stop.pass_on(_warned(reader.feed(piece), outgoing)):
                     yield event
-        for event in _warned(reader.close(), outgoing):
+                if stop.found:
+                    break
+        for event in stop.pass_on(_warned(reader.close(), outgoing)) if not stop.found else ():
             yield event
+        if stop.found:
+            yield Finish("stop_sequence", stop.found)
+
+    def _limited(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
+        """The request with no more tokens asked for than the server gives."""
+        most, asked = self._config.max_tokens, request.max_tokens
+        if not most or asked is None or asked <= most:
+            return request, ()
+        told = Warning(
+            "lowered_limit", f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for"
+        )
+        return msgspec.structs.replace(request, max_tokens=most), (told,)
 
     async def _post(self, outgoing: Outgoing, request: Request) -> AsyncGenerator[bytes, None]:
         """The bytes of the answer as they come.

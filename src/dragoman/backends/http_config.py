@@ -22,5 +22,6 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schemas: Annotated[
         str, _doc("Whose JSON Schemas it takes, such as llama_cpp or ollama; empty: those of its API.")
     ] = ""
+    max_tokens: Annotated[int, _doc("Most tokens of a reply; a request for more is lowered. 0: any.", ge=0)] = 0
     connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
     silence_s: Annotated[float, _doc("Silence after which an answer is given up, in seconds.", gt=0)] = 300.0

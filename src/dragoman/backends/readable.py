@@ -1,13 +1,12 @@
 """Parts of a message that only one API knows, turned into ones that can be shown as text."""
 
-import json
 from typing import Final
 
 import msgspec
 
 from dragoman.core.errors import RequestError, nearest, quote
-from dragoman.core.shape import Cursor, Fields
-from dragoman.core.values import Document, Media, Message, Opaque, Part, Request, Role, ToolCall, ToolResult
+from dragoman.core.shape import Cursor
+from dragoman.core.values import Document, Media, Message, Opaque, Part, Request, ResultPart, Role, Text, ToolResult
 
 _TAKEN: Final = ("text", "refusal", "image", "image_url", "input_audio", "document", "file", "search_result")
 _PLACEHOLDERS: Final = ("image", "document")
@@ -17,8 +16,8 @@ _PLACEHOLDERS: Final = ("image", "document")
 def readable(request: Request) -> Request:
     """The request without parts that would be lost on a model that only reads text.
 
-    What nobody here knows in an assistant's turn was written by a vendor's model, not by the client: it stays, to be
-    shown by its name.
+    What nobody here knows in a result is shown as its JSON. In an assistant's turn it was written by a vendor's
+    model, not by the client: it stays, to be shown by its name.
 
     Raises: RequestError: a part is of an unknown type, or not as its type has it.
     """
@@ -33,15 +32,20 @@ def _message(message: Message) -> Message:
 
 def _part(part: Part, role: Role) -> Part:
     match part:
-        case Opaque(type="custom") if role == "assistant":
-            return _custom_call(Cursor(part.raw, part.path).fields())
         case Opaque() if role != "assistant":
             return _document(part)
         case ToolResult(parts=parts):
-            inner = tuple(_document(p) if isinstance(p, Opaque) else p for p in parts)
-            return msgspec.structs.replace(part, parts=inner)
+            return msgspec.structs.replace(part, parts=tuple(map(_shown, parts)))
         case _:
             return part
+
+
+def _shown(part: ResultPart) -> ResultPart:
+    """A part of a result: what no one here knows was made by a tool of the client's, and is its JSON as text."""
+    if not isinstance(part, Opaque):
+        return part
+    known = part.type == "search_result" or part.type in _PLACEHOLDERS
+    return _document(part) if known else Text(bytes(part.raw).decode())
 
 
 def _document(part: Opaque) -> Document | Opaque:
@@ -58,13 +62,3 @@ def _document(part: Opaque) -> Document | Opaque:
     fields = Cursor(part.raw, part.path).fields()
     words = [item.fields().need("text").string() for item in fields.items("content")]
     return Document(Media("text/plain", text="\n".join(words)), fields.string("title") or fields.string("source"))
-
-
-def _custom_call(fields: Fields) -> ToolCall:
-    """A call of a tool that takes free text: `{"id": "c", "type": "custom", "custom": {"name": "f", "input": "…"}}`.
-
-    Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
-    """
-    call = fields.need("custom").fields()
-    given = json.dumps({"input": call.string("input")}, ensure_ascii=False)
-    return ToolCall(fields.need("id").word(), call.need("name").word(), given)

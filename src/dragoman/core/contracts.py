@@ -213,6 +213,8 @@ class Outgoing(NamedTuple):
     body: bytes
     warnings: tuple[Warning, ...]
     """What its API cannot say, or says in another way."""
+    watched: tuple[str, ...] = ()
+    """Stop strings that the server does not know of: whoever reads the answer ends it there."""
 
 
 class Reader(Protocol):

@@ -18,7 +18,7 @@ from dragoman.core.events import Warning
 from dragoman.core.names import ANY, spelled
 from dragoman.core.schema_walk import Change
 from dragoman.core.targets import Target
-from dragoman.core.values import Extra, JsonText, Opaque, Request, ResultPart, Text
+from dragoman.core.values import Extra, JsonText, Message, Opaque, Part, Request, ResultPart, Text, ToolResult
 
 _READ_TOO: Final = frozenset(
     (
@@ -59,7 +59,7 @@ def fitted(request: Request, target: Target) -> tuple[Request, tuple[Warning, ..
 class Ledger:
     """Says what goes along, and keeps account of what does not."""
 
-    __slots__ = ("_adapted", "_changed", "_dialect", "_lost", "native", "same")
+    __slots__ = ("_adapted", "_changed", "_dialect", "_lost", "_watched", "native", "same")
 
     def __init__(self, request: Request, dialect: str) -> None:
         """Raises: UnsupportedError: it goes on from an answer that only its own API's server may know."""
@@ -70,13 +70,46 @@ class Ledger:
         self._dialect = dialect
         self._lost: dict[str, None] = {}
         self._changed: dict[str, None] = {}
+        self._watched: tuple[str, ...] = ()
         self._adapted: dict[str, tuple[Change, ...]] = {}
         if request.previous is not None and not self.same:
             raise self.refused("an answer that is gone on from", request.previous.path)
 
     def spelled(self, request: Request, names: re.Pattern[str], ids: re.Pattern[str]) -> Request:
-        """The request with names and ids as this API takes them; the client of this very API has chosen its own."""
-        return spelled(request, ANY if self.same else names, ids)
+        """The request with names and ids as this API takes them, and no parts that only another one has.
+
+        Those of the model are left out, those in results become their JSON as text; what the user said can be neither.
+        The client of this very API has chosen its own.
+        """
+        request = spelled(request, ANY if self.same else names, ids)
+        return request if self.native else replace(request, messages=tuple(map(self._known, request.messages)))
+
+    def _known(self, message: Message) -> Message:
+        if not any(isinstance(part, Opaque | ToolResult) for part in message.parts):
+            return message
+        parts: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                part = replace(part, parts=tuple(map(self._shown, part.parts)))
+            if isinstance(part, Opaque) and message.role == "assistant":
+                self.lost(f"a part of type {part.type!r}")
+            else:
+                parts.append(part)
+        return replace(message, parts=tuple(parts))
+
+    def _shown(self, part: ResultPart) -> ResultPart:
+        if not isinstance(part, Opaque):
+            return part
+        self.changed(f"a part of type {part.type!r} of a result is its JSON")
+        return Text(bytes(part.raw).decode())
+
+    def watch(self, stop: Sequence[str]) -> bool:
+        """Have these looked for in the answer here, as the server cannot, or does not tell which one it was.
+
+        Whether there are any: such an answer must be streamed, as what comes behind one is cut off.
+        """
+        self._watched = tuple(stop)
+        return bool(stop)
 
     def kept(self, extra: Extra) -> Mapping[str, msgspec.Raw]:
         """The fields of the caller's own API, where that is this one."""
@@ -133,4 +166,4 @@ class Ledger:
             warnings.append(Warning("said_otherwise", f"for {self._dialect}: {'; '.join(self._changed)}"))
         if self._adapted:
             warnings.append(Warning("schema_adapted", f"for {self._dialect}: {summary(self._adapted)}"))
-        return Outgoing(_encode(body), tuple(warnings))
+        return Outgoing(_encode(body), tuple(warnings), self._watched)

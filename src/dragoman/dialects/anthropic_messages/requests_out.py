@@ -15,9 +15,10 @@ What another API says in its own way becomes:
     a reply of any object left out, as the vendor wants all objects closed
     a schema of the reply `output_config.format`
 
-An empty text, which the vendor refuses, is left out. Left out with a warning: `seed` and the penalties, stop strings of
-white space, a vendor's own tools. Refused by name: sound, files that another vendor keeps, and parts that are unknown
-here.
+An empty text, which the vendor refuses, is left out. Stop strings of white space, which it refuses too, are looked
+for here. Left out with a warning: `seed` and the penalties, a vendor's own tools, unknown parts of the model's
+messages; those of results become their JSON as text. The type of a picture is told by its first bytes, as the vendor
+looks at these. Refused by name: sound, files that another vendor keeps, and unknown parts of the user's messages.
 
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
 https://docs.anthropic.com/en/docs/build-with-claude/effort (2026-11).
@@ -28,6 +29,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from dragoman.core.content import picture_type
 from dragoman.core.contracts import Outgoing
 from dragoman.core.names import ID, LONG_NAME_FORM
 from dragoman.core.outgoing import Ledger
@@ -82,10 +84,9 @@ def write_request(request: Request, model: str) -> Outgoing:
     body |= _thinking(request, ledger)
     body |= _sampling(request, ledger, thinks="thinking" in body and request.effort != "none")
     stop = [text for text in request.stop if text.strip() or ledger.same]
-    if len(stop) < len(request.stop):
-        ledger.lost("stop strings of white space")
+    watched = ledger.watch([text for text in request.stop if text not in stop])
     body |= {"stop_sequences": stop} if stop else {}
-    body |= {"stream": True} if request.stream else {}
+    body |= {"stream": True} if request.stream or watched else {}
     return ledger.close({**body, **ledger.kept(request.extra)})
 
 
@@ -257,6 +258,9 @@ def _source(source: Media, ledger: Ledger) -> Mapping[str, object]:
         return {"type": "file", "file_id": source.file_id}
     if source.text:
         return {"type": "text", "media_type": source.media_type or "text/plain", "data": source.text}
-    if not source.media_type and not ledger.same:
+    media_type = source.media_type if ledger.same else picture_type(source.data) or source.media_type
+    if not media_type and not ledger.same:
         raise ledger.refused("data of a type that is not told")
-    return {"type": "base64", "media_type": source.media_type, "data": source.data}
+    if media_type != source.media_type:
+        ledger.changed(f"what is called {source.media_type or 'nothing'} is {media_type}")
+    return {"type": "base64", "media_type": media_type, "data": source.data}

@@ -1,5 +1,6 @@
 """A request of OpenAI Chat Completions, read."""
 
+import json
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -154,12 +155,22 @@ def _arguments(function: Fields) -> values.JsonText:
 def _call(cursor: Cursor) -> Part:
     fields = cursor.fields()
     kind = fields.take("type")
+    if kind and kind.string() == "custom":
+        return _custom_call(fields, kind)
     if kind and kind.string() != "function":
         return Opaque(kind.string(), cursor.raw, cursor.path)
     function = fields.need("function").fields()
     call_id, name, arguments = fields.need("id").word(), function.need("name").word(), _arguments(function)
     function.take("parsed_arguments")  # the openai package sends them along: what it has read of the arguments
     return ToolCall(call_id, name, arguments, {**function.rest(), **_outer(fields)})
+
+
+def _custom_call(fields: Fields, kind: Cursor) -> ToolCall:
+    """Free text, as the one argument of a function."""
+    call = fields.need("custom").fields()
+    given = json.dumps({"input": call.string("input")}, ensure_ascii=False)
+    call_id, name = fields.need("id").word(), call.need("name").word()
+    return ToolCall(call_id, name, given, {"type": kind.raw, **call.rest(), **_outer(fields)})
 
 
 def _outer(fields: Fields) -> values.Extra:

@@ -14,9 +14,11 @@ What another API says in its own way becomes:
     schemas                        as OpenAI takes them (core/targets.py)
     effort                         `reasoning_effort`
 
+Stop strings are looked for here, as this API does not tell which one ended a reply, and clients of others ask.
 The limit goes as `max_tokens`, the one name that every server knows. Text behind a call moves before it, as a message
-has one content. A vendor's own tools are left out, with a warning. Refused by name: pictures by file id, documents by
-URL, sound by URL, files that another vendor keeps, and parts that are unknown here.
+has one content. A vendor's own tools are left out with a warning, and so are unknown parts of the model's messages;
+those of results become their JSON as text. Refused by name: pictures by file id, documents by URL, sound by URL, files
+that another vendor keeps, and unknown parts of the user's messages.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create (2026-11).
 """
@@ -30,6 +32,7 @@ import msgspec
 from dragoman.core.contracts import Outgoing
 from dragoman.core.names import ANY, NAME_FORM
 from dragoman.core.outgoing import Ledger, told_as_error
+from dragoman.core.string_member import string_member
 from dragoman.core.targets import OPENAI
 from dragoman.core.values import (
     Audio,
@@ -72,15 +75,16 @@ def write_request(request: Request, model: str) -> Outgoing:
     if request.max_tokens is not None:
         asked = "max_completion_tokens" if ledger.same and "max_completion_tokens" in request.extra else "max_tokens"
         body[asked] = request.max_tokens
-    if request.stop:
+    watched = not ledger.native and ledger.watch(request.stop)
+    if request.stop and not watched:
         body["stop"] = request.stop
     if request.response_schema:
         body["response_format"] = _response_format(request.response_schema, ledger)
     if request.effort:
         body["reasoning_effort"] = request.effort
-    if request.stream:
+    if request.stream or watched:
         body["stream"] = True
-        body |= {"stream_options": {"include_usage": True}} if request.stream_usage else {}
+        body |= {"stream_options": {"include_usage": True}} if request.stream_usage or watched else {}
     own = (FUNCTIONS, "max_completion_tokens")
     extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name not in own}
     return ledger.close({**body, **extra})
@@ -209,6 +213,9 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
 def _call(call: ToolCall, ledger: Ledger) -> dict[str, object]:
     function = {"name": call.name, "arguments": call.arguments}
     inner, outer = _sides(call.extra, ledger)
+    if inner.pop("type", None) is not None:  # a custom tool's
+        custom = {"name": call.name, "input": string_member(call.arguments, "input"), **inner}
+        return {"id": call.id, "type": "custom", "custom": custom, **outer}
     return {"id": call.id, "type": "function", "function": {**function, **inner}, **outer}
 
 

@@ -16,11 +16,12 @@ in its own way becomes:
     schemas                       as OpenAI takes them (core/targets.py)
     a tool's schema               not `strict`, which would make all parameters required
 
-What did not come by this API is not kept there (`store` is false), as all of a conversation is sent each time, and its
-thoughts are asked for in a form that can be sent back (`include`). `background` is never sent, `previous_response_id`
-and items by their id only where nobody has put what they name in their place. Left out with a warning: stop strings,
-`top_k`, `seed`, the penalties, another vendor's own tools. Refused by name: sound, files that another vendor keeps, and
-parts that are unknown here.
+What did not come by this API is not kept there (`store` is false), as all of a conversation is sent each time, and
+its thoughts are asked for in a form that can be sent back (`include`). `background` is never sent,
+`previous_response_id` and items by their id only where nobody has put what they name in their place. Stop strings are
+looked for here. Left out with a warning: `top_k`, `seed`, the penalties, another vendor's own tools, unknown parts of
+the model's messages; those of results become their JSON as text. Refused by name: sound, files that another vendor
+keeps, and unknown parts of the user's messages.
 
 The vendor checks the proof of thoughts against the id of their item. Ids in a reply are made here, so the vendor's goes
 along in the proof, `rs_68af…:gAAA…` (`proof`), and is taken out of it again when the thoughts come back.
@@ -108,7 +109,8 @@ def write_request(request: Request, model: str) -> Outgoing:
         body["store"] = False
     if request.previous is not None:
         body["previous_response_id"] = f"resp_{request.previous.reply_id}"
-    body |= {"stream": True} if request.stream else {}
+    watched = ledger.watch(request.stop)
+    body |= {"stream": True} if request.stream or watched else {}
     return ledger.close({**body, **ledger.kept(request.extra)})
 
 
@@ -128,8 +130,6 @@ def _limits(request: Request, ledger: Ledger) -> Json:
             said |= {name: value} if value is not None else {}
         elif value is not None:
             ledger.lost(name)
-    if request.stop:
-        ledger.lost("stop strings")
     limit = request.max_tokens
     if limit is not None and limit < MIN_TOKENS and not ledger.same:
         ledger.changed(f"max_output_tokens {MIN_TOKENS}, the least there")
