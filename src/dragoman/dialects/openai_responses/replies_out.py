@@ -193,7 +193,8 @@ class Writer:
             done += self._event(f"{said.event}.done", {**self._place, said.field: whole, **logprobs})
             if said.part:
                 part = {**said.empty, said.field: whole}
-                done += self._event(f"{said.part}.done", {**self._place, "part": part})
+                broken: Json = {"status": "incomplete"} if cut and said is _SUMMARY else {}
+                done += self._event(f"{said.part}.done", {**self._place, "part": part, **broken})
         return done + self._event("response.output_item.done", {"output_index": block.number, "item": item})
 
     def _fail(self, error: DragomanError) -> bytes:
