@@ -15,7 +15,7 @@ from typing import Required as Required2
 from anthropic.types import message_create_params
 from hypothesis import strategies as st
 from openai.types.chat import completion_create_params
-from openai.types.responses import response_create_params
+from openai.types.responses import response_create_params, tool_choice_types_param
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
@@ -182,8 +182,12 @@ def _offered(body: Json, chance: int) -> None:
         choice["name"] = wanted[chance % len(wanted)]
     elif wanted and isinstance(choice.get(choice.get("type", "")), dict):
         choice[choice["type"]]["name"] = wanted[chance % len(wanted)]
-    elif choice.get("type") not in ("auto", "any", "none"):
+    elif choice.get("type") not in ("auto", "any", "none", *_HOSTED):
         del body["tool_choice"]
+
+
+_HOSTED: Final = (*get_args(get_type_hints(tool_choice_types_param.ToolChoiceTypesParam)["type"]), "mcp", "shell")
+"""Kinds of tools that the vendor runs, by which OpenAI Responses has them chosen."""
 
 
 _REFUSED: Final = {

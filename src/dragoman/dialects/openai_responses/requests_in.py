@@ -24,7 +24,7 @@ _ITEM: Final = re.compile(r"[a-z]+_(.+)_(\d{1,6})", re.ASCII)
 NAMESPACE: Final = "in_namespace"
 """The name in a tool's `extra` of the namespace that it is in, an object."""
 IN_ITEM: Final = "in_item"
-"""The name in a tool's `extra` of the item that it came in, `{"before": messages behind it, "item": {…}}`."""
+"""The name in a tool's `extra` of the item that it came in: its number, the messages behind it, and what it says."""
 INPUT: Final = "input"
 """The one string that a custom tool is offered with, which holds the text for it."""
 JOINT: Final = "__"
@@ -122,14 +122,15 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
         messages.append(message)
     if not messages:
         raise RequestError("expected at least one item that says something, got none", found.path)
-    return tuple(messages), [tool for at, item in added for tool in _added(item, len(messages) - at)]
+    tools = [tool for n, (at, item) in enumerate(added) for tool in _added(item, n, len(messages) - at)]
+    return tuple(messages), tools
 
 
-def _added(item: Cursor, before: int) -> list[Tool]:
+def _added(item: Cursor, number: int, before: int) -> list[Tool]:
     """The tools of an item `additional_tools`, each with a note of it."""
     fields = item.fields()
     listed = fields.need("tools").items()
-    note = {IN_ITEM: msgspec.Raw(msgspec.json.encode({"before": before, "item": fields.rest()}))}
+    note = {IN_ITEM: msgspec.Raw(msgspec.json.encode({"number": number, "before": before, "item": fields.rest()}))}
     return [replace(tool, extra={**tool.extra, **note}) for tool in _tools(listed)]
 
 
