@@ -3,12 +3,13 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragoman import dialects
 from dragoman.backends.readable import readable
 from dragoman.core import values as v
-from dragoman.core.errors import RequestError
+from dragoman.core.errors import RequestError, UnsupportedError
 
 RESULT = {"type": "search_result", "source": "https://x", "title": "T", "content": [{"type": "text", "text": "4711"}]}
 DOCUMENT = v.Document(v.Media("text/plain", text="4711"), "T")
@@ -64,3 +65,20 @@ def test_what_a_vendors_model_wrote_and_images_from_anywhere_stay() -> None:
         "image",
         "server_tool_use",
     ]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "tool", "choice"),
+    [
+        ("openai_responses", {"type": "file_search", "vector_store_ids": ["v"]}, {"type": "file_search"}),
+        ("anthropic_messages", {"type": "web_search_20250305", "name": "look"}, {"type": "tool", "name": "look"}),
+        ("openai_chat", {"type": "custom", "custom": {"name": "look"}}, {"type": "custom", "custom": {"name": "look"}}),
+    ],
+)
+def test_a_vendors_tool_cannot_be_made_to_be_called(dialect: str, tool: Any, choice: Any) -> None:
+    said = {"input" if dialect == "openai_responses" else "messages": [{"role": "user", "content": "hi"}]}
+    body = {"model": "m", "max_tokens": 9, **said, "tools": [tool], "tool_choice": choice}
+    request = dialects.get(dialect).read_request(json.dumps(body))
+    with pytest.raises(UnsupportedError, match="which its vendor runs"):
+        readable(request)
+    readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice()))

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.core.errors import RequestError, nearest, quote
+from dragoman.core.errors import RequestError, UnsupportedError, nearest, quote
 from dragoman.core.shape import Cursor
 from dragoman.core.values import Document, Media, Message, Opaque, Part, Request, ResultPart, Role, Text, ToolResult
 
@@ -19,8 +19,12 @@ def readable(request: Request) -> Request:
     What nobody here knows in a result is shown as its JSON. In an assistant's turn it was written by a vendor's
     model, not by the client: it stays, to be shown by its name.
 
-    Raises: RequestError: a part is of an unknown type, or not as its type has it.
+    Raises: RequestError: a part is of an unknown type, or not as its type has it. UnsupportedError: the tool that must
+        be called is one that its vendor runs.
     """
+    choice = request.tool_choice
+    if choice.mode == "named" and all(tool.kind != "function" or tool.name != choice.name for tool in request.tools):
+        raise UnsupportedError(f"no model here can call {quote(choice.name)}, which its vendor runs", "$.tool_choice")
     return msgspec.structs.replace(request, messages=tuple(map(_message, request.messages)))
 
 
