@@ -6,7 +6,7 @@
 
 What its API cannot say of a request is told in warnings right behind Start. The server's own errors become ours, with
 their status; where it says that the conversation is too long, that is told in the words that each API has for it.
-A server that refuses the signature of thoughts, as Anthropic's does when another model had them, is asked once more
+A server that refuses the proof of thoughts, as the vendors' own do when another model had them, is asked once more
 without thoughts. Its redirects are not followed, and no proxy of the environment is used.
 
 aiohttp, because its parser in C keeps a streamed chunk cheap (docs/performance.md).
@@ -39,7 +39,11 @@ log = logging.getLogger("dragoman.backends.http")
 _LIST_TIMEOUT_S: Final = 5.0
 """For its list of models, which must not hold up the start."""
 _ERROR_LIMIT_BYTES: Final = 64 * 1024
-_SIGNATURE: Final = re.compile(r"invalid.{0,40}signature|signature.{0,40}(invalid|required)", re.IGNORECASE | re.DOTALL)
+_SIGNATURE: Final = re.compile(
+    r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The words of Anthropic's API, and of OpenAI's (https://github.com/openai/codex/issues/8145, 2026-11)."""
 
 
 class Http:
@@ -99,7 +103,7 @@ class Http:
                 bare = without_thoughts(request)
                 if error.status != 400 or bare == request or not _SIGNATURE.search(error.message):
                     raise
-                log.warning("%s refused the signature of thoughts; it is asked once more without thoughts", self._name)
+                log.warning("%s refused the proof of thoughts; it is asked once more without thoughts", self._name)
                 async with aclosing(self._asked(bare, turn)) as events:
                     async for event in events:
                         yield event

@@ -238,7 +238,7 @@ def _items(message: Message, ledger: Ledger) -> Iterator[object]:
     extra = ledger.kept(message.extra)
     yield from (_result(part, ledger) for part in message.parts if isinstance(part, ToolResult))
     rest = [part for part in message.parts if not isinstance(part, ToolResult)]
-    if not any(map(_is_content, rest)) and (extra or not message.parts):
+    if not any(map(_is_content, rest)) and (extra or (ledger.same and not message.parts)):
         yield _message(message.role, (), extra, ledger)
     for content, group in groupby(rest, key=_is_content):
         if content:
