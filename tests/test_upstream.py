@@ -188,6 +188,20 @@ def test_each_reply_is_read_back(case: Case) -> None:
         assert kept(case.dialect, read_back) == kept(case.dialect, reply)
 
 
+def test_many_items_take_time_in_proportion() -> None:
+    parts = []
+    for n in range(3_000):
+        call = {"type": "function_call", "call_id": f"c{n}", "name": "weather"}
+        parts += [{"type": "response.output_item.added", "item": call}]
+        parts += [{"type": "response.function_call_arguments.delta", "delta": d} for d in ("{", "}")]
+        parts += [{"type": "response.output_item.done", "item": {**call, "arguments": "{}"}}]
+    frames = [
+        f"data: {json.dumps(part)}\n\n".encode() for part in [*parts, {"type": "response.completed", "response": {}}]
+    ]
+    reply = collect(read("openai_responses", frames))
+    assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ["{}"] * 3_000
+
+
 def test_many_calls_take_time_in_proportion() -> None:
     chunks = [frame(f'delta {{"tool_calls":[{{"index":{n},"id":"c{n}","function":{{"name":"weather"}}}}]}}')
               for n in range(10_000)]  # fmt: skip

@@ -97,7 +97,7 @@ class _Item:
 class Reader(UpstreamReader):
     """One answer."""
 
-    __slots__ = ("_by_id", "_by_index", "_items", "_reason")
+    __slots__ = ("_by_id", "_by_index", "_items", "_latest", "_reason")
 
     def __init__(self, request: Request, turn: Turn) -> None:
         super().__init__(assembler(request, turn, NAME, NAME_FORM), self._event, self._response, self._end)
@@ -105,6 +105,7 @@ class Reader(UpstreamReader):
         self._items: list[_Item] = []
         self._by_id: dict[str, _Item] = {}
         self._by_index: dict[int, _Item] = {}
+        self._latest: dict[str, _Item] = {}
 
     def _end(self) -> bool:
         if self._reason is None:
@@ -174,6 +175,7 @@ class Reader(UpstreamReader):
     def _opened(self, kind: str, id: str, index: int | None) -> _Item:
         item = _Item(kind, len(self._items), id, index)
         self._items.append(item)
+        self._latest[kind] = item
         if id:
             self._by_id[id] = item
         if index is not None:
@@ -185,8 +187,8 @@ class Reader(UpstreamReader):
         for named in (self._by_id.get(id), self._by_index.get(-1 if index is None else index)):
             if named is not None and named.kind == kind:
                 return named
-        last = next((item for item in reversed(self._items) if item.kind == kind and not item.done), None)
-        if last is None or (id and last.id) or (index is not None and last.index is not None):
+        last = self._latest.get(kind)
+        if last is None or last.done or (id and last.id) or (index is not None and last.index is not None):
             return None
         return last
 
