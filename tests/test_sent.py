@@ -1,11 +1,15 @@
 """Requests to servers behind: to the same API as they came, to another with everything told that it cannot say."""
 
 import json
+from functools import cache
+from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 from msgspec.structs import replace
 
+import vendors
 from dragoman import dialects
 from dragoman.core import values as v
 from dragoman.core.adapt import adapt
@@ -78,6 +82,26 @@ def test_every_api_can_be_asked(case: Case, to: str) -> None:
         assert all(
             name in told for name in request.extra if name not in READ_TOO and bytes(request.extra[name]) != b"null"
         )
+
+
+@pytest.mark.parametrize(("case", "to"), PAIRS, ids=lambda x: x if isinstance(x, str) else f"{x.dialect}: {x.title}")
+def test_what_is_sent_to_another_api_is_of_its_vendors_types(case: Case, to: str) -> None:
+    """Open servers check requests by these very types."""
+    request = asked(case)
+    if request is None or to == case.dialect:
+        return
+    try:
+        outgoing = dialects.get(to).write_request(request, "m")
+    except UnsupportedError:
+        return
+    body = json.loads(outgoing.body)
+    body.pop("stream", None)
+    of_vendor(to).validate_python(body)
+
+
+@cache
+def of_vendor(dialect: str) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(vendors.PARAMS[dialect])
 
 
 READ_TOO = (

@@ -4,7 +4,9 @@ What came by this API goes as it came: custom tools, namespaces, items of tools,
 first system message is `instructions`; of `allowed_tools` only those that are allowed are sent. What another API says
 in its own way becomes:
 
-    a turn of the model           its items in their order: messages, reasoning, calls
+    a turn of the model           its items in their order: a message for each text, reasoning, calls; servers with
+                                  OpenAI's own types (vLLM) take blocks of the model's only as it gave them, with ids
+    words of refusal              a text
     results in a user's message   `function_call_output` items before it, with their pictures and files
     a failed result               "Error: " before its text
     thoughts                      `reasoning` with their proof, where a reply of this API gave it; without one they are
@@ -241,7 +243,9 @@ def _items(message: Message, ledger: Ledger) -> Iterator[object]:
     if not any(map(_is_content, rest)) and (extra or (ledger.same and not message.parts)):
         yield _message(message.role, (), extra, ledger)
     for content, group in groupby(rest, key=_is_content):
-        if content:
+        if content and message.role == "assistant" and not ledger.native:
+            yield from (_message("assistant", [part], {}, ledger) for part in group)
+        elif content:
             yield _message(message.role, list(group), extra, ledger)
             extra = {}
         else:
@@ -318,6 +322,8 @@ def _content(parts: Sequence[Part], ledger: Ledger, role: str, *, plain: bool = 
             return ""
         case [Text(text, extra)] if plain and not ledger.kept(extra):
             return text
+        case [Refusal(text)] if not ledger.native:
+            return text
     return [_block(part, ledger, "output_text" if role == "assistant" else "input_text") for part in parts]
 
 
@@ -328,7 +334,8 @@ def _block(part: Part, ledger: Ledger, text_type: str) -> object:
         case Refusal(text, extra):
             return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
         case Image(source, extra):
-            return {"type": "input_image", **_source(source, "image_url", ledger), **ledger.kept(extra)}
+            detail = {} if ledger.same else {"detail": "auto"}
+            return {"type": "input_image", **_source(source, "image_url", ledger), **detail, **ledger.kept(extra)}
         case Document():
             return _document(part, ledger, text_type)
         case Opaque():
