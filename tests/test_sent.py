@@ -107,6 +107,7 @@ def of_vendor(dialect: str) -> pydantic.TypeAdapter[Any]:
 READ_TOO = (
     "functions",
     "max_completion_tokens",
+    "x-anthropic-billing-header",
     "output_config",
     "reasoning_effort",
     "response_format",

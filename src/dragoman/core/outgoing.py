@@ -23,10 +23,11 @@ from dragoman.core.values import Extra, JsonText, Message, Opaque, Part, Request
 _READ_TOO: Final = frozenset(
     (
         *("functions", "in_item", "max_completion_tokens", "output_config", "reasoning_effort", "response_format"),
-        *("source", "thinking", "type"),
+        *("source", "thinking", "type", "x-anthropic-billing-header"),
     )
 )
-"""Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API."""
+"""Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API, or is for
+their own vendor alone."""
 _READ_IN_PART: Final = {"reasoning": "effort", "text": "format"}
 """Of these, only that member is read."""
 

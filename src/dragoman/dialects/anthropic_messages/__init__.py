@@ -29,6 +29,9 @@ text block, with stop_reason "refusal". What has died behind us is 529 `overload
 Where a block's `source`, or the request's `output_config` or `thinking`, says more than the values here have room for,
 it also stays in `extra` as it came. An empty text says nothing and is left out.
 
+A line `x-anthropic-billing-header: …` that begins the system's words, as Claude Code's, is for the vendor alone: its
+servers get it as the first block, other servers and models that run here do not, which is not worth a warning.
+
 Models whose names do not begin as the vendor's own do are listed for this API's clients once more, as `claude-NAME`,
 because Claude Code's discovery of models passes over all others; asking for that name is asking for the model.
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Final, Literal
 from urllib.parse import unquote_to_bytes
 
+import msgspec
+
 from dragoman.core import shape, values
 from dragoman.core.content import read_parts, read_text
 from dragoman.core.errors import RequestError, UnsupportedError
@@ -14,6 +16,9 @@ from dragoman.core.values import Message, Opaque, Part, Request, Text, Tool, Too
 NAME_LIMIT_CHARS: Final = 128
 """Of a tool's name, as the page has it."""
 
+BILLING: Final = "x-anthropic-billing-header"
+"""In `extra` of a request, where it stood before the system's words."""
+_BILLING: Final = re.compile(rf"{BILLING}:[^\n]*\n*")
 _ROLES: Final[tuple[Literal["user", "assistant", "system"], ...]] = ("user", "assistant", "system")
 _MODES: Final[dict[str, Literal["auto", "required", "none", "named"]]] = {
     "auto": "auto",
@@ -38,7 +43,7 @@ def read_request(body: bytes | str) -> Request:
         raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
     tools = tuple(_tool(item) for item in fields.items("tools"))
     schema, kept = _response_schema(fields)
-    system = read_parts(fields.take("system"), _PARTS)
+    system, billing = _system(fields.take("system"))
     messages = tuple(_message(item) for item in fields.need("messages").items())
     if not messages:
         raise RequestError("expected at least one message, got none", "$.messages")
@@ -57,8 +62,9 @@ def read_request(body: bytes | str) -> Request:
         response_schema=schema,
         stream=fields.flag("stream"),
         stream_usage=True,
+        instructions=1 if system else 0,
         effort=_effort(fields.peek("thinking"), kept),
-        extra={**kept, **fields.rest()},
+        extra={**billing, **kept, **fields.rest()},
         dialect="anthropic_messages",
     )
 
@@ -115,6 +121,21 @@ def _response_schema(fields: Fields) -> tuple[values.JsonText, values.Extra]:
     inner = form.fields()
     inner.need("type").choice(("json_schema",), "output format")
     return inner.need("schema").object(), {"output_config": config.raw}
+
+
+def _system(found: Cursor | None) -> tuple[tuple[Part, ...], values.Extra]:
+    """The system's words; apart from them the line that begins those of Claude Code, as its block.
+
+    It tells its vendor what to charge, changes with each request, and is nothing that a model should read.
+    """
+    match read_parts(found, _PARTS):
+        case [Text(text, extra), *rest] if line := _BILLING.match(text):
+            words = text[line.end() :]
+            block = {"type": "text", "text": line[0], **({} if words else extra)}
+            left = (Text(words, extra),) if words else ()
+            return (*left, *rest), {BILLING: msgspec.Raw(msgspec.json.encode(block))}
+        case parts:
+            return parts, {}
 
 
 def _message(cursor: Cursor) -> Message:

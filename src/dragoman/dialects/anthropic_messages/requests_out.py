@@ -52,6 +52,7 @@ from dragoman.core.values import (
     ToolResult,
 )
 from dragoman.dialects.anthropic_messages.replies_out import input_of
+from dragoman.dialects.anthropic_messages.requests_in import BILLING
 
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000
@@ -72,8 +73,8 @@ def write_request(request: Request, model: str) -> Outgoing:
     """
     ledger = Ledger(request, NAME)
     request = ledger.spelled(request, LONG_NAME_FORM, ID)
-    first = _first(request.messages, ledger)
-    system = _content([part for message in request.messages[:first] for part in message.parts], ledger)
+    first = request.instructions if ledger.same else _first(request.messages, ledger)
+    system = _system(request.messages[:first], request.extra.get(BILLING) if ledger.same else None, ledger)
     if request.max_tokens is None:
         ledger.changed(f"max_tokens {MAX_TOKENS}, as it must have one")
     body: dict[str, object] = {"model": model, "max_tokens": request.max_tokens or MAX_TOKENS}
@@ -87,7 +88,8 @@ def write_request(request: Request, model: str) -> Outgoing:
     watched = ledger.watch([text for text in request.stop if text not in stop])
     body |= {"stop_sequences": stop} if stop else {}
     body |= {"stream": True} if request.stream or watched else {}
-    return ledger.close({**body, **ledger.kept(request.extra)})
+    extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name != BILLING}
+    return ledger.close({**body, **extra})
 
 
 def _first(messages: Sequence[Message], ledger: Ledger) -> int:
@@ -97,6 +99,11 @@ def _first(messages: Sequence[Message], ledger: Ledger) -> int:
         if message.role not in kinds or ledger.kept(message.extra):
             return n
     return len(messages)
+
+
+def _system(messages: Sequence[Message], billing: msgspec.Raw | None, ledger: Ledger) -> object:
+    parts = [part for message in messages for part in message.parts]
+    return _content(parts, ledger) if billing is None else [billing, *_blocks(parts, ledger)]
 
 
 def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
