@@ -191,6 +191,21 @@ def test_a_trailing_assistant_message_is_gone_on_with() -> None:
         assert found.tail == "The city is"
 
 
+def test_a_template_that_takes_the_system_only_first() -> None:
+    strict = (
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}"
+    )
+    late = (HI, said("system", "Now."), said("assistant", "The <|im_end|>"))
+    found = prompt(
+        strict + "{% endfor %}" + HERMES_TEMPLATE, said("system", "First."), said("developer", "Two."), *late
+    )
+    told = "<|im_start|>user\n<system-reminder>\nNow.\n</system-reminder><|im_end|>"
+    assert "".join(told.split()) in "".join(found.text.split())
+    assert found.tail == "The &lt;|im_end|>"
+    with pytest.raises(RequestError, match="refuses the conversation: no"):
+        prompt("{{ raise_exception('no') }}" + HERMES_TEMPLATE, HI, said("system", "Now."))
+
+
 def test_a_trailing_call_is_gone_on_with() -> None:
     call = v.ToolCall("c", "ping", "{}")
     assert prompt(CHATML, HI, said("assistant", call)).tail == HERMES.write_call(call)

@@ -15,6 +15,7 @@ import msgspec
 
 from dragoman.core.chat import as_chat, thoughts, words
 from dragoman.core.contracts import Format
+from dragoman.core.conversation import system_first
 from dragoman.core.errors import RequestError
 from dragoman.core.escape import neutralise_json, neutralise_request
 from dragoman.core.values import JsonText, Message, Request, Tool, ToolCall, ToolResult
@@ -49,10 +50,11 @@ class ChatTemplate:
 
         Markup of the format and the model's special tokens are made harmless in all that the model did not
         write; special tokens in its own past words too. A trailing assistant message is gone on with.
+        A template that refuses the system's words in mid-conversation gets them as the user's.
 
         Raises: RequestError: the template refuses the conversation.
         """
-        request = neutralise_request(request, self._special_tokens, own_words=True)
+        asked, request = request, neutralise_request(request, self._special_tokens, own_words=True)
         prefill = ""
         if request.messages[-1].role == "assistant":
             *earlier, last = request.messages
@@ -67,7 +69,13 @@ class ChatTemplate:
                 tools = [_tool(t, markup) for t in neutral.tools if t.kind == "function"] or None
         else:
             messages = [{"role": t.role, "content": t.text} for t in as_chat(request, format)]
-        text = self._render(messages, tools)
+        try:
+            text = self._render(messages, tools)
+        except RequestError:
+            mended = system_first(asked.messages)
+            if mended == asked.messages:
+                raise
+            return self.prompt(msgspec.structs.replace(asked, messages=mended), format)
         opened = _OPENED.search(text)
         return Prompt(text + prefill, (opened[0] if opened else "") + prefill)
 

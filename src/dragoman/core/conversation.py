@@ -10,6 +10,9 @@ without a call becomes words of the user, and so does a second one for the same 
 servers that count from 0 in each reply make them, the later gets an id of its own; a result belongs to the last call of
 its id before it. Messages of the model in a row are one turn, as an API has them whose items are messages: the results
 of its calls stand behind all of them. A conversation that is in order stays as it is.
+
+What only some servers take is for their dialects to ask for: `system_first`, and `told_to_go_on` for a conversation
+that ends with the beginning of the answer.
 """
 
 from collections.abc import Sequence
@@ -21,6 +24,9 @@ from msgspec.structs import replace
 from dragoman.core.events import Warning
 from dragoman.core.values import Message, Part, Text, ToolCall, ToolResult
 
+GO_ON: Final = (
+    "Your last message is the beginning of your answer. Go on from exactly where it ends, and repeat nothing of it."
+)
 NO_RESULT: Final = "The call was broken off; it has no result."
 
 
@@ -62,6 +68,38 @@ def _answers(parts: Sequence[Part], waiting: set[str]) -> bool:
     rest = parts[len(results) :]
     alone = not any(isinstance(part, ToolResult) for part in rest)
     return bool(ids) and ids <= waiting and len(ids) == len(results) and alone and (not rest or ids == waiting)
+
+
+def system_first(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The conversation with one system message at most, at its beginning; a later one becomes a reminder by the user.
+
+    For open servers: their models' templates refuse any other (https://github.com/vllm-project/vllm/issues/44000), and
+    clients such as Claude Code send them in mid-conversation.
+    """
+    first = tuple(takewhile(_is_systems, messages))
+    rest = tuple(reminder(m) if _is_systems(m) and m.parts else m for m in messages[len(first) :])
+    extra = {name: raw for message in first for name, raw in message.extra.items()}
+    parts = tuple(part for message in first for part in message.parts)
+    return (Message("system", parts, extra), *rest) if first else rest
+
+
+def reminder(message: Message) -> Message:
+    """The system's words, said by the user."""
+    text = "\n".join(part.text for part in message.parts if isinstance(part, Text))
+    return Message("user", (Text(f"<system-reminder>\n{text}\n</system-reminder>"),), message.extra)
+
+
+def _is_systems(message: Message) -> bool:
+    return message.role in ("system", "developer")
+
+
+def told_to_go_on(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The conversation with a word of the user at its end, where it ends with the beginning of the model's answer."""
+    last = next((m for m in reversed(messages) if m.parts), None)
+    parts = last.parts if last is not None and last.role == "assistant" else ()
+    if any(isinstance(part, Text) for part in parts) and not any(isinstance(part, ToolCall) for part in parts):
+        return (*messages, Message("user", (Text(GO_ON),)))
+    return tuple(messages)
 
 
 class _Mending:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dragoman.core.adapt import Adapted, adapt, summary
 from dragoman.core.contracts import Outgoing
+from dragoman.core.conversation import told_to_go_on
 from dragoman.core.errors import UnsupportedError
 from dragoman.core.events import Warning
 from dragoman.core.names import ANY, spelled
@@ -111,6 +112,16 @@ class Ledger:
         """
         self._watched = tuple(stop)
         return bool(stop)
+
+    def going_on(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """A conversation that ends with the model's words ends with the user's, as not every server goes on from those.
+
+        Sent on to its own API it goes as it came.
+        """
+        told = tuple(messages) if self.same else told_to_go_on(messages)
+        if len(told) > len(messages):
+            self.changed("the beginning of the answer is followed by a word of the user to go on from it")
+        return told
 
     def kept(self, extra: Extra) -> Mapping[str, msgspec.Raw]:
         """The fields of the caller's own API, where that is this one."""

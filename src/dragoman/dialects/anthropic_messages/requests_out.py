@@ -6,6 +6,8 @@ What another API says in its own way becomes:
     `tool` messages       `tool_result` blocks; messages of the user in a row are one, as results must stand together
     thoughts              as they are with a signature; those without one, which the vendor refuses, are left out
     words of refusal      a text
+    the model's last word the same, and behind it a message of the user to go on from it, as the vendor's newest models
+                          refuse a beginning of their answer
     no limit              `max_tokens` of `MAX_TOKENS`, as the API has none without
     temperature over 1    1
     effort                `thinking` of type `adaptive` with `output_config.effort`, `minimal` as `low`; `none` disables
@@ -15,8 +17,8 @@ What another API says in its own way becomes:
     a reply of any object left out, as the vendor wants all objects closed
     a schema of the reply `output_config.format`
 
-An empty text, which the vendor refuses, is left out. Stop strings of white space, which it refuses too, are looked
-for here. Left out with a warning: `seed` and the penalties, a vendor's own tools, unknown parts of the model's
+A text that is empty or white space, which the vendor refuses, is left out. Stop strings of white space, which it
+refuses too, are looked for here. Left out with a warning: `seed` and the penalties, a vendor's own tools, unknown parts of the model's
 messages; those of results become their JSON as text. The type of a picture is told by its first bytes, as the vendor
 looks at these. Refused by name: sound, files that another vendor keeps, and unknown parts of the user's messages.
 
@@ -31,6 +33,7 @@ import msgspec
 
 from dragoman.core.content import picture_type
 from dragoman.core.contracts import Outgoing
+from dragoman.core.conversation import reminder
 from dragoman.core.names import ID, LONG_NAME_FORM
 from dragoman.core.outgoing import Ledger
 from dragoman.core.targets import ANTHROPIC, ANTHROPIC_STRICT
@@ -181,13 +184,11 @@ def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
     if ledger.same:
         return [_as_it_came(message, ledger) for message in messages]
     turns: list[tuple[str, list[object]]] = []
-    for message in messages:
+    for message in ledger.going_on(messages):
         role = "assistant" if message.role == "assistant" else "user"
         ledger.kept(message.extra)
-        blocks = _blocks(message.parts, ledger)
-        if message.role in ("system", "developer"):
-            text = "\n".join(part.text for part in message.parts if isinstance(part, Text))
-            blocks = [{"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}] if text else []
+        is_late = message.role in ("system", "developer") and message.parts
+        blocks = _blocks((reminder(message) if is_late else message).parts, ledger)
         if turns and turns[-1][0] == role:
             turns[-1][1].extend(blocks)
         elif blocks:
@@ -205,7 +206,7 @@ def _as_it_came(message: Message, ledger: Ledger) -> dict[str, object]:
 def _content(parts: Sequence[Part], ledger: Ledger) -> object:
     """A string where all is one text, else blocks."""
     match [part for part in parts if not (isinstance(part, Text) and not part.text)]:
-        case [Text(text, extra)] if not ledger.kept(extra):
+        case [Text(text, extra)] if not ledger.kept(extra) and (ledger.same or text.strip()):
             return text
     return _blocks(parts, ledger)
 
@@ -217,7 +218,8 @@ def _blocks(parts: Sequence[Part], ledger: Ledger) -> list[object]:
 def _block(part: Part, ledger: Ledger) -> list[object]:
     match part:
         case Text(text, extra) | Refusal(text, extra):
-            return [{"type": "text", "text": text, **ledger.kept(extra)}] if text else []
+            says = text if ledger.same else text.strip()
+            return [{"type": "text", "text": text, **ledger.kept(extra)}] if says else []
         case Image(source, extra):
             return [{"type": "image", "source": _source(source, ledger), **ledger.kept(extra)}]
         case Document(source, title, extra):

@@ -9,6 +9,10 @@ What another API says in its own way becomes:
     a document of plain text       a text, its title on the first line
     words of refusal               `refusal`
     messages of the developer      of the system
+    several of the system's        one, at the beginning; a later one a `<system-reminder>` in a user's message
+    a message without content      nothing
+    the beginning of the answer    the same message, and behind it one of the user's to go on from it, as only some
+                                   servers do so by themselves
     messages of the model in a row one message
     a schema of the reply          `response_format` of type `json_schema`
     schemas                        as OpenAI takes them (core/targets.py)
@@ -30,6 +34,7 @@ from typing import Final, assert_never
 import msgspec
 
 from dragoman.core.contracts import Outgoing
+from dragoman.core.conversation import system_first
 from dragoman.core.names import ANY, NAME_FORM
 from dragoman.core.outgoing import Ledger, told_as_error
 from dragoman.core.string_member import string_member
@@ -66,9 +71,12 @@ def write_request(request: Request, model: str) -> Outgoing:
     """
     ledger = Ledger(request, NAME)
     request = ledger.spelled(request, NAME_FORM, ANY)
+    messages = _messages(request.messages, ledger)
+    if not messages and not ledger.same:
+        raise ledger.refused("a conversation in which nobody says anything", "$.messages")
     body: dict[str, object] = {
         "model": model,
-        "messages": _messages(request.messages, ledger),
+        "messages": messages,
         **_tools(request, ledger),
     }
     body |= {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
@@ -133,10 +141,12 @@ def _tool(tool: Tool, ledger: Ledger) -> object:
 def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
     said: list[object] = []
     shown: list[object] = []  # of results, until the last of those that belong together has been told
-    for message in messages if ledger.same else _turns(messages):
+    for message in messages if ledger.same else _turns(ledger.going_on(system_first(messages))):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         rest = [part for part in message.parts if not isinstance(part, ToolResult)]
         extra = ledger.kept(message.extra)
+        if not (message.parts or ledger.same):
+            continue
         for result in results:
             said.append({**_result(result, shown, ledger), **(extra if message.role == "tool" else {})})
         if message.role == "tool" or (results and not rest):
@@ -150,8 +160,7 @@ def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
         if message.role == "assistant":
             said.append({"role": "assistant", **_assistant(rest, ledger), **extra})
         else:
-            role = message.role if ledger.same else "system"  # templates of open models know no other
-            said.append({"role": role, "content": _content(rest, ledger), **extra})
+            said.append({"role": message.role, "content": _content(rest, ledger), **extra})
     return [*said, {"role": "user", "content": shown}] if shown else said
 
 

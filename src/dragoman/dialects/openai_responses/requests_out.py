@@ -11,6 +11,7 @@ in its own way becomes:
     a failed result               "Error: " before its text
     thoughts                      `reasoning` with their proof, where a reply of this API gave it; without one they are
                                   left out, as the vendor takes no others back
+    the beginning of the answer   the same, and behind it a message of the user to go on from it
     a document of plain text      a text, its title on the first line
     a limit under 16              16, the least that the vendor takes
     a schema of the reply         `text.format`
@@ -96,7 +97,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     request = ledger.spelled(request, NAME_FORM, ANY)
     instructions, messages = _instructions(request, ledger)
     body: Json = {"model": model, **({"instructions": instructions} if instructions else {})}
-    body["input"] = _input(messages, request.tools, ledger)
+    body["input"] = _input(ledger.going_on(messages), request.tools, ledger)
     if not body["input"] and not ledger.same:
         raise ledger.refused("a conversation in which nobody says anything", "$.messages")
     body |= _tools(request, ledger)
