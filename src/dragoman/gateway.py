@@ -31,7 +31,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.values import Request
-from dragoman.memory import Memory, Recalled
+from dragoman.memory import Memory, Passed, Recalled
 
 log = logging.getLogger("dragoman.gateway")
 
@@ -108,13 +108,12 @@ class Gateway:
         self, recalled: Recalled, events: AsyncGenerator[AnyEvent, None]
     ) -> AsyncGenerator[AnyEvent, None]:
         """The same events, kept where they may be; behind Start what was missing in the request."""
-        request, passed = recalled.request, list[AnyEvent]()
+        request, passed = recalled.request, Passed()
         async with aclosing(events):
             async for event in events:
-                if request.keep:
-                    passed.append(event)
+                passed.add(event)
                 if request.keep and isinstance(event, Finish):  # before the client can go on from it
-                    self.memory.keep(recalled, collect(passed, request.dialect))
+                    self.memory.keep(recalled, collect(passed.events, request.dialect))
                 yield event
                 if isinstance(event, Start):
                     for warning in recalled.warnings:

@@ -18,7 +18,7 @@ import msgspec
 
 from dragoman.core import shape
 from dragoman.core.errors import RequestError, UnknownReplyError, quote
-from dragoman.core.events import Warning
+from dragoman.core.events import AnyEvent, TextDelta, Warning
 from dragoman.core.values import Earlier, Message, Part, Reply, Request, ToolCall
 
 REPLIES: Final = 1000
@@ -36,6 +36,24 @@ class Recalled(NamedTuple):
     said: tuple[Message, ...] = ()
     """Its own messages, without instructions, for the answers that go on from this one."""
     warnings: tuple[Warning, ...] = ()
+
+
+class Passed:
+    """The events of one answer as they pass, texts joined, so that keeping it costs little while it is streamed."""
+
+    def __init__(self) -> None:
+        self.events: list[AnyEvent] = []
+        self._texts: list[str] = []
+
+    def add(self, event: AnyEvent) -> None:
+        """One more."""
+        if isinstance(event, TextDelta):
+            self._texts.append(event.text)
+            return
+        if self._texts:
+            self.events.append(TextDelta("".join(self._texts)))
+            self._texts.clear()
+        self.events.append(event)
 
 
 @dataclass(slots=True)
