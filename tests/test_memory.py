@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -229,6 +230,27 @@ async def test_parts_are_numbered_as_the_client_saw_them() -> None:
     body = b'{"model":"m","input":"hi"}'
     await events_of(gateway, dialects.get("openai_responses").read_request(body))
     assert gateway.memory.recall(naming(v.Earlier("1", 0))).request.messages[1] == model("Hello")
+
+
+def test_calls_of_custom_tools_and_namespaces_are_sent_on_as_such() -> None:
+    """A kept answer has only their names."""
+    api, memory = dialects.get("openai_responses"), Memory()
+    inside = [{"type": "function", "name": "find"}]
+    tools = [{"type": "custom", "name": "shell"}, {"type": "namespace", "name": "crm", "tools": inside}]
+    first = api.read_request(json.dumps({"model": "m", "input": "hi", "tools": tools}))
+    answered(memory, "1", first, v.ToolCall("a", "shell", '{"input":"ls"}'), v.ToolCall("b", "crm__find", "{}"))
+    results = [
+        {"type": "custom_tool_call_output", "call_id": "a", "output": "x"},
+        {"type": "function_call_output", "call_id": "b", "output": "y"},
+    ]
+    second = {"model": "m", "previous_response_id": "resp_1", "input": results, "tools": tools}
+    body = json.loads(api.write_request(memory.recall(api.read_request(json.dumps(second))).request, "m").body)
+    assert body["input"] == [
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "custom_tool_call", "call_id": "a", "name": "shell", "input": "ls"},
+        {"type": "function_call", "call_id": "b", "name": "find", "namespace": "crm", "arguments": "{}"},
+        *results,
+    ]
 
 
 # By the vendor's own package

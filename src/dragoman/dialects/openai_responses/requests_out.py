@@ -84,6 +84,7 @@ MIN_TOKENS: Final = 16
 """The least `max_output_tokens` that the vendor takes."""
 _ANY_OBJECT: Final = '{"type":"object"}'
 _CUSTOM_CALL: Final = b'"custom_tool_call"'
+_CUSTOM_RESULT: Final = b'"custom_tool_call_output"'
 _PROOF: Final = re.compile(r"(rs_[0-9a-f]{16,}):(.+)", re.DOTALL)
 _Words = Text | Image | Document | Audio | Refusal
 
@@ -219,10 +220,31 @@ def _input(messages: Sequence[Message], tools: Sequence[Tool], ledger: Ledger) -
         ):
             return text
     said: list[object] = []
-    for at, message in enumerate(messages):
+    for at, message in enumerate(_as_told(messages, tools) if ledger.native else messages):
         said += added.pop(len(messages) - at, ())
         said += _items(message, ledger)
     return [*said, *chain.from_iterable(added.values())]
+
+
+def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Message]:
+    """Calls of an answer that is gone on from, in the terms in which the client had them.
+
+    They have nothing but a name: that they are of a custom tool their results say, and the tools of what namespace.
+    """
+    results = [part for message in messages for part in message.parts if isinstance(part, ToolResult)]
+    customs = {result.call_id for result in results if bytes(result.extra.get("type", b"")) == _CUSTOM_RESULT}
+    spaces = {tool.name: msgspec.Raw(msgspec.json.encode(space)) for tool in tools if (space := namespace_of(tool))}
+
+    def told(part: Part) -> Part:
+        if not isinstance(part, ToolCall):
+            return part
+        more = {"type": msgspec.Raw(_CUSTOM_CALL)} if part.id in customs else {}
+        more |= {"namespace": spaces[part.name]} if part.name in spaces else {}
+        return msgspec.structs.replace(part, extra={**more, **part.extra}) if more else part
+
+    if not (customs or spaces):
+        return messages
+    return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages]
 
 
 def _items_of_tools(tools: Sequence[Tool], ledger: Ledger) -> dict[int, list[object]]:
