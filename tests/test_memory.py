@@ -1,5 +1,6 @@
 """What is kept of answers: for how long, how much, and what a request becomes that goes on from one."""
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -12,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import dialects
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
 from dragoman.core import values as v
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError, UnknownReplyError
@@ -31,7 +34,7 @@ from dragoman.core.events import (
 from dragoman.gateway import Gateway
 from dragoman.memory import Memory
 from gateway import DEADLINE_S
-from scripted import Script, Scripted, plain, served
+from scripted import Script, Scripted, plain, served, serving
 
 
 def user(text: str) -> v.Message:
@@ -346,6 +349,45 @@ async def test_what_was_not_to_be_stored_cannot_be_gone_on_from(stream: bool) ->
         with pytest.raises(openai.BadRequestError) as refused:
             await ask(sdk, stream, input="And?", previous_response_id=first.id)
     assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
+
+
+async def counting(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    """What the model is shown, after others had their turn."""
+    yield Start("", "", 0)
+    await asyncio.sleep(0)
+    yield TextDelta("+".join(said(part) for m in request.messages if m.role == "user" for part in m.parts))
+    await asyncio.sleep(0)
+    yield Finish("stop")
+
+
+async def test_many_conversations_at_once_stay_apart() -> None:
+    async def conversation(sdk: openai.AsyncOpenAI, name: str) -> str:
+        before = None
+        for turn in range(4):
+            asked = f"{name}{turn}"
+            answer = await ask(sdk, stream=turn % 2 == 0, input=asked, tools=[], previous_response_id=before)
+            before = answer.id
+        return answer.output_text
+
+    async with client(counting) as sdk:
+        names = [f"c{n}-" for n in range(20)]
+        told = await asyncio.gather(*(conversation(sdk, name) for name in names))
+    assert told == ["+".join(f"{name}{turn}" for turn in range(4)) for name in names]
+
+
+async def test_a_server_behind_is_asked_the_whole_conversation() -> None:
+    """By each API, which knows nothing of what is kept here."""
+    for api in dialects.names():
+        async with served(calling) as behind:
+            gateway = Gateway([Http("behind", HttpConfig(behind.url, api=api, models=("m",)), {})])
+            async with (
+                serving(gateway) as (_, url),
+                openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,
+            ):
+                result = {"type": "function_call_output", "call_id": "call_0", "output": "18 degrees"}
+                first = await ask(sdk, True, input="Weather?")
+                second = await ask(sdk, False, input=[result], previous_response_id=first.id)
+                assert second.output_text.replace("user: call_0", "tool: call_0") == TOLD
 
 
 async def cut_off(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
