@@ -17,6 +17,7 @@ DOC = (Path(__file__).parent.parent / "docs" / "library.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", DOC, re.M | re.S)
 CALL = '<tool_call>{"name": "f", "arguments": {"n": 1.50}}</tool_call>'
 OPENAI: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+FLAT: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 ANTHROPIC: dict[str, Any] = {"name": "f", "input_schema": {"type": "object"}}
 
 
@@ -35,7 +36,9 @@ def test_everything_that_is_promised_is_there() -> None:
     assert all(hasattr(dragoman, name) for name in dragoman.__all__)
 
 
-@pytest.mark.parametrize("tool", [OPENAI, ANTHROPIC, dragoman.Tool("f")], ids=["openai", "anthropic", "value"])
+@pytest.mark.parametrize(
+    "tool", [OPENAI, FLAT, ANTHROPIC, dragoman.Tool("f")], ids=["chat", "responses", "anthropic", "value"]
+)
 def test_tools_in_any_shape(tool: Any) -> None:
     (call,) = dragoman.parse(CALL, "hermes", [dragoman.Tool("g"), tool], new_id=lambda: "1").parts
     assert call == dragoman.ToolCall("call_1", "f", '{"n": 1.50}')

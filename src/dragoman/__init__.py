@@ -4,11 +4,15 @@
     reply = dragoman.parse(text, "hermes", tools)           the same of a whole text
     messages = dragoman.render(body, "hermes")              a request's tools and conversation as plain messages
     spans = dragoman.explain(text, "hermes", tools)         what became of each piece of it, and why
+    tools = dragoman.convert_tools(tools, to="openai_chat")  definitions, calls and results of one API for another
+    calls = dragoman.assemble_calls(chunks)                 calls that a server streams in pieces
     found = dragoman.format_for("Qwen/Qwen3-8B")            which format a model writes
 
 Packages beside these: `formats` (how models write), `dialects` (how APIs ask and answer), `backends` and `gateway`.
 """
 
+from dragoman.assembly import Assembled, CallAssembler, assemble_calls
+from dragoman.conversion import Converted, convert_calls, convert_results, convert_tools
 from dragoman.core.collect import Collector, collect
 from dragoman.core.contracts import Constraint
 from dragoman.core.errors import DragomanError
@@ -49,8 +53,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AnyEvent",
+    "Assembled",
+    "CallAssembler",
     "Collector",
     "Constraint",
+    "Converted",
     "DragomanError",
     "Failure",
     "Finish",
@@ -79,8 +86,12 @@ __all__ = [
     "Usage",
     "UsageUpdate",
     "Warning",
+    "assemble_calls",
     "collect",
     "constrain",
+    "convert_calls",
+    "convert_results",
+    "convert_tools",
     "explain",
     "format_for",
     "gbnf",

@@ -9,7 +9,6 @@ All of it is importable from `dragoman` itself. What it is made of asks for ids 
 """
 
 import re
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -17,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from dragoman import dialects, formats
+from dragoman.conversion import random_id
 from dragoman.core import json_schema as core_json_schema
 from dragoman.core.chat import as_chat
 from dragoman.core.collect import Collector
@@ -29,7 +29,7 @@ from dragoman.core.trace import Span, Tracer, with_names, with_other_readings
 from dragoman.core.values import JsonText, Reply, Request, Tool, ToolChoice
 
 AnyTool: TypeAlias = Tool | Mapping[str, Any]
-"""A tool as a value, or as OpenAI Chat Completions or Anthropic Messages have it."""
+"""A tool as a value, or as one of the APIs has it."""
 _SHAPES: Final = '{"type": "function", "function": {"name": …, "parameters": …}} or {"name": …, "input_schema": …}'
 
 
@@ -250,9 +250,9 @@ def read_tools(body: bytes) -> tuple[Tool, ...]:
     """
     listed, seen, meant = _listed(body)
     anthropic = any("input_schema" in tool.fields().rest() for tool in listed)
-    dialect = dialects.get("anthropic_messages" if anthropic else "openai_chat")
-    tools = ",".join(tool.text for tool in listed)
-    request = f'{{"model":"-","max_tokens":1,"messages":[{{"role":"user","content":"-"}}],"tools":[{tools}]}}'
+    flat = any(tool.fields().rest().keys() >= {"type", "name", "parameters"} for tool in listed)
+    dialect = dialects.get("anthropic_messages" if anthropic else "openai_responses" if flat else "openai_chat")
+    request = dialect.forms["tool"].request.replace("$", f"[{','.join(tool.text for tool in listed)}]", 1)
     try:
         return dialect.read_request(request.encode()).tools
     except RequestError as e:
@@ -273,8 +273,3 @@ def _listed(body: bytes) -> tuple[list[Cursor], str, str]:
     if wrapped := whole.fields().take("tools"):
         return wrapped.items(), "$.tools", "$.tools"
     return [whole], "$.tools[0]", "$"
-
-
-def random_id() -> str:
-    """24 characters that nobody has had."""
-    return secrets.token_hex(12)

@@ -240,6 +240,29 @@ class Counting:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How an API writes tools, calls or results, for those who convert them by hand; its request knows the rest."""
+
+    example: str
+    """One of them, for people."""
+    marks: Mapping[str, str]
+    """The fields that tell it, and their values; empty: any value."""
+    request: str
+    """The smallest request, with `$` in the place of a list of them."""
+    path: str
+    """Where the list stands in that, `$.messages[0].tool_calls`."""
+    written: tuple[str | int | slice, ...]
+    """Where they stand in what `write_request` makes of the model's words and theirs."""
+    slips: Mapping[str, str] = field(default_factory=dict)
+    """What another API calls a field, by its path, and what this one does."""
+    arguments: str = ""
+    """Of a call: where its arguments stand."""
+
+
+Kind: TypeAlias = Literal["tool", "call", "result"]
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One API: how it asks and how it answers."""
 
@@ -275,6 +298,11 @@ class Dialect:
     """Where the API has that."""
     early_usage: bool = False
     """Clients read the size of the prompt off the beginning of a stream."""
+    forms: Mapping[Kind, Form] = field(default_factory=dict)
+    pieces: tuple[tuple[str, str, str], ...] = ()
+    """What shows that JSON is a piece of its stream: a field, a regular expression of its value, and what stands around
+    the piece in the stream, with `$` in its place; some SDKs hand out less than came.
+    """
 
 
 @dataclass(frozen=True, slots=True)

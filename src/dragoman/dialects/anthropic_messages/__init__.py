@@ -40,7 +40,7 @@ Source: https://docs.anthropic.com/en/api/messages (2026-11).
 
 from typing import Final
 
-from dragoman.core.contracts import Dialect
+from dragoman.core.contracts import Dialect, Form
 from dragoman.dialects.anthropic_messages.replies_in import Reader
 from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_error, write_reply
 from dragoman.dialects.anthropic_messages.requests_in import listed_as, meant_by, read_request
@@ -61,4 +61,32 @@ DIALECT: Final = Dialect(
     carries=("anthropic-beta", "anthropic-version"),
     listed_as=listed_as,
     meant_by=meant_by,
+    forms={
+        "tool": Form(
+            example='{"name": …, "input_schema": …}',
+            marks={"input_schema": ""},
+            request='{"model":"-","max_tokens":1,"messages":[{"role":"user","content":"-"}],"tools":$}',
+            path="$.tools",
+            written=("tools",),
+            slips={"parameters": "input_schema", "inputSchema": "input_schema"},
+        ),
+        "call": Form(
+            example='{"type": "tool_use", "id": …, "name": …, "input": {…}}',
+            marks={"type": "tool_use"},
+            request='{"model":"-","max_tokens":1,"messages":[{"role":"assistant","content":$}]}',
+            path="$.messages[0].content",
+            written=("messages", 1, "content"),
+            slips={"call_id": "id", "arguments": "input"},
+            arguments="input",
+        ),
+        "result": Form(
+            example='{"type": "tool_result", "tool_use_id": …, "content": …}',
+            marks={"type": "tool_result"},
+            request='{"model":"-","max_tokens":1,"messages":[{"role":"user","content":$}]}',
+            path="$.messages[0].content",
+            written=("messages", 1, "content"),
+            slips={"tool_call_id": "tool_use_id", "call_id": "tool_use_id", "output": "content"},
+        ),
+    },
+    pieces=(("type", r"(message|content_block)_\w+|ping", "$"),),
 )

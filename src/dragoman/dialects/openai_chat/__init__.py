@@ -40,7 +40,7 @@ Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
 from typing import Final
 
 from dragoman.core import sse
-from dragoman.core.contracts import Dialect
+from dragoman.core.contracts import Dialect, Form
 from dragoman.core.openai_errors import sign, status, write_error
 from dragoman.dialects.openai_chat.replies_in import Reader
 from dragoman.dialects.openai_chat.replies_out import Writer, write_reply
@@ -60,4 +60,37 @@ DIALECT: Final = Dialect(
     reader=Reader,
     sign=sign,
     carries=("openai-beta",),
+    forms={
+        "tool": Form(
+            example='{"type": "function", "function": {"name": …, "parameters": …}}',
+            marks={"function": ""},
+            request='{"model":"-","messages":[{"role":"user","content":"-"}],"tools":$}',
+            path="$.tools",
+            written=("tools",),
+            slips={"function.input_schema": "function.parameters"},
+        ),
+        "call": Form(
+            example='{"id": …, "type": "function", "function": {"name": …, "arguments": "{…}"}}',
+            marks={"function": ""},
+            request='{"model":"-","messages":[{"role":"assistant","tool_calls":$}]}',
+            path="$.messages[0].tool_calls",
+            written=("messages", 1, "tool_calls"),
+            slips={"call_id": "id", "function.input": "function.arguments"},
+            arguments="function.arguments",
+        ),
+        "result": Form(
+            example='{"role": "tool", "tool_call_id": …, "content": …}',
+            marks={"role": "tool"},
+            request='{"model":"-","messages":$}',
+            path="$.messages",
+            written=("messages", slice(1, None)),
+            slips={"tool_use_id": "tool_call_id", "call_id": "tool_call_id", "output": "content"},
+        ),
+    },
+    pieces=(
+        ("choices", "", "$"),
+        ("tool_calls", "", '{"choices":[{"index":0,"delta":$}]}'),
+        ("function", "", '{"choices":[{"index":0,"delta":{"tool_calls":[$]}}]}'),
+        ("content", "", '{"choices":[{"index":0,"delta":$}]}'),
+    ),
 )

@@ -44,7 +44,7 @@ the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/
 from typing import Final
 
 from dragoman.core import sse
-from dragoman.core.contracts import Dialect
+from dragoman.core.contracts import Dialect, Form
 from dragoman.core.openai_errors import sign, status, write_error
 from dragoman.dialects.openai_responses.replies_in import Reader
 from dragoman.dialects.openai_responses.replies_out import Writer, write_reply
@@ -64,4 +64,32 @@ DIALECT: Final = Dialect(
     reader=Reader,
     sign=sign,
     carries=("openai-beta",),
+    forms={
+        "tool": Form(
+            example='{"type": "function", "name": …, "parameters": …}',
+            marks={"type": "function", "name": ""},
+            request='{"model":"-","input":"-","tools":$}',
+            path="$.tools",
+            written=("tools",),
+            slips={"input_schema": "parameters"},
+        ),
+        "call": Form(
+            example='{"type": "function_call", "call_id": …, "name": …, "arguments": "{…}"}',
+            marks={"type": "function_call"},
+            request='{"model":"-","input":$}',
+            path="$.input",
+            written=("input", slice(1, None)),
+            slips={"input": "arguments"},
+            arguments="arguments",
+        ),
+        "result": Form(
+            example='{"type": "function_call_output", "call_id": …, "output": …}',
+            marks={"type": "function_call_output"},
+            request='{"model":"-","input":$}',
+            path="$.input",
+            written=("input", slice(1, None)),
+            slips={"tool_call_id": "call_id", "tool_use_id": "call_id", "content": "output"},
+        ),
+    },
+    pieces=(("type", r"response\..+", "$"),),
 )
