@@ -328,7 +328,7 @@ SCHEMAS = st.builds(
     PARTS,
     PARTS,
 )
-many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def fits(schema: Any, value: Any) -> bool:

@@ -119,6 +119,29 @@ def test_schemas_are_made_to_fit() -> None:
     assert [w.code for w in converted.warnings] == ["schema_adapted"]
 
 
+def test_schemas_for_a_server_that_takes_less() -> None:
+    tool = {"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "string", "pattern": "a"}}}}
+    converted = dragoman.convert_tools(tool, to="openai_chat", schemas="llama_cpp")
+    assert converted[0]["function"]["parameters"]["properties"] == {"a": {"type": "string"}}
+    assert [w.message for w in converted.warnings] == ["for llama_cpp: f ($.properties.a: pattern left out)"]
+    with pytest.raises(ConfigError, match="unknown server 'llamacpp'; did you mean 'llama_cpp'"):
+        dragoman.convert_tools(tool, to="openai_chat", schemas="llamacpp")
+
+
+def test_names_and_ids_come_back() -> None:
+    long = "mcp__" + "server_" * 12
+    tool = {"name": long, "input_schema": SCHEMA}
+    (sent,) = dragoman.convert_tools(tool, to="openai_chat")
+    name = sent["function"]["name"]
+    assert len(name) <= 64
+    call = {"id": "functions.Bash:0", "type": "function", "function": {"name": name, "arguments": ""}}
+    (block,) = dragoman.convert_calls(call, to="anthropic_messages", tools=[tool])
+    assert (block["name"], block["id"][:2]) == (long, "dm")
+    assert dragoman.convert_calls(call, to="anthropic_messages")[0]["name"] == name
+    result = {"type": "tool_result", "tool_use_id": block["id"], "content": "x"}
+    assert dragoman.convert_results(result, to="openai_chat")[0]["tool_call_id"] == "functions.Bash:0"
+
+
 def test_pictures_of_results() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": [picture]}

@@ -16,14 +16,19 @@ from itertools import groupby
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.core.contracts import Dialect, Form, Kind
 from dragoman.core.errors import MisuseError, RequestError, UnsupportedError, quote
 from dragoman.core.events import Warning
+from dragoman.core.names import LONG_NAME_FORM, NAME_FORM, Names
+from dragoman.core.outgoing import fitted
+from dragoman.core.targets import Target, relaxing
 from dragoman.core.values import Message, Part, Request, Text, Tool, ToolCall, ToolResult
 
 Thing: TypeAlias = Tool | ToolCall | ToolResult
+Values: TypeAlias = tuple[str, list[Any]]
 
 _TYPES: Final[dict[Kind, type[Thing]]] = {"tool": Tool, "call": ToolCall, "result": ToolResult}
 _MAX_TOKENS: Final = 16
@@ -49,28 +54,35 @@ class Converted(list[dict[str, Any]]):
     """What that API cannot say, or says in another way; docs/warnings.md has the codes."""
 
 
-def convert_tools(tools: Given | Iterable[Given], *, to: str, source: str | None = None) -> Converted:
+def convert_tools(
+    tools: Given | Iterable[Given], *, to: str, source: str | None = None, schemas: str | None = None
+) -> Converted:
     """Definitions of tools, one or several, as the API `to` has them: `dragoman.dialects.names()`.
 
-    Their JSON Schemas are made to fit what that API takes, which is told where something is lost; names that it does
-    not take are spelled otherwise. `source` is their own API, where it is to be checked.
+    Their JSON Schemas are made to fit what that API takes, and a server that takes less, `schemas`: `llama_cpp`,
+    `lm_studio`, `ollama`, `vllm`, `gemini`. It is told where something is lost. Names that the API does not take are
+    spelled otherwise. `source` is the tools' own API, where it is to be checked.
 
     Raises: RequestError: a tool is as no API has it, or not as the source has it; the message says which, where, and
     what the slip may be. UnsupportedError: it is one that the vendor runs itself; leave it out. ConfigError: there is
     no such API. MisuseError: this is no list of tools.
     """
-    return _converted(tools, "tool", "tools", to, source)
+    return _converted(_values(tools, "tool", "tools", source), "tool", to, relaxing(schemas) if schemas else None)
 
 
-def convert_calls(calls: Given | Iterable[Given], *, to: str, source: str | None = None) -> Converted:
+def convert_calls(
+    calls: Given | Iterable[Given], *, to: str, source: str | None = None, tools: Given | Iterable[Given] = ()
+) -> Converted:
     """Calls that a model made, one or several, as the API `to` has them in a conversation.
 
     Arguments go as they were written where that API has them as a string. Arguments that are empty are `{}`. An id that
-    it does not take is spelled otherwise, so that it can be read back.
+    it does not take is spelled otherwise, so that it can be read back. `tools` as they were before they were converted
+    give a tool back its name, where `convert_tools` had to spell it otherwise.
 
     Raises: as `convert_tools`; RequestError too where arguments are no JSON object, as of a call that was cut off.
     """
-    return _converted(calls, "call", "calls", to, source)
+    offered = [tool for _, things in _values(tools, "tool", "tools", None) for tool in things]
+    return _converted(_renamed(_values(calls, "call", "calls", source), offered), "call", to)
 
 
 def convert_results(results: Given | Iterable[Given], *, to: str, source: str | None = None) -> Converted:
@@ -80,25 +92,46 @@ def convert_results(results: Given | Iterable[Given], *, to: str, source: str | 
 
     Raises: as `convert_tools`.
     """
-    return _converted(results, "result", "results", to, source)
+    return _converted(_values(results, "result", "results", source), "result", to)
 
 
-def _converted(given: object, kind: Kind, where: str, to: str, source: str | None) -> Converted:
-    target = dialects.get(to)
+def _converted(values: Iterable[Values], kind: Kind, to: str, target: Target | None = None) -> Converted:
+    dialect = dialects.get(to)
     made, warnings = Converted(), dict[Warning, None]()
+    for api, things in values:
+        request, told = _request(kind, things, api), tuple[Warning, ...]()
+        if target is not None:
+            request, told = fitted(request, target)
+        outgoing = dialect.write_request(request, "-")
+        found: Any = json.loads(outgoing.body)
+        for step in dialect.forms[kind].written:
+            found = found[step]
+        made.extend(found)
+        warnings.update(dict.fromkeys((*told, *outgoing.warnings)))
+    made.warnings = tuple(warnings)
+    return made
+
+
+def _values(given: object, kind: Kind, where: str, source: str | None) -> Iterator[Values]:
+    """What was given as values, with the API of those that come one after the other; "" of values."""
     start = 0
     for api, group in groupby(_recognised(_listed(given, kind, where), kind, where, source), key=lambda each: each[0]):
         items = [item for _, item in group]
         things = _read(api, kind, items, where, start) if api else items
-        outgoing = target.write_request(_request(kind, things, api, where, start), "-")
-        found: Any = json.loads(outgoing.body)
-        for step in target.forms[kind].written:
-            found = found[step]
-        made.extend(found)
-        warnings.update(dict.fromkeys(outgoing.warnings))
+        for n, thing in enumerate(things, start):
+            if isinstance(thing, Tool) and thing.kind != "function":
+                raise _vendors(thing.kind, f"{where}[{n}]")
+        yield api.name if api else "", things
         start += len(items)
-    made.warnings = tuple(warnings)
-    return made
+
+
+def _renamed(values: Iterable[Values], tools: list[Any]) -> Iterator[Values]:
+    """Calls under the names that these tools have at home."""
+    names = [tool.name for tool in tools]
+    tables = [Names(names, form) for form in (NAME_FORM, LONG_NAME_FORM)]
+    for api, calls in values:
+        own = {call.name: [name for table in tables if (name := table.back(call.name)) in names] for call in calls}
+        yield api, [replace(call, name=own[call.name][0]) if own[call.name] else call for call in calls]
 
 
 def _listed(given: object, kind: Kind, where: str) -> list[object]:
@@ -217,22 +250,19 @@ def _check(call: ToolCall, path: str) -> None:
         raise RequestError(f"expected a JSON object for {quote(call.name)}, got {got}: {e}", path) from None
 
 
-def _request(kind: Kind, things: list[Any], api: Dialect | None, where: str, start: int) -> Request:
+def _request(kind: Kind, things: list[Any], api: str) -> Request:
     """A request that has nothing else to say."""
     words = Message("assistant", (Text("-"),))
     tools: tuple[Tool, ...] = ()
     said: tuple[Message, ...] = (Message("user", (Text("-"),)),)
     if kind == "tool":
         tools = tuple(things)
-        for n, tool in enumerate(tools, start):
-            if tool.kind != "function":
-                raise _vendors(tool.kind, f"{where}[{n}]")
     elif kind == "call":
         said = (*said, Message("assistant", tuple(things)))
     else:
         parts: list[Part] = things
         said = (words, *(Message("tool", (part,)) for part in parts))
-    return Request("-", said, tools, max_tokens=_MAX_TOKENS, dialect=api.name if api else "")
+    return Request("-", said, tools, max_tokens=_MAX_TOKENS, dialect=api)
 
 
 def random_id() -> str:

@@ -27,10 +27,10 @@ from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.stops import StopStrings
 from dragoman.core import shape
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
-from dragoman.core.errors import BackendError, ConfigError, DragomanError, SilenceError, UpstreamError, one_of, quote
+from dragoman.core.errors import BackendError, ConfigError, DragomanError, SilenceError, UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, Warning
 from dragoman.core.outgoing import fitted
-from dragoman.core.targets import RELAXING, Target
+from dragoman.core.targets import Target, relaxing
 from dragoman.core.upstream_errors import answered_error
 from dragoman.core.values import Reasoning, Request
 
@@ -213,10 +213,10 @@ def _dialect(name: str, config: HttpConfig) -> Dialect:
 
 
 def _target(name: str, config: HttpConfig) -> Target | None:
-    if not config.schemas or config.schemas in RELAXING:
-        return RELAXING.get(config.schemas)
-    known = one_of(config.schemas, RELAXING, "expected ")
-    raise ConfigError(f"unknown server {quote(config.schemas)}{known} - at servers.{name}.schemas")
+    try:
+        return relaxing(config.schemas) if config.schemas else None
+    except ConfigError as e:
+        raise ConfigError(f"{e.message} - at servers.{name}.schemas") from None
 
 
 def _key(name: str, config: HttpConfig, environ: Mapping[str, str]) -> str:

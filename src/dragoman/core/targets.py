@@ -36,6 +36,8 @@ Sources, all as of 2026-11:
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from dragoman.core.errors import ConfigError, one_of, quote
+
 COMBINED: Final = frozenset({"oneOf", "anyOf", "allOf"})
 SAID: Final = frozenset({"title", "description", "default", "examples"})
 """Words that say something of a value to the model, and hold it to nothing."""
@@ -144,3 +146,13 @@ TARGETS: Final = {
 }
 RELAXING: Final = {name: each for name, each in TARGETS.items() if not each.closed}
 """Those for which no valid value is lost."""
+
+
+def relaxing(name: str) -> Target:
+    """The target of this name, of those for which no valid value is lost.
+
+    Raises: ConfigError: there is none; the message offers the nearest.
+    """
+    if name not in RELAXING:
+        raise ConfigError(f"unknown server {quote(name)}{one_of(name, RELAXING, 'expected ')}")
+    return RELAXING[name]
