@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import offline
+from bench.claude_code import QUIET
 
 from dragoman.core import values as v
 from dragoman.core.events import (
@@ -118,6 +119,36 @@ async def run(url: str, home: Path, folder: Path, command: Sequence[str | Path],
 def lines(said: str) -> list[dict[str, Any]]:
     """What it says as lines of JSON."""
     return [json.loads(line) for line in said.splitlines()]
+
+
+async def claude_code(url: str, home: Path, folder: Path, *more: str) -> list[dict[str, Any]]:
+    """What Claude Code tells of its run."""
+    options = ["--model", "m", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose", *more]
+    env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", **QUIET}
+    return lines(await run(url, home, folder, [offline.claude_code(), "-p", PROMPT, *options], **env))
+
+
+async def codex(url: str, home: Path, folder: Path, model: str = "m") -> list[dict[str, Any]]:
+    """What Codex tells of its run."""
+    provider = f'{{name="test",base_url="{url}/v1",env_key="KEY",wire_api="responses"}}'
+    settings = {"analytics.enabled": "false", "model_provider": "test", "model_providers.test": provider}
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    plain = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--ephemeral", "--json"]
+    command = ["exec", *plain, "--disable", "plugins", "--disable", "apps", "-m", model, *options, PROMPT]
+    return lines(await run(url, home, folder, [offline.codex(), *command], KEY="k"))
+
+
+async def opencode(url: str, home: Path, folder: Path, package: str) -> list[dict[str, Any]]:
+    """What OpenCode tells of its run; the package is its provider, and stands for an API."""
+    options = {"baseURL": f"{url}/v1", "apiKey": "k"}
+    provider = {"npm": package, "options": options, "models": {"m": {"name": "m", "tool_call": True}}}
+    env = {
+        "OPENCODE_CONFIG_CONTENT": json.dumps({"provider": {"test": provider}, "permission": {"*": "allow"}}),
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    }
+    flags = ("--pure", "--format", "json", "--title", "t", "-m", "test/m")
+    return lines(await run(url, home, folder, [offline.opencode(), "run", *flags, PROMPT], **env))
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 from bench import claude_code, offline
 
 import agents
-from agents import NOTES, OURS, PROMPT, Calling
+from agents import NOTES, OURS, Calling
 from dragoman import dialects
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.values import Request, Text, ToolCall, ToolResult
@@ -79,10 +79,8 @@ async def test_it_reads_a_file_and_says_what_it_holds(name: str, tmp_path: Path,
     """With few tools, and as it comes: a dozen, and tens of kilobytes of instructions."""
     folder = agents.folder_of(tmp_path)
     async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")})) as s:
-        options = ["--model", "m", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose"]
-        command = [offline.claude_code(), "-p", PROMPT, *options, *(["--bare"] if name == "bare" else [])]
-        env = {"ANTHROPIC_BASE_URL": s.url, "ANTHROPIC_API_KEY": "none", **claude_code.QUIET}
-        run = claude_code.Run(agents.lines(await agents.run(s.url, tmp_path, folder, command, **env)))
+        told = await agents.claude_code(s.url, tmp_path, folder, *(["--bare"] if name == "bare" else []))
+    run = claude_code.Run(told)
     (call,) = run.parts("assistant", "tool_use")
     assert (call["id"], call["name"], call["input"]) == ("call_0", "Read", script.arguments)
     (result,) = run.parts("user", "tool_result")

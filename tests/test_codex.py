@@ -2,26 +2,19 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from bench import offline
 
 import agents
-from agents import NOTES, PROMPT, Calling
-from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.gateway import Gateway
-from scripted import Sent, served, serving
+from agents import NOTES, Calling
+from scripted import Sent, served
 
 PATCH = '*** Begin Patch\n*** Add File: new.txt\n+Grüße, "Ada"\n*** End Patch\n'
 OURS = (*agents.OURS, PATCH[:20], "tools.exec_command")
 CODEX = f"Codex {offline.version('@openai/codex')}"
-PLAIN = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--ephemeral", "--json")
 
 
 @dataclass
@@ -37,20 +30,10 @@ class Run:
         return item
 
 
-async def run(home: Path, model: str, tool: str, arguments: dict[str, object], behind: str = "") -> Run:
-    """Codex asks, is told to run the tool, and gets the result's text for an answer; from a server `behind`, if any."""
-    async with AsyncExitStack() as stack:
-        s = await stack.enter_async_context(served(script := Calling(tool, arguments), alias=model))
-        url = s.url
-        if behind:
-            server = Http("far", HttpConfig(url=f"{s.url}/v1", api=behind), {})
-            _, url = await stack.enter_async_context(serving(Gateway([server])))
-        provider = f'{{name="test",base_url="{url}/v1",env_key="KEY",wire_api="responses"}}'
-        settings = {"analytics.enabled": "false", "model_provider": "test", "model_providers.test": provider}
-        options = (word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
-        command = ["exec", *PLAIN, "--disable", "plugins", "--disable", "apps", "-m", model, *options, PROMPT]
-        said = await agents.run(url, home, agents.folder_of(home), [offline.codex(), *command], KEY="k")
-    lines = agents.lines(said)
+async def run(home: Path, model: str, tool: str, arguments: dict[str, object]) -> Run:
+    """Codex asks, is told to run the tool, and gets the result's text for an answer."""
+    async with served(script := Calling(tool, arguments), alias=model) as s:
+        lines = await agents.codex(s.url, home, agents.folder_of(home), model)
     assert lines[-1]["type"] == "turn.completed", lines
     return Run([line["item"] for line in lines if line["type"] == "item.completed"], script, s.sent)
 
@@ -85,13 +68,3 @@ async def test_it_runs_a_tool_of_a_namespace_that_came_as_an_item(tmp_path: Path
     call = done.script.called()
     assert (call.name, json.loads(call.arguments)) == ("functions__exec", {"input": line})
     keep("codex-namespace", CODEX, done.sent, OURS, [tmp_path])
-
-
-@pytest.mark.parametrize("behind", dialects.names())
-async def test_its_tools_reach_a_server_behind_whichever_api_that_has(tmp_path: Path, behind: str) -> None:
-    line = 'text((await tools.exec_command({cmd: "cat notes.txt"})).output)'
-    done = await run(tmp_path, "gpt-6-astra", "functions__exec", {"input": line}, behind)
-    assert done.of("command_execution")["aggregated_output"] == NOTES
-    assert NOTES in done.of("agent_message")["text"]
-    call = done.script.called()
-    assert (call.name, json.loads(call.arguments)) == ("functions__exec", {"input": line})
