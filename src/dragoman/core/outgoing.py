@@ -23,14 +23,18 @@ from dragoman.core.values import Extra, JsonText, Message, Opaque, Part, Request
 
 _READ_TOO: Final = frozenset(
     (
-        *("functions", "in_item", "max_completion_tokens", "output_config", "reasoning_effort", "response_format"),
-        *("source", "thinking", "type", "x-anthropic-billing-header"),
+        *("functions", "in_item", "max_completion_tokens", "namespace", "output_config", "reasoning_effort"),
+        *("response_format", "source", "thinking", "type", "x-anthropic-billing-header"),
     )
 )
 """Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API, or is for
 their own vendor alone."""
+_SAYS_NOTHING: Final = frozenset(("id", "index", "status"))
+"""What a client sends back of its account of an answer; no model was ever told of it."""
 _READ_IN_PART: Final = {"reasoning": "effort", "text": "format"}
 """Of these, only that member is read."""
+_NAMES: Final = {"in_namespace": "namespace of a tool"}
+"""What the caller knows under another name."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -128,10 +132,11 @@ class Ledger:
         if self.native:
             return extra
         for name, raw in extra.items():
+            name = _NAMES.get(name, name.removeprefix("outer."))  # a dialect's own word for where it stood
             if name in _READ_IN_PART and bytes(raw).startswith(b"{"):
                 members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
                 self.kept({f"{name}.{inner}": x for inner, x in members.items() if inner != _READ_IN_PART[name]})
-            elif name not in _READ_TOO and bytes(raw) != b"null":
+            elif name not in _READ_TOO | _SAYS_NOTHING and bytes(raw) != b"null":
                 self.lost(name)
         return {}
 
