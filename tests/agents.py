@@ -43,7 +43,10 @@ NOWHERE: Final = "http://127.0.0.1:9"
 
 @dataclass
 class Calling:
-    """A script: thoughts and one call, in small pieces; once that has a result, the result's text for an answer."""
+    """A script: thoughts and one call, in small pieces; once that has a result, the result's text for an answer.
+
+    Pings come before its first word, and within the call.
+    """
 
     tool: str
     arguments: dict[str, object]
@@ -52,6 +55,8 @@ class Calling:
 
     async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
+        if request.tools:
+            await backend.pause(request)
         yield Start("", "", 0, 100)
         if not request.tools:
             yield TextDelta("Notes")
@@ -63,6 +68,7 @@ class Calling:
             else:
                 text = json.dumps(self.arguments)
                 yield ToolCallStart(0, "call_0", self.tool)
+                await backend.pause(request)
                 for at in range(0, len(text), 7):
                     yield ToolCallDelta(0, text[at : at + 7])
                 yield ToolCallEnd(0)

@@ -46,7 +46,9 @@ def call(index: int, name: str, **arguments: object) -> list[AnyEvent]:
 
 
 BERN = call(0, "get_weather", city="Bern")
-SCENARIOS: Final[dict[str, Sequence[AnyEvent]]] = {
+PAUSE: Final = None
+"""The model says nothing until the client has got a ping."""
+SCENARIOS: Final[dict[str, Sequence[AnyEvent | None]]] = {
     "text": [TextDelta("Grüße "), TextDelta("aus\nBern 🌊")],
     "one-call": BERN,
     "parallel": [*BERN, *call(1, "get_weather", city="Zürich 🌊"), *call(2, "ping")],
@@ -54,6 +56,17 @@ SCENARIOS: Final[dict[str, Sequence[AnyEvent]]] = {
     "thinking-call": [ReasoningDelta("It is "), ReasoningDelta("about Bern.", "c2ln"), *BERN],
     "long-arguments": call(0, "write_note", text=LONG),
     "empty-arguments": call(0, "ping"),
+    "slow": [
+        PAUSE,
+        ReasoningDelta("Hm."),
+        PAUSE,
+        TextDelta("Let "),
+        PAUSE,
+        TextDelta("me."),
+        *BERN[:3],
+        PAUSE,
+        *BERN[3:],
+    ],
     "refusal": [RefusalDelta("That I "), RefusalDelta("will not do.")],
     "cut": [ToolCallStart(0, "call_0", "get_weather"), ToolCallDelta(0, '{"city":"Be'), ToolCallIncomplete(0, "")],
     "broken": [TextDelta("Gr"), Failure(BackendError(DIED))],
@@ -115,7 +128,8 @@ def reply_of(scenario: str) -> v.Reply:
     """The whole reply, as far as it comes."""
     collector = Collector()
     for event in [Start("1", "m", 7), *SCENARIOS[scenario], *_end(scenario)]:
-        collector.send(event)
+        if event is not PAUSE:
+            collector.send(event)
     return collector.reply()
 
 
@@ -136,10 +150,15 @@ def is_kept(sent: Sent) -> bool:
 async def play(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
     """The scripted model."""
     results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
+    if not results and SCENARIOS[request.model][0] is PAUSE:
+        await backend.pause(request)
     yield Start("", "", 0, 90)
     if results:
         yield TextDelta(" | ".join("".join(p.text for p in r.parts if isinstance(p, v.Text)) for r in results))
     for event in [] if results else SCENARIOS[request.model]:
-        yield event
+        if event is PAUSE:
+            await backend.pause(request)
+        else:
+            yield event
     for event in _end("text" if results else request.model):
         yield event

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import httpx2
 import uvicorn
 
+from dragoman import dialects
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.values import Request, Usage
@@ -32,6 +33,7 @@ class Scripted:
         """Set by the test; for the script to wait for."""
         self.begun = asyncio.Event()
         self.over = asyncio.Event()
+        self._pinged = asyncio.Event()
         self.sent = 0
         self.running = 0
         self.life: list[str] = []
@@ -57,6 +59,17 @@ class Scripted:
         finally:
             self.running -= 1
             self.over.set()
+
+    async def pause(self, request: Request) -> None:
+        """Say nothing until the client has got a ping; a whole reply has none."""
+        self._pinged.clear()
+        if request.stream:
+            async with asyncio.timeout(DEADLINE_S):
+                await self._pinged.wait()
+
+    def ping_sent(self) -> None:
+        """To be called with each ping."""
+        self._pinged.set()
 
     async def start(self) -> None:
         self.life.append("start")
@@ -94,6 +107,10 @@ def body(stream: bool = True) -> dict[str, object]:
     return {"model": "n", "messages": [message], "max_tokens": 10, "stream": stream}
 
 
+IMPATIENT = {"hold_s": 0.01, "ping_s": 0.01}
+"""Settings by which a pause of a moment has its ping."""
+
+
 class Sent(NamedTuple):
     """What was posted."""
 
@@ -101,8 +118,11 @@ class Sent(NamedTuple):
     body: bytes
 
 
-def overheard(app: Any, sent: list[Sent]) -> Any:
-    """The application, with what is posted to it noted down."""
+PINGS = [dialects.get(name).ping for name in dialects.names()]
+
+
+def overheard(app: Any, sent: list[Sent], ping_sent: Callable[[], None]) -> Any:
+    """The application, with what is posted to it noted down, and its pings told of."""
 
     async def listening(scope: Any, receive: Any, send: Any) -> None:
         body = bytearray()
@@ -112,7 +132,12 @@ def overheard(app: Any, sent: list[Sent]) -> Any:
             body.extend(message.get("body", b""))
             return message
 
-        await app(scope, seen, send)
+        async def told(message: Any) -> None:
+            await send(message)
+            if message.get("body") in PINGS:
+                ping_sent()
+
+        await app(scope, seen, told)
         if scope.get("method") == "POST":
             sent.append(Sent(scope["path"], bytes(body)))
 
@@ -124,7 +149,7 @@ async def served(
     script: Script, alias: str = "alias", names: Sequence[str] = (), **settings: Any
 ) -> AsyncIterator[Served]:
     backend = Scripted(script, names)
-    async with serving(Gateway([backend], {alias: "m"}), sent := [], **settings) as (server, url):
+    async with serving(Gateway([backend], {alias: "m"}), sent := [], backend.ping_sent, **settings) as (server, url):
         yield Served(backend, server, url, sent)
     assert backend.life == ["start", "close"]
     assert backend.running == 0
@@ -132,12 +157,15 @@ async def served(
 
 @contextlib.asynccontextmanager
 async def serving(
-    gateway: Gateway, sent: list[Sent] | None = None, **settings: Any
+    gateway: Gateway,
+    sent: list[Sent] | None = None,
+    ping_sent: Callable[[], None] = lambda: None,
+    **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """The application around any backends, on a free port; what is posted to it is noted in `sent`."""
     app: Any = App(gateway, ServerConfig(**settings))
     if sent is not None:
-        app = overheard(app, sent)
+        app = overheard(app, sent, ping_sent)
     # Told that it is TCP, asyncio sends each write at once; otherwise every answer waits 40 ms for an acknowledgement.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))

@@ -13,7 +13,7 @@ from dragoman import dialects
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
 from dragoman.gateway import Gateway
-from scripted import served, serving
+from scripted import IMPATIENT, served, serving
 
 BEHIND = pytest.mark.parametrize("behind", dialects.names())
 
@@ -21,9 +21,9 @@ BEHIND = pytest.mark.parametrize("behind", dialects.names())
 @asynccontextmanager
 async def chain(script: Calling, behind: str) -> AsyncIterator[str]:
     """A gateway in front of a server of this API, which is a gateway too, in front of the script."""
-    async with served(script) as far:
+    async with served(script, **IMPATIENT) as far:
         near = Gateway([Http("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
-        async with serving(near) as (_, url):
+        async with serving(near, **IMPATIENT) as (_, url):
             yield url
     assert {path for path, _ in far.sent} == {dialects.get(behind).path}
 

@@ -21,7 +21,7 @@ from dragoman.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
 from gateway import DEADLINE_S
-from scripted import Scripted, served
+from scripted import IMPATIENT, Scripted, served
 
 FOLDER = Path("/nowhere")
 
@@ -78,7 +78,7 @@ async def test_what_it_asked_next_becomes_words() -> None:
 async def test_it_reads_a_file_and_says_what_it_holds(name: str, tmp_path: Path, keep: Callable[..., None]) -> None:
     """With few tools, and as it comes: a dozen, and tens of kilobytes of instructions."""
     folder = agents.folder_of(tmp_path)
-    async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")})) as s:
+    async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")}), **IMPATIENT) as s:
         told = await agents.claude_code(s.url, tmp_path, folder, *(["--bare"] if name == "bare" else []))
     run = claude_code.Run(told)
     (call,) = run.parts("assistant", "tool_use")

@@ -10,7 +10,7 @@ from bench import offline
 
 import agents
 from agents import NOTES, Calling
-from scripted import Sent, served
+from scripted import IMPATIENT, Sent, served
 
 PATCH = '*** Begin Patch\n*** Add File: new.txt\n+Grüße, "Ada"\n*** End Patch\n'
 OURS = (*agents.OURS, PATCH[:20], "tools.exec_command")
@@ -32,7 +32,7 @@ class Run:
 
 async def run(home: Path, model: str, tool: str, arguments: dict[str, object]) -> Run:
     """Codex asks, is told to run the tool, and gets the result's text for an answer."""
-    async with served(script := Calling(tool, arguments), alias=model) as s:
+    async with served(script := Calling(tool, arguments), **IMPATIENT, alias=model) as s:
         lines = await agents.codex(s.url, home, agents.folder_of(home), model)
     assert lines[-1]["type"] == "turn.completed", lines
     return Run([line["item"] for line in lines if line["type"] == "item.completed"], script, s.sent)

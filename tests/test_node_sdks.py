@@ -12,7 +12,7 @@ from bench import offline
 
 from gateway import DEADLINE_S
 from scenarios import CALLING, DIED, QUESTION, SCENARIOS, SCHEMAS, WHOLE, expected, is_kept, play, told
-from scripted import served
+from scripted import IMPATIENT, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,7 +46,7 @@ Told: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 async def answers(keep: Callable[..., None]) -> Told:
     """What each way has of each scenario."""
     given = {"SCENARIOS": list(SCENARIOS), "SCHEMAS": SCHEMAS}
-    async with served(play, names=list(SCENARIOS)) as s:
+    async with served(play, names=list(SCENARIOS), **IMPATIENT) as s:
         process = await asyncio.create_subprocess_exec(
             *(offline.node(), "--input-type=module", "-", s.url),
             cwd=offline.CLIENTS.parent,

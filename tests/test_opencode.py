@@ -9,7 +9,7 @@ from bench import offline
 import agents
 from agents import NOTES, Calling
 from dragoman import dialects
-from scripted import served
+from scripted import IMPATIENT, served
 
 PROVIDERS = pytest.mark.parametrize(
     ("package", "dialect"),
@@ -26,7 +26,7 @@ async def test_it_reads_a_file_and_says_what_it_holds(
     package: str, dialect: str, tmp_path: Path, keep: Callable[..., None]
 ) -> None:
     folder = agents.folder_of(tmp_path)
-    async with served(script := Calling("read", {"filePath": str(folder / "notes.txt")})) as s:
+    async with served(script := Calling("read", {"filePath": str(folder / "notes.txt")}), **IMPATIENT) as s:
         lines = await agents.opencode(s.url, tmp_path, folder, package)
     (tool,) = (line["part"] for line in lines if line["type"] == "tool_use")
     assert (tool["tool"], tool["callID"], tool["state"]["status"]) == ("read", "call_0", "completed")

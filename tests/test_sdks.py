@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from gateway import DEADLINE_S
 from scenarios import CALLING, DIED, SCENARIOS, SCHEMAS, WHOLE, Said, expected, is_kept, play, run, told
-from scripted import served
+from scripted import IMPATIENT, served
 from sdks import (
     CHAT,
     FUNCTIONS,
@@ -38,7 +38,7 @@ Sdks: TypeAlias = dict[str, Sdk]
 async def sdks(keep: Callable[..., None]) -> AsyncIterator[Sdks]:
     settings: Any = {"api_key": "k", "max_retries": 0, "timeout": DEADLINE_S}
     async with (
-        served(play, names=list(SCENARIOS)) as s,
+        served(play, names=list(SCENARIOS), **IMPATIENT) as s,
         openai.AsyncOpenAI(base_url=f"{s.url}/v1", **settings) as openai_waiting,
         anthropic.AsyncAnthropic(base_url=s.url, **settings) as anthropic_waiting,
     ):
