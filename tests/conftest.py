@@ -17,6 +17,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="keep what real clients send (tests/data/clients)")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record") and hasattr(config, "workerinput"):
+        raise pytest.UsageError("--record writes whole files, so it takes one process: -n 0")
+
+
 @pytest.fixture(scope="session")
 def keep(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Keeps what a client sent, where that is asked for."""

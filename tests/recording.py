@@ -1,6 +1,6 @@
 """What clients really send, kept for tests: nobody's prose, no ids, nothing of the machine it was recorded on.
 
-`--record` writes it again (`make test ARGS="--record -k 'codex or …'"`). Words that are not ours, a maker's system
+`--record` writes it again (`make test ARGS="--record -n 0 -k 'codex or …'"`). Words that are not ours, a maker's system
 prompts and descriptions above all, become filler of the same length; ids become numbers of the same length.
 """
 
@@ -45,7 +45,7 @@ def keep(name: str, client: str, sent: Iterable[Sent], ours: Sequence[str], plac
         lines[json.dumps(request, ensure_ascii=False)] = None
     head = {
         "client": client,
-        "how": f'make test ARGS="--record -k test_{name.partition("-")[0].removeprefix("python_")}"',
+        "how": f'make test ARGS="--record -n 0 -k test_{name.partition("-")[0].removeprefix("python_")}"',
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
     DATA.mkdir(exist_ok=True)
