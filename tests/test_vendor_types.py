@@ -20,9 +20,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 USER: Final = [{"role": "user", "content": QUESTION}]
 TYPES: Final[dict[str, tuple[Any, Any]]] = {
-    "openai_chat": (openai.types.chat.ChatCompletionChunk, openai.types.chat.ChatCompletion),
-    "openai_responses": (openai.types.responses.ResponseStreamEvent, openai.types.responses.Response),
-    "anthropic_messages": (anthropic.types.RawMessageStreamEvent, anthropic.types.Message),
+    name: (pydantic.TypeAdapter(event), pydantic.TypeAdapter(whole))
+    for name, event, whole in (
+        ("openai_chat", openai.types.chat.ChatCompletionChunk, openai.types.chat.ChatCompletion),
+        ("openai_responses", openai.types.responses.ResponseStreamEvent, openai.types.responses.Response),
+        ("anthropic_messages", anthropic.types.RawMessageStreamEvent, anthropic.types.Message),
+    )
 }
 BEYOND: Final = {"openai_chat": {"reasoning_content"}, "openai_responses": {"store"}, "anthropic_messages": set[str]()}
 """What goes beyond the types: thoughts, which open servers send so, and a field that OpenAI's own API has."""
@@ -82,7 +85,7 @@ def unknown(value: object) -> Iterator[str]:
 
 def checked(kind: Any, data: str, beyond: set[str]) -> Any:
     """The data as that type."""
-    value = pydantic.TypeAdapter(kind).validate_json(data, strict=True)
+    value = kind.validate_json(data, strict=True)
     assert set(unknown(value)) <= beyond
     return value
 
