@@ -3,14 +3,15 @@
 A case file holds blocks of
 
     # title
-    kind                     request | request + | events | events, usage asked | events, custom p | events, functions
-                             | whole | whole, functions | error
+    kind                     request | request + | count | events | events, usage asked | events, custom p
+                             | events, functions | whole | whole, functions | error
     input
     ---
     expected
 
 `request` is a body and the request that is read from it, or the error; `request +` gives members that are added to
-the smallest body, and shows only what they change. `events` become a stream, `whole` one body, both exactly as they go
+the smallest body, and shows only what they change. `count` is a body whose tokens are to be counted, and the answer to
+that behind the request. `events` become a stream, `whole` one body, both exactly as they go
 out (a chunk's head that never changes is written `…`). `error` is an error's arguments, its status and its body.
 """
 
@@ -201,6 +202,8 @@ def got(case: Case) -> str:
             smallest = SMALLEST[case.dialect]
             known = read(case.api, smallest + "}")
             return "\n".join(x for x in read(case.api, f"{smallest},{case.text}}}") if x not in known)
+        case "count":
+            return counted(case)
         case "whole" | "whole, custom p" | "whole, functions":
             return SAME_REQUEST.sub(
                 "…", case.api.write_reply(collect(case.events(), case.dialect), case.request).decode()
@@ -211,6 +214,15 @@ def got(case: Case) -> str:
             return f"{case.api.status(made)}\n{case.api.write_error(made).decode()}"
     written = SAME_REQUEST.sub("…", stream(case).decode().replace(SAME_HEAD, "…"))
     return re.sub(r"\n\n+", "\n", written).strip("\n")
+
+
+def counted(case: Case) -> str:
+    counting = case.api.counting
+    assert counting is not None
+    try:
+        return "\n".join([*shown(counting.read_request(case.text)), f"answer {counting.write_count(31).decode()}"])
+    except errors.RequestError as e:
+        return f"{type(e).__name__}: {e.message}"
 
 
 def test_each_dialect_has_cases() -> None:

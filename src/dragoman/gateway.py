@@ -10,6 +10,7 @@ import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,10 +31,19 @@ from dragoman.core.events import (
     VendorBlock,
     Warning,
 )
+from dragoman.core.tokens import GENERIC
 from dragoman.core.values import Request
 from dragoman.memory import Memory, Passed, Recalled
+from dragoman.profiles import vocabularies
 
 log = logging.getLogger("dragoman.gateway")
+
+
+class Count(NamedTuple):
+    """How large a request is."""
+
+    tokens: int
+    estimated: bool
 
 
 class Gateway:
@@ -119,11 +129,27 @@ class Gateway:
                     for warning in recalled.warnings:
                         yield warning
 
-    async def _events(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def count(self, request: Request) -> Count:
+        """The tokens of the prompt; an estimate where the backend cannot tell, or the request names no model.
+
+        Raises: DragomanError: the request could not be answered either.
+        """
+        request = self.memory.recall(request).request
+        if not request.model:
+            return Count(GENERIC.estimate_request(request), estimated=True)
+        backend, planned, _ = self._planned(request)
+        if (tokens := await backend.count_tokens(planned)) is not None:
+            return Count(tokens, estimated=False)
+        return Count(vocabularies.find(planned.model).estimate_request(planned), estimated=True)
+
+    def _planned(self, request: Request) -> tuple[Backend, Request, tuple[Warning, ...]]:
+        """As `plan`, with the conversation in order; and what was done for that."""
         backend, planned = self.plan(request)
         messages, warnings = in_order(planned.messages)
-        if warnings:
-            planned = msgspec.structs.replace(planned, messages=messages)
+        return backend, msgspec.structs.replace(planned, messages=messages) if warnings else planned, warnings
+
+    async def _events(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        backend, planned, warnings = self._planned(request)
         begun = False
         async with aclosing(backend.ask(planned, turn)) as events:
             try:

@@ -13,12 +13,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Dialect, Turn, Writer
+from dragoman.core.contracts import Counting, Dialect, Turn, Writer
 from dragoman.core.errors import (
     BackendError,
     DragomanError,
@@ -81,13 +81,21 @@ def warning_headers(events: Iterable[AnyEvent]) -> dict[str, str]:
     return {"x-dragoman-warnings": codes} if codes else {}
 
 
+class Route(NamedTuple):
+    """What is served at a path."""
+
+    dialect: Dialect
+    counting: Counting | None = None
+    """Tokens are counted there, and nothing is answered."""
+
+
 class Exchange:
     """One request and its answer; the owner of the record logs it."""
 
     def __init__(
-        self, dialect: Dialect, gateway: Gateway, config: ServerConfig, record: Record, receive: Receive, send: Send
+        self, route: Route, gateway: Gateway, config: ServerConfig, record: Record, receive: Receive, send: Send
     ) -> None:
-        self._dialect = dialect
+        self._dialect, self._counting = route
         self._gateway = gateway
         self._config = config
         self._record = record
@@ -108,11 +116,11 @@ class Exchange:
         """Answer, whatever happens."""
         try:
             body = await self._body(headers)
-            request = self._dialect.read_request(body)
+            request = (self._counting or self._dialect).read_request(body)
             if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
                 request = msgspec.structs.replace(request, headers=carried)
             self._record.asked(self._dialect.name, request)
-            await self._watched(self._answer(request))
+            await self._watched(self._count(request, self._counting) if self._counting else self._answer(request))
         except ClientLeftError:
             self._record.status = 499
         except asyncio.CancelledError:  # nobody but the server's own end cancels an exchange
@@ -200,6 +208,13 @@ class Exchange:
     async def _gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    async def _count(self, request: Request, counting: Counting) -> None:
+        """Tell how large a request is, in place of answering it."""
+        count = await self._gateway.count(request)
+        self._record.counted(count.tokens)
+        headers = {"x-dragoman-estimated": "true"} if count.estimated else {}
+        await self._reply(200, counting.write_count(count.tokens), headers)
 
     async def _answer(self, request: Request) -> None:
         turn = Turn(self._record.turn_id, int(time.time()), lambda: secrets.token_hex(12))

@@ -1,6 +1,7 @@
 """The ASGI application: routes, who may ask, life and death.
 
     POST /v1/chat/completions, /v1/responses, /v1/messages     the dialects, each under its own path
+    POST /v1/messages/count_tokens, /v1/responses/input_tokens how large a request is
     GET  /v1/models, /v1/models/{id}                           in a shape that both families of clients understand
     GET  /health, /ready                                       what runs; whether it can answer (503 while not)
     HEAD, GET /                                                probes of clients
@@ -26,7 +27,7 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.gateway import Gateway
-from dragoman.server.answer import Exchange, Receive, Scope, Send, encoded, error_headers, respond
+from dragoman.server.answer import Exchange, Receive, Route, Scope, Send, encoded, error_headers, respond
 from dragoman.server.config import LOOPBACK, ServerConfig, host_name
 from dragoman.server.models import listed, one_model
 from dragoman.server.record import Record
@@ -44,7 +45,9 @@ class App:
         self._gateway = gateway
         self._config = config
         self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}
-        self._by_path = {d.path: d for d in map(dialects.get, dialects.names())}
+        served = [dialects.get(name) for name in dialects.names()]
+        self._by_path = {d.path: Route(d) for d in served}
+        self._by_path |= {d.counting.path: Route(d, d.counting) for d in served if d.counting}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,11 +74,11 @@ class App:
             fields |= self._admit(headers)
             if method != "OPTIONS" and path not in _OPEN:
                 self._know(headers)
-            dialect = self._by_path.get(path)
-            if dialect is not None and headers.get("upgrade", "").lower() == "websocket":
+            route = self._by_path.get(path)
+            if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise UpgradeError(f"no WebSocket is served at {quote(path)}; send POST")
-            if dialect is not None and method == "POST":
-                await Exchange(dialect, self._gateway, self._config, record, receive, told).run(headers)
+            if route is not None and method == "POST":
+                await Exchange(route, self._gateway, self._config, record, receive, told).run(headers)
             else:
                 await self._get(scope, headers, told)
         except DragomanError as error:
@@ -161,8 +164,9 @@ class App:
 
     def _dialect_for(self, path: str, headers: Mapping[str, str]) -> Dialect:
         """In whose shape an error is told where the path names no dialect."""
-        name = "anthropic_messages" if "anthropic-version" in headers else "openai_chat"
-        return self._by_path.get(path) or dialects.get(name)
+        if route := self._by_path.get(path):
+            return route.dialect
+        return dialects.get("anthropic_messages" if "anthropic-version" in headers else "openai_chat")
 
     async def _root(self, send: Send) -> None:
         await respond(send, 200, msgspec.json.encode({"name": "dragoman", "version": __version__}))

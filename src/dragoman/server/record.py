@@ -81,6 +81,10 @@ class Record:
             case _:
                 pass
 
+    def counted(self, tokens: int) -> None:
+        """The request was only to be counted."""
+        self._facts["input_tokens"] = tokens
+
     def failed(self, error: BaseException) -> None:
         """Why it went wrong: the first reason stays. What a field held is the client's own; its place is told."""
         field = error.path if isinstance(error, RequestError) and error.path != "$" else ""

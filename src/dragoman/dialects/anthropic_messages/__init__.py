@@ -19,6 +19,8 @@
 
     error     {"type": "error", "error": {"type": "invalid_request_error", "message": "…"}}
 
+    count     the request without `max_tokens`, to /v1/messages/count_tokens; {"input_tokens": 2095}
+
 A call that was cut off ends the message with stop_reason "max_tokens". Streamed, its input breaks off where the
 model did. A whole message must hold an object there: `{"__unparsedToolInput": {"raw": "…"}}`, the form in which
 Claude Code itself keeps such input. An empty object would be legal input for many tools, and be run.
@@ -35,15 +37,15 @@ servers get it as the first block, other servers and models that run here do not
 Models whose names do not begin as the vendor's own do are listed for this API's clients once more, as `claude-NAME`,
 because Claude Code's discovery of models passes over all others; asking for that name is asking for the model.
 
-Source: https://docs.anthropic.com/en/api/messages (2026-11).
+Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/messages-count-tokens (2026-11).
 """
 
 from typing import Final
 
-from dragoman.core.contracts import Dialect, Form
+from dragoman.core.contracts import Counting, Dialect, Form
 from dragoman.dialects.anthropic_messages.replies_in import Reader
-from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_error, write_reply
-from dragoman.dialects.anthropic_messages.requests_in import listed_as, meant_by, read_request
+from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_count, write_error, write_reply
+from dragoman.dialects.anthropic_messages.requests_in import listed_as, meant_by, read_count, read_request
 from dragoman.dialects.anthropic_messages.requests_out import sign, write_request
 
 DIALECT: Final = Dialect(
@@ -89,4 +91,6 @@ DIALECT: Final = Dialect(
         ),
     },
     pieces=(("type", r"(message|content_block)_\w+|ping", "$"),),
+    counting=Counting("/v1/messages/count_tokens", read_count, write_count),
+    early_usage=True,
 )

@@ -168,6 +168,11 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     return _encode({**_message_head(reply, reply.usage), "content": blocks, **end})
 
 
+def write_count(tokens: int) -> bytes:
+    """The body that tells how many tokens a request is."""
+    return _encode({"input_tokens": tokens})
+
+
 def _block(part: Part) -> list[object]:
     match part:
         case Text(text) | values.Refusal(text):

@@ -38,6 +38,19 @@ def read_request(body: bytes | str) -> Request:
     Raises: CallerError: what is wrong, and where; anything else is a bug here.
     """
     fields = shape.at(body).fields()
+    return _request(fields, fields.need("max_tokens").integer(least=1))
+
+
+def read_count(body: bytes | str) -> Request:
+    """The request whose tokens are to be counted; it needs no `max_tokens`.
+
+    Raises: CallerError: as above.
+    """
+    fields = shape.at(body).fields()
+    return _request(fields, fields.integer("max_tokens", least=1))
+
+
+def _request(fields: Fields, max_tokens: int | None) -> Request:
     if thread := fields.take("thread"):
         # The SDKs' tool runners send it first, and go on without it when they are told so in these terms.
         raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
@@ -57,7 +70,7 @@ def read_request(body: bytes | str) -> Request:
             top_p=fields.number("top_p", 0, 1),
             top_k=fields.integer("top_k", least=0),
         ),
-        max_tokens=fields.need("max_tokens").integer(least=1),
+        max_tokens=max_tokens,
         stop=tuple(text for item in fields.items("stop_sequences") if (text := item.string())),
         response_schema=schema,
         stream=fields.flag("stream"),

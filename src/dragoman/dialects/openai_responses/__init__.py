@@ -18,6 +18,9 @@
 
     error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
 
+    count     as much of a request as there is, to /v1/responses/input_tokens;
+              {"object": "response.input_tokens", "input_tokens": 11}
+
 Items that the model said in a row are one message. A custom tool takes free text: the model is offered a function of
 one string, `input`, which is taken out of its call again as it comes. Tools in an item `additional_tools` are offered
 like the others; those of a namespace under both names in one (`crm__find`), which are two again in a call, and which
@@ -44,11 +47,11 @@ the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/
 from typing import Final
 
 from dragoman.core import sse
-from dragoman.core.contracts import Dialect, Form
+from dragoman.core.contracts import Counting, Dialect, Form
 from dragoman.core.openai_errors import sign, status, write_error
 from dragoman.dialects.openai_responses.replies_in import Reader
-from dragoman.dialects.openai_responses.replies_out import Writer, write_reply
-from dragoman.dialects.openai_responses.requests_in import read_request
+from dragoman.dialects.openai_responses.replies_out import Writer, write_count, write_reply
+from dragoman.dialects.openai_responses.requests_in import read_count, read_request
 from dragoman.dialects.openai_responses.requests_out import write_request
 
 DIALECT: Final = Dialect(
@@ -92,4 +95,5 @@ DIALECT: Final = Dialect(
         ),
     },
     pieces=(("type", r"response\..+", "$"),),
+    counting=Counting("/v1/responses/input_tokens", read_count, write_count),
 )

@@ -226,6 +226,11 @@ def _whole(part: Part, said: _Said) -> str:
             return ""
 
 
+def write_count(tokens: int) -> bytes:
+    """The body that tells how many tokens a request is."""
+    return _encode({"object": "response.input_tokens", "input_tokens": tokens})
+
+
 def write_reply(reply: Reply, request: Request) -> bytes:
     """The body of a whole reply."""
     return _encode(_Items(request).response(reply, _state(reply)))

@@ -44,13 +44,25 @@ def read_request(body: bytes | str) -> Request:
 
     Raises: CallerError: what is wrong, and where; anything else is a bug here.
     """
-    fields = shape.at(body).fields()
+    return _request(shape.at(body).fields())
+
+
+def read_count(body: bytes | str) -> Request:
+    """The request whose tokens are to be counted: all of it may be missing, also the model.
+
+    Raises: CallerError: as above.
+    """
+    return _request(shape.at(body).fields(), partly=True)
+
+
+def _request(fields: Fields, partly: bool = False) -> Request:
     for name, why in _UNKEPT.items():
         if found := fields.take(name):
             raise UnsupportedError(why, found.path)
     if (background := fields.take("background")) and background.boolean():
         raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
-    messages, added = _conversation(fields.need("input"))
+    said = fields.take("input") if partly else fields.need("input")
+    messages, added = _conversation(said) if said else ((), [])
     offered = (*_tools(fields.items("tools")), *added)
     _no_clash(offered)
     tools, choice, chosen = _tool_choice(fields, offered)
@@ -60,7 +72,7 @@ def read_request(body: bytes | str) -> Request:
     system = (Message("system", (Text(instructions),)),) if instructions else ()
     fields.take("stream_options")
     return Request(
-        model=fields.need("model").string(),
+        model=fields.string("model") if partly else fields.need("model").string(),
         messages=system + messages,
         tools=tools,
         tool_choice=choice,

@@ -1,0 +1,134 @@
+"""How large a request is: asked over HTTP, by the vendors' SDKs, and of the gateway."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import msgspec
+import openai
+import pytest
+
+from dragoman import dialects
+from dragoman.core.contracts import Counting
+from dragoman.core.tokens import GENERIC
+from dragoman.core.values import Message, Request, Text
+from dragoman.gateway import Count, Gateway
+from dragoman.profiles import vocabularies
+from gateway import DEADLINE_S, shape_of
+from scripted import Scripted, plain, served
+
+MESSAGES, RESPONSES = "/v1/messages/count_tokens", "/v1/responses/input_tokens"
+TOOL: Any = {"name": "weather", "description": "Weather in a city.", "input_schema": {"type": "object"}}
+ASKED: Any = [{"role": "user", "content": "Weather in Bern?"}]
+BODIES: dict[str, dict[str, Any]] = {
+    MESSAGES: {"model": "n", "messages": ASKED},
+    RESPONSES: {"model": "n", "input": "Weather in Bern?"},
+}
+EACH = pytest.mark.parametrize("path", BODIES)
+
+
+def countings() -> Iterator[Counting]:
+    for dialect in map(dialects.get, dialects.names()):
+        if dialect.counting:
+            yield dialect.counting
+
+
+def test_each_path_has_its_own_tests() -> None:
+    assert {counting.path for counting in countings()} == set(BODIES)
+
+
+@EACH
+async def test_what_the_backend_counts_is_told(path: str) -> None:
+    async with served(plain) as s, s.client() as client:
+        s.backend.tokens = 31
+        answer = await client.post(path, json=BODIES[path])
+    assert answer.status_code == 200
+    assert answer.json()["input_tokens"] == 31
+    assert "x-dragoman-estimated" not in answer.headers
+    assert not s.backend.begun.is_set()
+
+
+@EACH
+async def test_an_estimate_says_that_it_is_one(path: str) -> None:
+    async with served(plain) as s, s.client() as client:
+        answer = await client.post(path, json=BODIES[path])
+    assert 5 < answer.json()["input_tokens"] < 20
+    assert answer.headers["x-dragoman-estimated"] == "true"
+
+
+@EACH
+async def test_errors_are_in_the_callers_own_shape(path: str) -> None:
+    async with served(plain, keys=("k",), body_bytes=500) as s, s.client() as client:
+        known = {"x-api-key": "k"}
+        answers = [
+            (401, await client.post(path, json=BODIES[path])),
+            (404, await client.post(path, json={**BODIES[path], "model": "none"}, headers=known)),
+            (400, await client.post(path, json={**BODIES[path], "tools": 3}, headers=known)),
+            (400, await client.post(path, content=b"{", headers=known)),
+            (413, await client.post(path, json={**BODIES[path], "metadata": {"x": "y" * 500}}, headers=known)),
+            (405, await client.get(path, headers=known)),
+        ]
+    for status, answer in answers:
+        assert answer.status_code == status
+        assert shape_of("/v1/messages" if path == MESSAGES else "/v1/responses", answer.json())["message"]
+
+
+async def test_the_log_tells_what_was_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dragoman.access")
+    async with served(plain) as s, s.client() as client:
+        s.backend.tokens = 31
+        await client.post(MESSAGES, json=BODIES[MESSAGES])
+    (line,) = [r.message for r in caplog.records if r.name == "dragoman.access"]
+    facts = msgspec.json.decode(line)
+    assert (facts["path"], facts["status"], facts["input_tokens"]) == (MESSAGES, 200, 31)
+    assert "Bern" not in line
+
+
+async def test_the_anthropic_package_counts() -> None:
+    async with (
+        served(plain) as s,
+        anthropic.AsyncAnthropic(api_key="k", base_url=s.url, max_retries=0, timeout=DEADLINE_S) as sdk,
+    ):
+        little = (await sdk.messages.count_tokens(model="m", messages=ASKED)).input_tokens
+        more = (
+            await sdk.messages.count_tokens(model="m", messages=ASKED, tools=[TOOL], system="Be brief.")
+        ).input_tokens
+        assert 0 < little < more - 100
+        s.backend.tokens = 31
+        many = await asyncio.gather(*(sdk.beta.messages.count_tokens(model="m", messages=ASKED) for _ in range(26)))
+        assert [one.input_tokens for one in many] == [31] * 26
+
+
+async def test_the_openai_package_counts() -> None:
+    async with (
+        served(plain) as s,
+        openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,
+    ):
+        s.backend.tokens = 31
+        counted = await sdk.responses.input_tokens.count(model="m", input="Weather in Bern?")
+        assert (counted.input_tokens, counted.object) == (31, "response.input_tokens")
+        alone = await sdk.responses.input_tokens.count(input="Weather in Bern?")
+        assert 5 < alone.input_tokens < 20
+
+
+async def test_what_is_gone_on_from_is_counted_too() -> None:
+    async with (
+        served(plain) as s,
+        openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,
+    ):
+        first = await sdk.responses.create(model="m", input="word " * 500)
+        alone = await sdk.responses.input_tokens.count(model="m", input="Go on.")
+        counted = await sdk.responses.input_tokens.count(model="m", input="Go on.", previous_response_id=first.id)
+        assert counted.input_tokens > alone.input_tokens + 400
+        with pytest.raises(openai.BadRequestError, match="answer 'none' not found"):
+            await sdk.responses.input_tokens.count(model="m", input="Go on.", previous_response_id="resp_none")
+
+
+async def test_a_request_is_counted_under_the_models_own_name() -> None:
+    words = Message("user", (Text("static const int MAX_LINES = 100; /* of a file */\n" * 50),))
+    gateway = Gateway([Scripted(plain, ["claude-opus-4-8"])], {"fast": "claude-opus-4-8"})
+    asked = Request("fast", (words,))
+    count = await gateway.count(asked)
+    assert count == Count(vocabularies.find("claude-opus-4-8").estimate_request(asked), estimated=True)
+    assert count.tokens > 1.3 * GENERIC.estimate_request(asked)
