@@ -445,6 +445,7 @@ async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
     await backend.go.wait()
     yield TextDelta("Hello")
     yield Warning("missing_closer", "m", "secret words")
+    yield UsageUpdate(Usage(30, 12))
     yield Finish("stop")
 
 

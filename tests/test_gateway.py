@@ -19,9 +19,10 @@ from dragoman.core.events import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    UsageUpdate,
     Warning,
 )
-from dragoman.core.values import Request, Tool, ToolChoice
+from dragoman.core.values import Request, Tool, ToolChoice, Usage
 from dragoman.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
@@ -40,11 +41,12 @@ async def events_of(backend: Scripted, model: str = "m") -> list[AnyEvent]:
 async def test_nothing_follows_the_end_of_an_answer() -> None:
     async def talking_on(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
+        yield UsageUpdate(Usage(3, 1))
         yield Finish("stop")
         yield TextDelta("more")
 
     backend = Scripted(talking_on)
-    assert [type(e) for e in await events_of(backend)] == [Start, Finish]
+    assert [type(e) for e in await events_of(backend)] == [Start, UsageUpdate, Finish]
     assert backend.over.is_set()
 
 
@@ -56,7 +58,7 @@ async def test_a_backend_is_asked_under_its_own_name() -> None:
         yield Start("", "", 0)
         yield Finish("stop")
 
-    first, _ = await events_of(Scripted(remembering), "n")
+    first, *_ = await events_of(Scripted(remembering), "n")
     assert asked == ["m"]
     assert isinstance(first, Start)
     assert first.model == "n"
@@ -93,6 +95,7 @@ async def calling_twice(backend: Scripted, request: Request) -> AsyncGenerator[A
         yield ToolCallStart(index, f"call_{index}", "f")
         yield ToolCallDelta(index, f'{{"n":{index}}}')
         yield ToolCallEnd(index)
+    yield UsageUpdate(Usage(3, 1))
     yield Finish("tool_calls")
 
 

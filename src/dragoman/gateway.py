@@ -2,13 +2,14 @@
 
     body ─dialect.read_request→ Request ─Gateway.answer→ events ─dialect.Writer.send→ SSE or JSON
 
-Whatever a backend does, what leaves here begins with Start, ends with Finish or Failure, and names only
-offered tools. An answer that may be gone on from is kept for a while (`memory`); nothing else outlives its request.
+Whatever a backend does, what leaves here begins with Start, ends with Finish or Failure, names only offered tools, and
+tells how many tokens it took. An answer that may be gone on from is kept for a while (`memory`); nothing else outlives
+its request.
 """
 
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.tokens import GENERIC
+from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Request
 from dragoman.memory import Memory, Passed, Recalled
 from dragoman.profiles import vocabularies
@@ -150,6 +152,8 @@ class Gateway:
 
     async def _events(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         backend, planned, warnings = self._planned(request)
+        early = bool(request.dialect) and dialects.get(request.dialect).early_usage
+        usage = UsageFiller(planned, vocabularies.find(planned.model), early=early)
         begun = False
         async with aclosing(backend.ask(planned, turn)) as events:
             try:
@@ -157,7 +161,7 @@ class Gateway:
                     if isinstance(event, Failure) and not begun:
                         raise event.error
                     begun = True
-                    for each in _for_client(event, request, warnings):
+                    for each in _for_client(usage.pass_on(event), request, warnings):
                         yield each
                     if isinstance(event, Finish | Failure):
                         return
@@ -168,14 +172,19 @@ class Gateway:
                 yield Failure(error)
 
 
-def _for_client(event: AnyEvent, request: Request, warnings: tuple[Warning, ...]) -> tuple[AnyEvent, ...]:
-    """What an event is for this client: its own name of the model, and no other vendor's blocks."""
-    if isinstance(event, Start):
-        return (msgspec.structs.replace(event, model=request.model), *warnings)
-    if isinstance(event, VendorBlock) and event.dialect != request.dialect:
-        told = f"{request.dialect} has no place for a block of type {quote(event.type)}"
-        return (Warning("left_out", told, event.json),)
-    return (event,)
+def _for_client(
+    events: Iterable[AnyEvent], request: Request, warnings: tuple[Warning, ...]
+) -> Generator[AnyEvent, None, None]:
+    """What events are for this client: its own name of the model, and no other vendor's blocks."""
+    for event in events:
+        if isinstance(event, Start):
+            yield msgspec.structs.replace(event, model=request.model)
+            yield from warnings
+        elif isinstance(event, VendorBlock) and event.dialect != request.dialect:
+            told = f"{request.dialect} has no place for a block of type {quote(event.type)}"
+            yield Warning("left_out", told, event.json)
+        else:
+            yield event
 
 
 async def _with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:

@@ -1,0 +1,68 @@
+"""The counts of tokens that a backend does not tell, or tells too late: estimated.
+
+    Start(input_tokens=0) … Finish              becomes    Start(input_tokens=31) … UsageUpdate, Warning, Finish
+
+A client of an API that tells the size of the prompt where a stream begins gets an estimate there, which is replaced by
+the backend's own count as soon as that comes. Where none has come by the end, the whole is an estimate, and a warning
+says so.
+"""
+
+from msgspec.structs import replace
+
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    RefusalDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageUpdate,
+    Warning,
+)
+from dragoman.core.tokens import Vocabulary
+from dragoman.core.values import Request, Usage
+
+
+class UsageFiller:
+    """Passes one answer's events on, and adds what is missing."""
+
+    __slots__ = ("_early", "_known", "_request", "_said", "_told", "_vocabulary")
+
+    def __init__(self, request: Request, vocabulary: Vocabulary, *, early: bool) -> None:
+        """`early`: the client reads the size of its prompt off the first event."""
+        self._request, self._vocabulary, self._early = request, vocabulary, early
+        self._known = 0
+        """Tokens of the prompt, as the backend itself told them."""
+        self._told: Usage | None = None
+        self._said: list[str] = []
+
+    def pass_on(self, event: AnyEvent) -> tuple[AnyEvent, ...]:
+        """The event, with what it needs before it."""
+        match event:
+            case TextDelta(text) | ToolCallDelta(_, text) | ReasoningDelta(text) | RefusalDelta(text):
+                self._said.append(text)
+            case ToolCallStart(name=name):
+                self._said.append(name)
+            case UsageUpdate(usage):
+                self._told = usage if usage.input_tokens else replace(usage, input_tokens=self._known)
+                return (UsageUpdate(self._told),)
+            case Start(input_tokens=tokens):
+                self._known = tokens
+                if self._early and not tokens:
+                    return (replace(event, input_tokens=self._prompt()),)
+            case Finish() if self._told is None or not self._told.input_tokens:
+                return (*self._estimated(), event)
+            case _:
+                pass
+        return (event,)
+
+    def _prompt(self) -> int:
+        return self._vocabulary.estimate_request(self._request)
+
+    def _estimated(self) -> tuple[AnyEvent, AnyEvent]:
+        told = self._told or Usage(output_tokens=self._vocabulary.estimate("".join(self._said)))
+        missing = "its counts" if self._told is None else "the tokens of the prompt"
+        usage = replace(told, input_tokens=self._known or self._prompt())
+        return UsageUpdate(usage), Warning("estimated_usage", f"the backend did not tell {missing}; they are estimated")
