@@ -16,7 +16,8 @@ import pytest
 import pytest_asyncio
 from bench.forty import Tap
 
-from dragoman import profiles
+import recording
+from dragoman import dialects, profiles
 from dragoman.backends import weights
 from dragoman.backends.embedded import Embedded
 from dragoman.backends.embedded_config import EmbeddedConfig
@@ -26,6 +27,7 @@ from dragoman.core import values as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BusyError, ConfigError, ContextOverflowError, RequestError
+from dragoman.core.tokens import GENERIC
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
@@ -144,6 +146,29 @@ async def test_counts_do_not_wait_for_answers(small: Embedded) -> None:
 
 async def test_a_prompt_beyond_the_context_is_counted(small: Embedded) -> None:
     assert 3000 < (await small.count_tokens(request("word " * 3000)) or 0) < 3100
+
+
+def clients_requests() -> dict[str, v.Request]:
+    """What real agents send first; a small model is shown the results of tools in its own way."""
+    by_path = {dialects.get(name).path: dialects.get(name) for name in dialects.names()}
+    firsts = {n: s for n, s in recording.recorded() if n.startswith(("claude_code-full", "codex", "opencode"))}
+    asked = {name: by_path[sent.path].read_request(sent.body) for name, sent in firsts.items()}
+    return {n: r for n, r in asked.items() if r.tools and all(m.role != "assistant" for m in r.messages)}
+
+
+CLIENTS = clients_requests()
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_the_estimate_of_an_agents_request_is_near_its_count(small: Embedded, name: str) -> None:
+    """The tokenizer is none of those that the weights are fitted to."""
+    counted = await small.count_tokens(CLIENTS[name]) or 0
+    assert counted > 4000
+    assert abs(GENERIC.estimate_request(CLIENTS[name]) / counted - 1) < 0.1
+
+
+async def test_several_agents_are_counted() -> None:
+    assert len({name.partition("-")[0] for name in CLIENTS}) >= 3
 
 
 async def test_nothing_is_counted_while_the_engine_is_down() -> None:
