@@ -185,7 +185,8 @@ async def test_any_api_in_front_of_any(chain: Chain, name: str, stream: bool) ->
     assert error is None
     via = [chain.behind, chain.front]
     assert _told(reply) == _told(_seen(wanted, _stopped(via, request), stream))
-    assert reply.usage == _usage(wanted.usage, via)
+    if USED in scenario.events:  # else it is an estimate
+        assert reply.usage == wanted.usage
     (asked,) = chain.played.asked
     assert _said(asked.messages) == _said(_known(scenario.messages, via))
     assert [(t.name, t.description, json.loads(t.parameters)) for t in asked.tools] == [
@@ -276,10 +277,6 @@ def _stopped(via: list[str], request: v.Request) -> list[str]:
     """A stop string is known wherever it is looked for: only a client whose server looks depends on what that tells."""
     watched = dialects.get(via[-1]).write_request(request, "m").watched
     return via if not request.stop else [] if watched else via[-1:]
-
-
-def _usage(usage: v.Usage, via: list[str]) -> v.Usage:
-    return usage
 
 
 def _told(reply: v.Reply) -> list[object]:

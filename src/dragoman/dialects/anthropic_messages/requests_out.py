@@ -18,9 +18,10 @@ What another API says in its own way becomes:
     a schema of the reply `output_config.format`
 
 A text that is empty or white space, which the vendor refuses, is left out. Stop strings of white space, which it
-refuses too, are looked for here. Left out with a warning: `seed` and the penalties, a vendor's own tools, unknown parts of the model's
-messages; those of results become their JSON as text. The type of a picture is told by its first bytes, as the vendor
-looks at these. Refused by name: sound, files that another vendor keeps, and unknown parts of the user's messages.
+refuses too, are looked for here. Left out with a warning: `seed` and the penalties, a vendor's own tools, unknown
+parts of the model's messages; those of results become their JSON as text. The type of a picture is told by its first
+bytes, as the vendor looks at these. Refused by name: sound, files that another vendor keeps, and unknown parts of the
+user's messages.
 
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
 https://docs.anthropic.com/en/docs/build-with-claude/effort (2026-11).
