@@ -232,6 +232,13 @@ HOSTILE = {
         {"$ref": "#/$defs/d0"}
         | {"$defs": {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {}}}
     ),
+    "many branches": json.dumps(
+        {"anyOf": [{"properties": {f"p{n}": {"const": n}, "p": {"const": n}}} for n in range(3000)]}
+    ),
+    "many parts": json.dumps({"allOf": [{"properties": {f"p{n}": {"const": n}}} for n in range(3000)]}),
+    "branches in branches": json.dumps(
+        {"oneOf": [{"anyOf": [{"properties": {f"p{n}-{m}": {}}} for m in range(50)]} for n in range(50)]}
+    ),
     "every word malformed": json.dumps(
         dict.fromkeys(["type", "enum", "required", "properties", "anyOf", "items", "$ref"], 0)
     ),

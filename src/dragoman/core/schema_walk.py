@@ -31,6 +31,8 @@ DEPTH_LIMIT: Final = 48
 """Levels of schemas within schemas; a choice of ours, far beyond what anyone writes."""
 PART_LIMIT: Final = 10_000
 """Schemas that references may add; twenty definitions that each refer twice to the next would be a million."""
+BRANCH_LIMIT: Final = 256
+"""Of a word whose schemas are put together; each is compared with all others."""
 CHANGE_LIMIT: Final = 100
 """Changes that are told of one schema."""
 _NAME_CHARS: Final = 64
@@ -179,6 +181,9 @@ class Walk:
         """The schema without `allOf`, and of `objects` without the other two, where they may not stand here."""
         for word in ("allOf", "oneOf", "anyOf") if objects else ("allOf",):
             if word not in schema or not (self._lacks(word, path) or (objects and self._target.closed)):
+                continue
+            if len(schema[word]) > BRANCH_LIMIT:
+                schema = self._without(schema, path, word)
                 continue
             parts = [self._part(each, path, trail, depth + 1, objects) for each in schema[word]]
             fits = [part for part in parts if part is not None]
