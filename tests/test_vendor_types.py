@@ -146,3 +146,80 @@ async def test_an_unknown_event_or_a_missing_field_would_be_seen() -> None:
             checked(TYPES["openai_responses"][0], wrong, set())
     with pytest.raises(AssertionError):
         checked(TYPES["openai_responses"][0], event + ',"sequence_number":3,"made_up":1}', set())
+
+
+WHOLE_STREAMS = pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "broken"])
+
+
+async def events_of(http: httpx2.AsyncClient, dialect: str, scenario: str) -> list[Any]:
+    answered = await answer(http, dialect, scenario, stream=True)
+    return [json.loads(data) for _, data in frames(answered.text) if data != "[DONE]"]
+
+
+@WHOLE_STREAMS
+async def test_chunks_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
+    """The role first, a call's head once and before its arguments, the finish alone, the usage last."""
+    *chunks, usage = await events_of(http, "openai_chat", scenario)
+    assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 102)
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert choices[0]["delta"] == {"role": "assistant", "content": ""}
+    assert choices[-1]["delta"] == {}
+    assert [bool(choice["finish_reason"]) for choice in choices] == [False] * (len(choices) - 1) + [True]
+    pieces = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
+    heads = [call for call in pieces if "id" in call]
+    assert [call["index"] for call in heads] == list(range(len(heads)))
+    assert all(set(call) == {"index", "id", "type", "function"} for call in heads)
+    assert all(set(call) == {"index", "function"} for call in pieces if call not in heads)
+    assert all(set(call["function"]) == {"arguments"} for call in pieces if call not in heads)
+
+
+@WHOLE_STREAMS
+async def test_blocks_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
+    """Each has a number of its own, counted from 0, begins empty, and ends before the next begins."""
+    first, *middle, delta, last = await events_of(http, "anthropic_messages", scenario)
+    message = first["message"]
+    assert (first["type"], message["content"], message["usage"]["input_tokens"]) == ("message_start", [], 90)
+    assert (delta["type"], delta["usage"]["output_tokens"], last) == ("message_delta", 12, {"type": "message_stop"})
+    number = -1
+    is_open = False
+    for event in middle:
+        match event["type"]:
+            case "content_block_start":
+                assert not is_open
+                number, is_open = number + 1, True
+                block = event["content_block"]
+                assert {"text": "", "thinking": "", "tool_use": {}}[block["type"]] == block.get(
+                    "input", block.get(block["type"])
+                )
+            case "content_block_stop":
+                assert is_open
+                is_open = False
+            case kind:
+                assert (kind, is_open) == ("content_block_delta", True)
+        assert event["index"] == number
+    assert not is_open
+
+
+@WHOLE_STREAMS
+async def test_items_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
+    """Each has an id, which all its events name; those that are done are the response's output."""
+    first, *middle, last = await events_of(http, "openai_responses", scenario)
+    assert (first["type"], first["response"]["output"]) == ("response.created", [])
+    ids: list[str] = []
+    done = []
+    for event in middle[1:]:
+        match event["type"]:
+            case "response.output_item.added":
+                ids.append(event["item"]["id"])
+            case "response.output_item.done":
+                done.append(event["item"])
+                assert event["item"]["id"] == ids[-1]
+            case _:
+                assert event["item_id"] == ids[-1]
+        assert event["output_index"] == len(ids) - 1
+    assert len(set(ids)) == len(ids)
+    output = last["response"]["output"]
+    assert [item["id"] for item in output] == ids
+    assert [item for item in output if item["status"] == "completed"] == done
+    assert (len(done) < len(ids)) == (scenario == "cut")
+    assert last["response"]["usage"]["total_tokens"] == 102
