@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
 
+import msgspec
 from canitoolcall.checks import run_checks
 from canitoolcall.fixtures import load_fixtures
 from canitoolcall.results import Observation, Status
@@ -97,8 +98,11 @@ def configuration_page() -> str:
     rows = []
     for key, kind, default, meaning in config.documented():
         variable = "DRAGOMAN_" + key.replace(".", "_").upper()
-        shown = "[]" if default == () else str(default).lower() if isinstance(default, bool) else repr(default)
-        rows.append(f"| `{key}` | {kind} | `{shown}` | {meaning} | `{variable}` |")
+        rows.append(f"| `{key}` | {kind} | `{_default(default)}` | {meaning} | `{variable}` |")
+    behind = []
+    for key, kind, default, meaning in config.documented_server():
+        given = "must be given" if default is msgspec.NODEFAULT else f"`{_default(default)}`"
+        behind.append(f"| `{key}` | {kind} | {given} | {meaning} |")
     head = "| key | type | default | meaning | environment |\n|---|---|---|---|---|\n"
     intro = (
         "One TOML file (`~/.config/dragoman/config.toml`, `--config FILE` or `DRAGOMAN_CONFIG`), the environment over\n"
@@ -110,7 +114,16 @@ def configuration_page() -> str:
         "`https://mybox` are the same. A web page under such a name, or on loopback, gets the CORS headers that let\n"
         "it read the answers; its preflight needs no key.\n\n"
     )
-    return f"# Configuration\n\n{NOTE}{intro}{head}" + "\n".join(rows) + "\n"
+    servers = (
+        "\n## Servers behind\n\nEach is a table of its own, `[servers.NAME]`, in the file ([servers](servers.md)); "
+        "`dragoman serve --server URL --api NAME`\nadds one that is called `behind`.\n\n"
+        "| key | type | default | meaning |\n|---|---|---|---|\n"
+    )
+    return f"# Configuration\n\n{NOTE}{intro}{head}" + "\n".join(rows) + "\n" + servers + "\n".join(behind) + "\n"
+
+
+def _default(value: object) -> str:
+    return "[]" if value == () else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 PAGES = {

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import queue
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import httpx2
@@ -146,10 +148,11 @@ def overheard(app: Any, sent: list[Sent], ping_sent: Callable[[], None]) -> Any:
 
 @contextlib.asynccontextmanager
 async def served(
-    script: Script, alias: str = "alias", names: Sequence[str] = (), **settings: Any
+    script: Script, alias: str = "alias", names: Sequence[str] = (), port: int = 0, **settings: Any
 ) -> AsyncIterator[Served]:
-    backend = Scripted(script, names)
-    async with serving(Gateway([backend], {alias: "m"}), sent := [], backend.ping_sent, **settings) as (server, url):
+    backend, sent = Scripted(script, names), list[Sent]()
+    gateway = Gateway([backend], {alias: "m"})
+    async with serving(gateway, sent, backend.ping_sent, port, **settings) as (server, url):
         yield Served(backend, server, url, sent)
     assert backend.life == ["start", "close"]
     assert backend.running == 0
@@ -160,15 +163,16 @@ async def serving(
     gateway: Gateway,
     sent: list[Sent] | None = None,
     ping_sent: Callable[[], None] = lambda: None,
+    port: int = 0,
     **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
-    """The application around any backends, on a free port; what is posted to it is noted in `sent`."""
+    """The application around any backends, on a free port if none is named; what is posted to it is noted in `sent`."""
     app: Any = App(gateway, ServerConfig(**settings))
     if sent is not None:
         app = overheard(app, sent, ping_sent)
     # Told that it is TCP, asyncio sends each write at once; otherwise every answer waits 40 ms for an acknowledgement.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind(("127.0.0.1", port))
         config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         with contextlib.suppress(AttributeError):
@@ -180,6 +184,27 @@ async def serving(
         finally:
             server.should_exit = True
             await running
+
+
+@contextlib.contextmanager
+def in_thread(script: Script, port: int = 0) -> Iterator[str]:
+    """The URL of the application over a script, served beside a test that waits for other processes."""
+    loop, urls = asyncio.new_event_loop(), queue.Queue[str]()
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with served(script, port=port) as s:
+            urls.put(s.url)
+            await stop.wait()
+
+    stop = asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(stop),), daemon=True)
+    thread.start()
+    try:
+        yield urls.get(timeout=DEADLINE_S)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(DEADLINE_S)
+        loop.close()
 
 
 async def eventually(condition: Callable[[], object]) -> None:

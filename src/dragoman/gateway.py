@@ -95,7 +95,7 @@ class Gateway:
     def plan(self, request: Request) -> tuple[Backend, Request]:
         """The backend that answers, and the request under the model's own name.
 
-        Raises: UnknownModelError: nobody offers the model.
+        Raises: UnknownModelError: nobody offers the model. BackendError: a backend that may have it is not there yet.
         """
         meant = dialects.get(request.dialect).meant_by(request.model) if request.dialect else request.model
         for name in dict.fromkeys((request.model, meant)):
@@ -103,7 +103,13 @@ class Gateway:
             for backend in self._backends:
                 if found := next((m for m in backend.models() if wanted == m.id or wanted in m.aliases), None):
                     return backend, msgspec.structs.replace(request, model=found.id)
-        raise UnknownModelError(request.model, [m.id for m in self.models()])
+        known = [model.id for model in self.models()]
+        if waiting := [str(backend.state().get("backend", "")) for backend in self._backends if not backend.models()]:
+            raise BackendError(
+                f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not there yet",
+                retry_after_s=3,
+            )
+        raise UnknownModelError(request.model, known)
 
     def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The events of one answer; closing the generator stops the model.

@@ -38,6 +38,7 @@ log = logging.getLogger("dragoman.backends.http")
 
 _LIST_TIMEOUT_S: Final = 5.0
 """For its list of models, which must not hold up the start."""
+_LIST_AGAIN_S: Final = 3.0
 _ERROR_LIMIT_BYTES: Final = 64 * 1024
 _SIGNATURE: Final = re.compile(
     r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified",
@@ -60,6 +61,8 @@ class Http:
         self._models = tuple(self._model(model) for model in config.models)
         self._session: aiohttp.ClientSession | None = None
         self._active = 0
+        self._lister: asyncio.Future[None] | None = None
+        """Asks for models until the server is there."""
 
     def models(self) -> Sequence[Model]:
         """Those of the settings, else those that it listed; each under `NAME/model` too."""
@@ -77,11 +80,14 @@ class Http:
         self._session = aiohttp.ClientSession(
             timeout=limits, headers=self._headers, connector=aiohttp.TCPConnector(limit=0)
         )
-        if not self._models:
-            self._models = await self._listed()
+        if not self._models and not await self._list():
+            self._lister = asyncio.ensure_future(self._list_later())
 
     async def close(self) -> None:
         """Close the pool."""
+        if self._lister is not None:
+            self._lister.cancel()
+            await asyncio.wait({self._lister})
         if self._session is not None:
             await self._session.close()
 
@@ -164,8 +170,15 @@ class Http:
         except aiohttp.ClientError as e:
             raise BackendError(f"{self._name} broke the connection off: {type(e).__name__}") from None
 
-    async def _listed(self) -> tuple[Model, ...]:
-        """The models that it lists; none where it cannot be asked, which is logged."""
+    async def _list_later(self) -> None:
+        """Ask again until it is there; that it is not has been logged."""
+        while not self._models:
+            await asyncio.sleep(_LIST_AGAIN_S)
+            await self._list(quiet=True)
+        log.info("%s is there, with %d models", self._name, len(self._models))
+
+    async def _list(self, *, quiet: bool = False) -> bool:
+        """Ask for its models; whether it has any."""
         assert self._session is not None, "not started"
         try:
             async with (
@@ -177,10 +190,12 @@ class Http:
                     raise answered_error(response.status, body[:_ERROR_LIMIT_BYTES])
                 found = [item.fields().need("id").string() for item in shape.at(body).fields().items("data")]
         except (aiohttp.ClientError, TimeoutError, DragomanError) as e:
-            told = str(e) or type(e).__name__
-            log.warning("%s tells no models (%s); name them in servers.%s.models", self._name, told, self._name)
-            return ()
-        return tuple(map(self._model, found))
+            if not quiet:
+                told = str(e) or type(e).__name__
+                log.warning("%s tells no models (%s); start it, or name them in its settings", self._name, told)
+            return False
+        self._models = tuple(map(self._model, found))
+        return bool(self._models)
 
     def _model(self, id: str) -> Model:
         return Model(id, owner=self._name, aliases=(f"{self._name}/{id}",))

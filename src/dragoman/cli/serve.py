@@ -36,6 +36,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--host", help="address to listen on")
     command.add_argument("--port", type=int, help="port to listen on; 0 takes a free one")
     command.add_argument("--model", help="embedded model: a known name or a .gguf file")
+    command.add_argument("--server", metavar="URL", help="serve the models of this server: http://127.0.0.1:1234/v1")
+    command.add_argument("--api", help="the API that it is asked by: openai_chat, openai_responses, anthropic_messages")
     command.add_argument("--check", action="store_true", help="say what the settings are and where from, and end")
     command.add_argument("--log", choices=("json", "text", "debug"), default="json", help="how much and in what form")
     command.set_defaults(run=run)
@@ -49,6 +51,9 @@ def run(args: argparse.Namespace) -> int:
     named = args.config or os.environ.get("DRAGOMAN_CONFIG")
     path = Path(named) if named else settings.default_path() if settings.default_path().is_file() else None
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
+    flags |= {"servers.behind.url": args.server, "servers.behind.api": args.api}
+    if args.api and not args.server:
+        raise ConfigError("--api is the API of a server behind; name that with --server URL")
     config, origin = settings.load(path, os.environ, flags)
     for unknown in settings.unknown_variables(os.environ):
         _say(unknown)
@@ -63,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
         print(explained(config, origin))
         if missing:
             _say(missing)
+        else:
+            _servers(config)  # finds an API that there is not, and a key that is not set
         return 0
     if missing:
         raise ConfigError(missing)

@@ -91,8 +91,11 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
     _check_keys(tables, origin)
     _check_variables(environ)
     for key, value in [*_from_environment(environ), *((k, v) for k, v in flags.items() if v is not None)]:
-        section, _, name = key.partition(".")
-        tables.setdefault(section, {})[name] = value
+        *sections, name = key.split(".")
+        table = tables
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[name] = value
         origin[key] = "flag" if flags.get(key) is not None else _variable(key)
     try:
         servers = {name: _server(name, table, origin) for name, table in tables.pop("servers", {}).items()}
