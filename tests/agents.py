@@ -113,7 +113,7 @@ async def run(url: str, home: Path, folder: Path, command: Sequence[str | Path],
             start_new_session=True,
         )
         try:
-            said, complaints = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+            said, complaints = await asyncio.wait_for(process.communicate(), 2 * DEADLINE_S)
         finally:
             with contextlib.suppress(ProcessLookupError):  # nothing of it outlives the test
                 os.killpg(process.pid, signal.SIGKILL)
