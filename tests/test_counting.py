@@ -1,18 +1,24 @@
 """How large a request is: asked over HTTP, by the vendors' SDKs, and of the gateway."""
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import anthropic
 import msgspec
 import openai
 import pytest
+from aiohttp import test_utils, web
+from anthropic.types.beta.message_count_tokens_params import MessageCountTokensParams as BetaMessageCountTokensParams
+from openai.types.responses.input_token_count_params import InputTokenCountParams
 
 from dragoman import dialects
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
 from dragoman.core.contracts import Counting
 from dragoman.core.tokens import GENERIC
-from dragoman.core.values import Message, Request, Text
+from dragoman.core.values import Message, Request, Sampling, Text, Tool
 from dragoman.gateway import Count, Gateway
 from dragoman.profiles import vocabularies
 from gateway import DEADLINE_S, shape_of
@@ -123,6 +129,79 @@ async def test_what_is_gone_on_from_is_counted_too() -> None:
         assert counted.input_tokens > alone.input_tokens + 400
         with pytest.raises(openai.BadRequestError, match="answer 'none' not found"):
             await sdk.responses.input_tokens.count(model="m", input="Go on.", previous_response_id="resp_none")
+
+
+# Servers behind
+
+APIS = pytest.mark.parametrize("api", ["anthropic_messages", "openai_responses"])
+REQUEST = Request(
+    "m",
+    (Message("system", (Text("Be brief."),)), Message("user", (Text("Weather in Bern?"),))),
+    (Tool("weather", "Weather in a city."),),
+    max_tokens=100,
+    sampling=Sampling(temperature=0.5),
+    stop=("x",),
+    stream=True,
+)
+
+
+@contextlib.asynccontextmanager
+async def behind(url: str, api: str) -> AsyncIterator[Http]:
+    backend = Http("far", HttpConfig(url=url, api=api, models=("m",)), {})
+    await backend.start()
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+@APIS
+async def test_a_server_behind_is_asked_where_its_api_counts(api: str) -> None:
+    async with served(plain) as far, behind(far.url, api) as backend:
+        assert await backend.count_tokens(REQUEST) is None  # an estimate is as good here
+        far.backend.tokens = 31
+        assert await backend.count_tokens(REQUEST) == 31
+        assert not far.backend.begun.is_set()
+        assert await backend.count_tokens(msgspec.structs.replace(REQUEST, model="unknown")) is None
+
+
+async def test_an_api_that_does_not_count_is_not_asked() -> None:
+    async with behind("http://127.0.0.1:9", "openai_chat") as backend:
+        assert await backend.count_tokens(REQUEST) is None
+
+
+@APIS
+async def test_a_server_that_is_gone_is_no_reason_to_fail(api: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(plain) as far:
+        pass
+    async with behind(far.url, api) as backend:
+        assert await backend.count_tokens(REQUEST) is None
+    assert "far does not count tokens" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"no", b'{"input_tokens":"7"}', b'{"input_tokens":-1}'])
+@APIS
+async def test_an_answer_that_tells_no_count(api: str, answer: bytes) -> None:
+    async def told(_: web.Request) -> web.Response:
+        return web.Response(body=answer)
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", told)
+    async with test_utils.TestServer(app) as server, behind(str(server.make_url("/")), api) as backend:
+        assert await backend.count_tokens(REQUEST) is None
+
+
+@pytest.mark.parametrize(
+    ("api", "known"),
+    [("anthropic_messages", BetaMessageCountTokensParams), ("openai_responses", InputTokenCountParams)],
+)
+def test_a_server_is_asked_with_what_the_vendors_package_may_ask(api: str, known: type) -> None:
+    counting = dialects.get(api).counting
+    assert counting is not None
+    assert counting.members <= set(known.__annotations__)
+    body = dialects.get(api).write_request(REQUEST, "m").body
+    asked = set(msgspec.json.decode(body))
+    assert {"model", "tools"} < asked & counting.members < asked
 
 
 async def test_a_request_is_counted_under_the_models_own_name() -> None:

@@ -27,7 +27,7 @@ from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.stops import StopStrings
 from dragoman.core import shape
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
-from dragoman.core.errors import BackendError, ConfigError, DragomanError, SilenceError, UpstreamError
+from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, SilenceError, UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, Warning
 from dragoman.core.outgoing import fitted
 from dragoman.core.targets import Target, relaxing
@@ -37,7 +37,7 @@ from dragoman.core.values import Reasoning, Request
 log = logging.getLogger("dragoman.backends.http")
 
 _LIST_TIMEOUT_S: Final = 5.0
-"""For its list of models, which must not hold up the start."""
+"""For its list of models, which must not hold up the start; and for a count of tokens."""
 _LIST_AGAIN_S: Final = 3.0
 _ERROR_LIMIT_BYTES: Final = 64 * 1024
 _SIGNATURE: Final = re.compile(
@@ -91,8 +91,33 @@ class Http:
         if self._session is not None:
             await self._session.close()
 
-    async def count_tokens(self, request: Request) -> None:
-        """Not asked of the server: few can tell, and each answer would wait for it."""
+    async def count_tokens(self, request: Request) -> int | None:
+        """What the server counts; None where its API has no question for that, or it does not answer it, or estimates.
+
+        Raises: UnsupportedError: its API cannot say what is asked.
+        """
+        counting = self._dialect.counting
+        if counting is None:
+            return None
+        asked, _ = fitted(request, self._target) if self._target else (request, ())
+        written = msgspec.json.decode(
+            self._dialect.write_request(asked, request.model).body, type=dict[str, msgspec.Raw]
+        )
+        body = msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.members})
+        assert self._session is not None, "not started"
+        try:
+            async with (
+                asyncio.timeout(_LIST_TIMEOUT_S),
+                self._session.post(
+                    self._base + counting.path, data=body, headers=self._own(request), allow_redirects=False
+                ) as response,
+            ):
+                if response.status != 200 or "x-dragoman-estimated" in response.headers:
+                    return None
+                return counting.read_count(await response.content.read(_ERROR_LIMIT_BYTES))
+        except (aiohttp.ClientError, TimeoutError, RequestError) as e:
+            log.warning("%s does not count tokens: %s", self._name, str(e) or type(e).__name__)
+            return None
 
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The answer's events; closing the generator closes the connection, which stops the server.
@@ -151,10 +176,12 @@ class Http:
             SilenceError.
         """
         assert self._session is not None, "not started"
-        own = request.headers if request.dialect == self._dialect.name else {}
         try:
             async with self._session.post(
-                self._base + self._dialect.path, data=outgoing.body, headers=own, allow_redirects=False
+                self._base + self._dialect.path,
+                data=outgoing.body,
+                headers=self._own(request),
+                allow_redirects=False,
             ) as response:
                 if response.status >= 300:
                     body = await response.content.read(_ERROR_LIMIT_BYTES)
@@ -169,6 +196,10 @@ class Http:
             raise BackendError(f"{self._name} cannot be reached at {self._config.url}: {e.os_error.strerror}") from None
         except aiohttp.ClientError as e:
             raise BackendError(f"{self._name} broke the connection off: {type(e).__name__}") from None
+
+    def _own(self, request: Request) -> Mapping[str, str]:
+        """The client's headers, where they are for this API."""
+        return request.headers if request.dialect == self._dialect.name else {}
 
     async def _list_later(self) -> None:
         """Ask again until it is there; that it is not has been logged."""

@@ -237,6 +237,10 @@ class Counting:
     """Raises: CallerError: what is wrong with the body, and where."""
     write_count: Callable[[int], bytes]
     """The body of the answer."""
+    members: frozenset[str]
+    """Of the body of a request, what a server behind is asked with: some refuse any other."""
+    read_count: Callable[[bytes], int]
+    """The number in a server's answer. Raises: RequestError: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

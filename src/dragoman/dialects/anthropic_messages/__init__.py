@@ -43,7 +43,7 @@ Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/e
 from typing import Final
 
 from dragoman.core.contracts import Counting, Dialect, Form
-from dragoman.dialects.anthropic_messages.replies_in import Reader
+from dragoman.dialects.anthropic_messages.replies_in import Reader, count_of
 from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_count, write_error, write_reply
 from dragoman.dialects.anthropic_messages.requests_in import listed_as, meant_by, read_count, read_request
 from dragoman.dialects.anthropic_messages.requests_out import sign, write_request
@@ -91,6 +91,25 @@ DIALECT: Final = Dialect(
         ),
     },
     pieces=(("type", r"(message|content_block)_\w+|ping", "$"),),
-    counting=Counting("/v1/messages/count_tokens", read_count, write_count),
+    counting=Counting(
+        path="/v1/messages/count_tokens",
+        read_request=read_count,
+        write_count=write_count,
+        members=frozenset(
+            {
+                "cache_control",
+                "context_management",
+                "mcp_servers",
+                "messages",
+                "model",
+                "output_config",
+                "system",
+                "thinking",
+                "tool_choice",
+                "tools",
+            }
+        ),
+        read_count=count_of,
+    ),
     early_usage=True,
 )

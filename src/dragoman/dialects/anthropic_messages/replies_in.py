@@ -172,3 +172,11 @@ def _input(found: Cursor | None) -> str:
         return ""
     cut = fields.take("__unparsedToolInput")
     return found.text if cut is None else cut.fields().string("raw")
+
+
+def count_of(body: bytes) -> int:
+    """The number of tokens that an answer to a request for it tells.
+
+    Raises: RequestError: it tells none.
+    """
+    return shape.at(body).fields().need("input_tokens").integer(least=0)

@@ -49,7 +49,7 @@ from typing import Final
 from dragoman.core import sse
 from dragoman.core.contracts import Counting, Dialect, Form
 from dragoman.core.openai_errors import sign, status, write_error
-from dragoman.dialects.openai_responses.replies_in import Reader
+from dragoman.dialects.openai_responses.replies_in import Reader, count_of
 from dragoman.dialects.openai_responses.replies_out import Writer, write_count, write_reply
 from dragoman.dialects.openai_responses.requests_in import read_count, read_request
 from dragoman.dialects.openai_responses.requests_out import write_request
@@ -95,5 +95,23 @@ DIALECT: Final = Dialect(
         ),
     },
     pieces=(("type", r"response\..+", "$"),),
-    counting=Counting("/v1/responses/input_tokens", read_count, write_count),
+    counting=Counting(
+        path="/v1/responses/input_tokens",
+        read_request=read_count,
+        write_count=write_count,
+        members=frozenset(
+            {
+                "input",
+                "instructions",
+                "model",
+                "parallel_tool_calls",
+                "reasoning",
+                "text",
+                "tool_choice",
+                "tools",
+                "truncation",
+            }
+        ),
+        read_count=count_of,
+    ),
 )

@@ -30,6 +30,7 @@ from typing import Final
 
 import msgspec
 
+from dragoman.core import shape
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.names import NAME_FORM
@@ -337,3 +338,11 @@ def _usage(counts: Fields) -> Usage:
         cache_write_tokens=(cached.integer("cache_write_tokens") if cached else 0) or 0,
         reasoning_tokens=(written.fields().integer("reasoning_tokens") if written else 0) or 0,
     )
+
+
+def count_of(body: bytes) -> int:
+    """The number of tokens that an answer to a request for it tells.
+
+    Raises: RequestError: it tells none.
+    """
+    return shape.at(body).fields().need("input_tokens").integer(least=0)
