@@ -14,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
+
 KB: Final = 1024
 PIECE_CHARS: Final = 8 * KB
 PIECES: Final = 40
@@ -25,7 +27,7 @@ Part = Literal["fitted", "measured"]
 ENGLISH_AND_CODE: Final = ("prose", "markdown", "Python", "JavaScript", "C", "JSON", "JSON in one line")
 """The kinds that the estimate's bound is for."""
 _STDLIB: Final = Path(sysconfig.get_path("stdlib"))
-_INSTALLED: Final = Path(sysconfig.get_path("purelib"))
+_INSTALLED: Final = Path(msgspec.__file__).parent.parent
 _LANGUAGES: Final = {
     "Chinese": "zh_Hans",
     "Japanese": "ja",

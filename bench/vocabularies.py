@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,6 +27,7 @@ def counters() -> dict[str, Counter]:
 
 
 def _quicktok() -> Iterator[tuple[str, Counter]]:
+    version("quicktok-v1")  # there is another package whose module is called so
     import quicktok
 
     for name in ("o200k_base", "cl100k_base", "llama3", "qwen3"):
@@ -37,13 +39,13 @@ def _claude() -> Iterator[tuple[str, Counter]]:
     """Not the vendor's own: a reconstruction, whose counts agree with those of the vendor's API."""
     import ctok
 
-    for name, version in (("claude3", "3.0"), ("claude4.7", "4.7")):
-        frame = ctok.token_count("a", version) - 1
-        yield name, partial(_within, ctok.token_count, version, frame)
+    for name, generation in (("claude3", "3.0"), ("claude4.7", "4.7")):
+        frame = ctok.token_count("a", generation) - 1
+        yield name, partial(_within, ctok.token_count, generation, frame)
 
 
-def _within(count: Callable[[str, str], int], version: str, frame: int, text: str) -> int:
-    return count(text, version) - frame
+def _within(count: Callable[[str, str], int], generation: str, frame: int, text: str) -> int:
+    return count(text, generation) - frame
 
 
 def _deepseek() -> Iterator[tuple[str, Counter]]:
