@@ -199,7 +199,7 @@ class Reader(UpstreamReader):
         kind, id = fields.need("type").string(), fields.string("id")
         known = self._by_id.get(id) or (None if id else self._by_index.get(index))
         if known is not None and known.kind == kind:
-            self._complete(known, cursor, cut=cut and not known.done)
+            self._complete(known, cursor, cut=cut)
         elif kind not in heard:
             self._complete(self._opened(kind, id, None), cursor, cut=cut)
 
