@@ -169,6 +169,14 @@ def test_a_root_that_is_a_reference() -> None:
     assert changes == ["$.properties.next: refers to itself; it may be anything"]
 
 
+def test_a_closed_object_beside_a_choice() -> None:
+    choice = {"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}, {"type": "null"}]}
+    once = adapt(json.dumps(within(choice)), targets.OPENAI_STRICT)
+    made = json.loads(once.json)["properties"]["p"]
+    assert (list(made["properties"]), made["additionalProperties"], "anyOf" in made) == (["a"], False, False)
+    assert adapt(once.json, targets.OPENAI_STRICT) == (once.json, ())
+
+
 def test_names_that_the_vendor_refuses() -> None:
     schema = {"properties": {"$top": {}, "a": {}}, "required": ["$top", "a"], "additionalProperties": False}
     made, changes = at_root(schema)

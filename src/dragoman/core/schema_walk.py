@@ -165,7 +165,7 @@ class Walk:
     def _combined(self, schema: Schema, path: str, trail: Trail) -> Schema:
         """`allOf`, `oneOf` and `anyOf` in the words that may stand here."""
         # Branches that are closed one by one would let nothing through beside properties of their own.
-        objects = path == "$" or (self._target.closed and "properties" in schema)
+        objects = path == "$" or (self._target.closed and ("properties" in schema or "object" in types_in(schema)))
         schema = self._merged(schema, path, trail, 0, objects)
         if "oneOf" in schema and self._lacks("oneOf", path) and not self._lacks("anyOf", path):
             schema = self._any_of(schema, path)
