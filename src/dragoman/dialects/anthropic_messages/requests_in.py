@@ -176,13 +176,13 @@ def _media(cursor: Cursor) -> tuple[values.Media | None, values.Extra]:
     source = cursor.fields()
     match source.need("type").string():
         case "base64":
-            media = values.Media(source.string("media_type"), data=source.need("data").string())
+            media = values.Media(source.string("media_type"), data=source.need("data").word())
         case "text":
             media = values.Media(source.string("media_type"), text=source.need("data").string())
         case "url":
-            media = values.Media(url=source.need("url").string())
+            media = values.Media(url=source.need("url").word())
         case "file":
-            media = values.Media(file_id=source.need("file_id").string())
+            media = values.Media(file_id=source.need("file_id").word())
         case "content":
             parts = read_parts(source.take("content"), {"text": read_text})
             words = [part.text for part in parts if isinstance(part, Text)]

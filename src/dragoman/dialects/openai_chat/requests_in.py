@@ -180,9 +180,9 @@ def _outer(fields: Fields) -> values.Extra:
 def _image(fields: Fields) -> values.Image:
     source = fields.need("image_url")
     if source.kind == "string":
-        return values.Image(media_at(source.string()), _outer(fields))
+        return values.Image(media_at(source.word()), _outer(fields))
     inner = source.fields()
-    return values.Image(media_at(inner.need("url").string()), {**inner.rest(), **_outer(fields)})
+    return values.Image(media_at(inner.need("url").word()), {**inner.rest(), **_outer(fields)})
 
 
 def _audio(fields: Fields) -> values.Audio:
