@@ -1,5 +1,7 @@
 """Whatever a server behind sends, in any cut, a reader gives one legal stream of events that ends.
 
+What has been read is then written for the clients of every API, and says the same there.
+
     python -m fuzz.answers --seconds 60 [--seed N]
 
 Begins with every answer of `tests/data/dialects/`, damages its bytes or the values of its events, and prints what
@@ -16,7 +18,17 @@ from pathlib import Path
 
 from dragoman import dialects
 from dragoman.core.contracts import Turn
-from dragoman.core.events import AnyEvent, Failure, Order
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Order,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallIncomplete,
+    ToolCallStart,
+)
 from dragoman.core.jsontext import JsonText
 from dragoman.core.values import Request, Tool
 from fuzz.mutate import damaged, run, smallest, spliced
@@ -24,6 +36,7 @@ from fuzz.requests import WORDS, revalued
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "dialects"
 TOOLS = tuple(Tool(name) for name in ("weather", "read", "read_file"))
+ASKED = Request("m", (), TOOLS, stream=True, stream_usage=True)
 
 
 @cache
@@ -89,9 +102,41 @@ def wrong(dialect: str, body: bytes) -> str:
             return "no end"
         if list(map(_shown, whole)) != list(map(_shown, single)):
             return f"cuts matter: {whole} {single}"
+        cut = any(isinstance(event, ToolCallIncomplete) for event in whole)
+        for to in dialects.names():
+            if (said := essence(_passed_on(whole, to), cut)) != essence(whole, cut):
+                return f"{to} says {said} for {essence(whole, cut)}"
     except Exception as error:  # noqa: BLE001 what may not come out is what this looks for
         return f"{type(error).__name__}({error})"
     return ""
+
+
+def _passed_on(events: list[AnyEvent], to: str) -> list[AnyEvent]:
+    """What a client of that API makes of these events."""
+    writer = dialects.get(to).writer(ASKED)
+    return _read(to, [b"".join(map(writer.send, events))])
+
+
+def essence(events: list[AnyEvent], cut: bool) -> tuple[str, str, list[str], bool]:
+    """Words, thoughts, calls and whether it broke off; of calls of which one was `cut` off, the names alone.
+
+    A call that was cut off before its first argument is like one that takes none where only a reason at the end of the
+    answer tells them apart.
+    """
+    words, thoughts, calls = "", "", list[str]()
+    for event in events:
+        match event:
+            case TextDelta(text) | RefusalDelta(text):
+                words += text
+            case ReasoningDelta(text):
+                thoughts += text
+            case ToolCallStart(name=name):
+                calls.append(name)
+            case ToolCallDelta(text=text) if not cut:
+                calls[-1] += text
+            case _:
+                pass
+    return words, thoughts, calls, isinstance(events[-1], Failure)
 
 
 def _arguments(event: AnyEvent, texts: dict[int, JsonText]) -> str:
@@ -110,7 +155,7 @@ def _arguments(event: AnyEvent, texts: dict[int, JsonText]) -> str:
 
 def _read(dialect: str, pieces: list[bytes]) -> list[AnyEvent]:
     numbers = count()
-    reader = dialects.get(dialect).reader(Request("m", (), TOOLS), Turn("1", 0, lambda: str(next(numbers))))
+    reader = dialects.get(dialect).reader(ASKED, Turn("1", 0, lambda: str(next(numbers))))
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
 
 
