@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.figures import Figure, machine, save, table
 
-BENCHMARKS = ("reader", "field", "wire", "gateway", "tokens")
+BENCHMARKS = ("reader", "field", "wire", "translation", "gateway", "tokens")
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["dragoman", "floor"]
+Kind = Literal["dragoman", "floor", "relay"]
 ROOT = Path(__file__).parent.parent
 STAMP = re.compile(rb"@(\d+)@")
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -116,9 +116,9 @@ class Server:
 
 
 @contextmanager
-def serving(kind: Kind, *under: str) -> Iterator[Server]:
+def serving(kind: Kind, *given: str, under: Sequence[str] = ()) -> Iterator[Server]:
     """A server process, for as long as it is needed; `under` another command, such as a profiler."""
-    command = [*under, sys.executable, "-m", "bench.server", kind]
+    command = [*under, sys.executable, "-m", "bench.server", kind, *given]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

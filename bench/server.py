@@ -1,8 +1,10 @@
-"""The gateway under load, in a process of its own: `python -m bench.server dragoman|floor`; it prints its address.
+"""The gateway under load, in a process of its own: `python -m bench.server dragoman|floor|relay PORT`; it prints its
+address.
 
 `dragoman` is the real server over a backend without a model. `floor` is the least that can stand under the same
 uvicorn: a raw ASGI application that looks at three fields of the body and sends the same bytes, made beforehand,
-in the same writes. Both tell their CPU time and memory at `GET /usage`.
+in the same writes. `relay` is the real server over servers behind, of each API: all of them the floor at that port,
+whose models it has as `openai_chat/alone`. All tell their CPU time and memory at `GET /usage`.
 
 What is said is chosen by the model's name and `max_tokens`, the number of deltas:
 
@@ -27,8 +29,10 @@ import msgspec
 
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Dialect, Model, Turn
+from dragoman.core.contracts import Backend, Dialect, Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.reader import ReplyReader
 from dragoman.core.values import Request, ToolCall, Usage
@@ -130,25 +134,28 @@ _asked = msgspec.json.Decoder(Asked).decode
 
 
 @cache
-def _writes(dialect: Dialect, model: str, count: int) -> list[bytes]:
+def _writes(name: str, model: str, count: int) -> list[bytes]:
     """The bytes of a stream, write by write."""
-    writer = dialect.writer(dialect.read_request(small_body(dialect.name)))
+    dialect = dialects.get(name)
+    writer = dialect.writer(dialect.read_request(small_body(name)))
     turn = Turn("x" * 24, 1_800_000_000, lambda: "x" * 24)
     batches = script(model, count, Start(turn.id, model, turn.created, 20), turn)
     return [b"".join(map(writer.send, batch)) for batch in batches]
 
 
 @cache
-def _whole(dialect: Dialect, model: str, count: int) -> bytes:
+def _whole(name: str, model: str, count: int) -> bytes:
+    dialect = dialects.get(name)
     turn = Turn("x" * 24, 1_800_000_000, lambda: "x" * 24)
     events = [e for batch in script(model, count, Start(turn.id, model, turn.created, 20), turn) for e in batch]
-    return dialect.write_reply(collect(events), dialect.read_request(small_body(dialect.name)))
+    return dialect.write_reply(collect(events), dialect.read_request(small_body(name)))
 
 
 @cache
-def _stamped(dialect: Dialect) -> tuple[bytes, bytes]:
+def _stamped(name: str) -> tuple[bytes, bytes]:
     """A delta's bytes before and after its text."""
-    writer = dialect.writer(dialect.read_request(small_body(dialect.name)))
+    dialect = dialects.get(name)
+    writer = dialect.writer(dialect.read_request(small_body(name)))
     writer.send(Start("x" * 24, "paced", 1_800_000_000, 20))
     writer.send(TextDelta("-"))
     before, _, after = writer.send(TextDelta("STAMP")).partition(b"STAMP")
@@ -176,20 +183,20 @@ class Floor:
                 break
         asked, dialect = _asked(body), self._by_path[scope["path"]]
         if not asked.stream:
-            await respond(send, 200, _whole(dialect, asked.model, asked.deltas))
+            await respond(send, 200, _whole(dialect.name, asked.model, asked.deltas))
             return
         await send({"type": "http.response.start", "status": 200, "headers": encoded(_STREAM)})
         if asked.model in ("paced", "hold"):
             await self._stamps(dialect, asked, receive, send)
         else:
-            for data in _writes(dialect, asked.model, asked.deltas):
+            for data in _writes(dialect.name, asked.model, asked.deltas):
                 if data:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                 await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b""})
 
     async def _stamps(self, dialect: Dialect, asked: Asked, receive: Receive, send: Send) -> None:
-        before, after = _stamped(dialect)
+        before, after = _stamped(dialect.name)
         for _ in range(asked.deltas):
             await send({"type": "http.response.body", "body": before + stamp().encode() + after, "more_body": True})
             if asked.model == "hold":
@@ -220,14 +227,20 @@ def _memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def main(kind: str) -> int:
+def main(kind: str, port: str = "") -> int:
     """Serve until SIGTERM, with the logging of `dragoman serve`."""
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # The real server with all its settings; only the application in it is changed.
-    vars(server)["App"] = lambda gateway, config: Measured(App(gateway, config) if kind == "dragoman" else Floor())
-    return server.run(Gateway([Synthetic()]), ServerConfig(port=0), lambda url: print(url, flush=True))
+    vars(server)["App"] = lambda gateway, config: Measured(Floor() if kind == "floor" else App(gateway, config))
+    backends = behind(f"http://127.0.0.1:{port}/v1") if port else [Synthetic()]
+    return server.run(Gateway(backends), ServerConfig(port=0), lambda url: print(url, flush=True))
+
+
+def behind(url: str) -> list[Backend]:
+    """A server of each API."""
+    return [Http(api, HttpConfig(url=url, api=api, models=MODELS), os.environ) for api in dialects.names()]
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))
