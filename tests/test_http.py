@@ -1,0 +1,392 @@
+"""A server behind that refuses, breaks off, is silent or is not there, and a client that leaves: all over real HTTP.
+
+client ─HTTP→ gateway ─HTTP→ a server that plays what a test tells it to
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import httpx2
+import pytest
+import pytest_asyncio
+
+from dragoman import dialects
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
+from dragoman.gateway import Gateway
+from gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
+from scripted import body, eventually, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+RESPONSES = "/v1/responses"
+FRONTS = [CHAT, MESSAGES, RESPONSES]
+
+Play: TypeAlias = Callable[["Server", asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    """What stands behind: each connection is one request, which `play` answers."""
+
+    play: Play
+    url: str = ""
+    asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    """First line, headers and body of each request."""
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whoever asked last has closed the connection."""
+    gateway: str = ""
+    """The URL of the one in front."""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            self.left = asyncio.Event()
+            self.asked.append((line, headers, await reader.readexactly(int(headers.get("content-length", 0)))))
+            leaving = asyncio.ensure_future(self._leaving(reader, self.left))
+            await self.play(self, writer)
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+            writer.close()
+            await leaving
+
+    async def _leaving(self, reader: asyncio.StreamReader, left: asyncio.Event) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        left.set()
+
+
+@contextlib.asynccontextmanager
+async def server(play: Play) -> AsyncIterator[Server]:
+    made = Server(play)
+    listening = await asyncio.start_server(made.answer, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening:
+        yield made
+
+
+def whole(status: int, said: str, kind: str = "application/json", **headers: str) -> Play:
+    """An answer that is not streamed."""
+    fields = {"content-type": kind, "content-length": str(len(said.encode())), **headers}
+    lines = [f"HTTP/1.1 {status} X", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
+
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(("\r\n".join(lines) + "\r\n\r\n" + said).encode())
+
+    return play
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    """One of a stream of Chat Completions, as HTTP has it."""
+    told = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    data = f"data: {json.dumps(told)}\n\n".encode()
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+
+
+async def begins(server: Server, writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + piece({"role": "assistant", "content": "It is"}))
+    await writer.drain()
+
+
+async def dies(server: Server, writer: asyncio.StreamWriter) -> None:
+    await begins(server, writer)
+    writer.transport.abort()
+
+
+async def falls_silent(server: Server, writer: asyncio.StreamWriter) -> None:
+    await begins(server, writer)
+    await server.left.wait()
+
+
+async def says_nothing(server: Server, writer: asyncio.StreamWriter) -> None:
+    await server.left.wait()
+
+
+@contextlib.asynccontextmanager
+async def gateway(url: str, **settings: Any) -> AsyncIterator[str]:
+    """Its URL; behind it is the server, with a model `m`."""
+    config = HttpConfig(url=f"{url}/v1", **{"models": ("m",), **settings})
+    async with serving(Gateway([Http("far", config, {})])) as (_, own):
+        yield own
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared() -> AsyncIterator[Server]:
+    async with server(says_nothing) as behind, gateway(behind.url) as behind.gateway:
+        yield behind
+
+
+@pytest.fixture
+def far(shared: Server) -> Server:
+    """One that speaks Chat Completions, with a gateway in front; tests say what it plays."""
+    shared.asked = []
+    return shared
+
+
+async def ask(url: str, path: str, stream: bool, headers: dict[str, str] | None = None, **more: Any) -> httpx2.Response:
+    asked = {"model": "m", "stream": stream, **more}
+    asked |= (
+        {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    )
+    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        return await client.post(path, json=asked, headers=headers)
+
+
+def told(path: str, answer: httpx2.Response) -> str:
+    return str(shape_of(path, answer.json())["message"])
+
+
+# What it refuses
+
+TOO_LONG = {
+    "OpenAI": "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens.",
+    "Anthropic": "prompt is too long: 5000 tokens > 4096 maximum",
+    "llama.cpp": "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+    "LM Studio": "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with "
+    "context length of only 4096 tokens, which is not enough.",
+    "vLLM": "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4900 in the "
+    "messages, 100 in the completion).",
+}
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_a_conversation_that_is_too_long_is_told_in_the_clients_words(path: str, far: Server) -> None:
+    for words in TOO_LONG.values():
+        far.play = whole(400, json.dumps({"error": {"message": words}}))
+        for stream in (False, True):
+            answer = await ask(far.gateway, path, stream)
+            assert answer.status_code == 400, words
+            error = shape_of(path, answer.json())
+            if path == MESSAGES:
+                assert error["message"] == "prompt is too long: 5000 tokens > 4096 maximum"
+            else:
+                assert error["code"] == "context_length_exceeded"
+                assert "maximum context length is 4096 tokens" in error["message"]
+
+
+REFUSED: list[tuple[int, int, int, str]] = [
+    (400, 400, 400, "invalid_request_error"),
+    (401, 502, 502, "api_error"),
+    (403, 502, 502, "api_error"),
+    (404, 502, 502, "api_error"),
+    (413, 413, 413, "request_too_large"),
+    (422, 400, 400, "invalid_request_error"),
+    (429, 429, 429, "rate_limit_error"),
+    (500, 502, 502, "api_error"),
+    (503, 503, 529, "overloaded_error"),
+    (529, 503, 529, "overloaded_error"),
+]
+"""The server's status, that for clients of OpenAI's APIs, and that of Anthropic's with its type."""
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_a_refusal_is_the_clients_own_error(path: str, far: Server) -> None:
+    for status, openais, anthropics, kind in REFUSED:
+        far.play = whole(status, '{"error": {"message": "because"}}', retry_after="7")
+        for stream in (False, True):
+            answer = await ask(far.gateway, path, stream)
+            assert answer.status_code == (anthropics if path == MESSAGES else openais)
+            assert answer.headers["retry-after"] == "7"
+            error = shape_of(path, answer.json())
+            assert error["message"] == f"the server answered {status}: because"
+            assert path != MESSAGES or error["type"] == kind
+    assert len(far.asked) == 2 * len(REFUSED), "no refusal is asked again"
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_a_page_of_html_is_told_in_its_words(path: str, far: Server) -> None:
+    page = "<html><style>b {}</style><h1>502 Bad Gateway</h1><hr>nginx</html>"
+    far.play = whole(502, page, "text/html")
+    answer = await ask(far.gateway, path, True)
+    assert (answer.status_code, told(path, answer)) == (502, "the server answered 502: 502 Bad Gateway nginx")
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_a_page_of_html_for_an_answer_is_no_answer(path: str, far: Server) -> None:
+    far.play = whole(200, "<html>Welcome</html>", "text/html")
+    answer = await ask(far.gateway, path, True)
+    assert answer.status_code == 502
+    assert "expected JSON of the server" in told(path, answer)
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_an_error_under_a_good_status_is_one(path: str, far: Server) -> None:
+    far.play = whole(200, '{"error": {"message": "slow down", "code": 429}}')
+    answer = await ask(far.gateway, path, False)
+    assert (answer.status_code, told(path, answer)) == (429, "slow down")
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed(status: int) -> None:
+    async with server(whole(200, "{}")) as elsewhere:
+        play = whole(status, "", location=f"{elsewhere.url}/v1/chat/completions")
+        async with server(play) as behind, gateway(behind.url, key="secret") as url:
+            answer = await ask(url, CHAT, False)
+    assert (answer.status_code, told(CHAT, answer)) == (502, f"the server answered {status}: no reason given")
+    assert len(behind.asked) == 1
+    assert elsewhere.asked == []
+
+
+# Where it breaks
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_a_server_that_dies_in_mid_stream(path: str, far: Server) -> None:
+    far.play = dies
+    streamed = await ask(far.gateway, path, True)
+    at_once = await ask(far.gateway, path, False)
+    assert streamed.status_code == 200
+    assert "It is" in streamed.text
+    assert "far broke the connection off" in streamed.text
+    assert ends_as_failed(path, streamed.text)
+    assert at_once.status_code == (529 if path == MESSAGES else 503)
+
+
+def ends_as_failed(path: str, stream: str) -> bool:
+    *_, before, last = stream.strip().split("\n\n")
+    if path == CHAT:
+        return last == "data: [DONE]" and before.startswith('data: {"error":')
+    return last.startswith("event: error" if path == MESSAGES else "event: response.failed")
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_a_stream_that_ends_without_its_end_is_no_answer(path: str, far: Server) -> None:
+    async def ends(server: Server, writer: asyncio.StreamWriter) -> None:
+        await begins(server, writer)
+        writer.write(b"0\r\n\r\n")
+
+    far.play = ends
+    answer = await ask(far.gateway, path, True)
+    assert "the server's stream broke off before its end" in answer.text
+    assert ends_as_failed(path, answer.text)
+
+
+async def test_a_server_that_falls_silent() -> None:
+    async with server(falls_silent) as behind, gateway(behind.url, silence_s=0.2) as url:
+        for path in FRONTS:
+            answer = await ask(url, path, True)
+            await soon(behind.left)
+            assert "far said nothing for 0.2 s" in answer.text
+            assert ends_as_failed(path, answer.text)
+
+
+async def test_a_server_that_never_says_anything() -> None:
+    async with server(says_nothing) as behind, gateway(behind.url, silence_s=0.2) as url:
+        for path in FRONTS:
+            answer = await ask(url, path, False)
+            assert (answer.status_code, told(path, answer)) == (504, "far said nothing for 0.2 s")
+
+
+async def test_a_server_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    async with gateway(nobody) as url:
+        for path in FRONTS:
+            answer = await ask(url, path, True)
+            assert answer.status_code == (529 if path == MESSAGES else 503)
+            assert told(path, answer).startswith(f"far cannot be reached at {nobody}/v1: ")
+
+
+# Its list of models
+
+LIST = '{"object": "list", "data": [{"id": "one", "object": "model"}, {"id": "two"}]}'
+
+
+async def listed(url: str, **settings: Any) -> list[str]:
+    backend = Http("far", HttpConfig(url=url, **settings), {})
+    await backend.start()
+    await backend.close()
+    return [model.id for model in backend.models()]
+
+
+async def test_it_is_asked_for_its_models() -> None:
+    async with server(whole(200, LIST)) as behind:
+        assert await listed(behind.url, key="secret") == ["one", "two"]
+        assert await listed(f"{behind.url}/v1/", models=("mine",)) == ["mine"]
+    ((line, headers, _),) = behind.asked
+    assert line == "GET /v1/models HTTP/1.1"
+    assert headers["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("play", "words"),
+    [
+        (whole(401, '{"error": {"message": "bad key"}}'), "the server answered 401: bad key"),
+        (whole(307, "", location="http://127.0.0.1:1/"), "the server answered 307"),
+        (whole(200, "<html>"), "expected JSON"),
+        (whole(200, '{"data": [{}]}'), "missing required field 'id'"),
+    ],
+    ids=["a wrong key", "a redirect", "a page", "no ids"],
+)
+async def test_a_list_that_is_none_is_told(play: Play, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with server(play) as behind:
+        with caplog.at_level(logging.WARNING, "dragoman.backends.http"):
+            assert await listed(behind.url) == []
+    (record,) = caplog.records
+    assert words in record.getMessage()
+    assert "name them in servers.far.models" in record.getMessage()
+
+
+# What goes along, and what is looked for on the way
+
+
+@pytest.mark.parametrize(("api", "goes"), [("anthropic_messages", True), ("openai_chat", False)])
+async def test_what_headers_ask_goes_to_the_same_api_as_it_came(api: str, goes: bool) -> None:
+    betas = "context-management-2025-06-27,interleaved-thinking-2025-05-14"
+    headers = {"anthropic-beta": betas, "anthropic-version": "2026-10-21", "x-api-key": "the clients own"}
+    edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    async with server(whole(400, "{}")) as behind, gateway(behind.url, api=api, key="secret") as url:
+        await ask(url, MESSAGES, False, headers, context_management=edits)
+    ((line, sent, said),) = behind.asked
+    assert line == f"POST {dialects.get(api).path} HTTP/1.1"
+    assert sent.get("anthropic-beta") == (betas if goes else None)
+    assert sent.get("anthropic-version") == ("2026-10-21" if goes else None)
+    assert json.loads(said).get("context_management") == (edits if goes else None)
+    assert "the clients own" not in str(sent)
+
+
+async def test_a_stop_string_ends_the_asking(far: Server) -> None:
+    async def goes_on(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + piece({"content": "one E"}) + piece({"content": "ND two"}))
+        await server.left.wait()
+
+    far.play = goes_on
+    answer = (await ask(far.gateway, MESSAGES, False, stop_sequences=["END"])).json()
+    await soon(far.left)
+    assert answer["content"] == [{"type": "text", "text": "one "}]
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "END")
+    assert "stop" not in json.loads(far.asked[0][2])
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+@pytest.mark.parametrize("play", [falls_silent, says_nothing])
+async def test_a_client_that_leaves_ends_the_asking(play: Play, path: str, far: Server) -> None:
+    far.play = play
+    host, _, port = far.gateway.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(http_request(path, json.dumps({**body(), "model": "m"}).encode()))
+    async with asyncio.timeout(DEADLINE_S):
+        if play is falls_silent:
+            await reader.readuntil(b"It is")
+    await eventually(lambda: far.asked)
+    assert not far.left.is_set()
+    writer.close()
+    await soon(far.left)
+
+
+async def soon(happens: asyncio.Event) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await happens.wait()
