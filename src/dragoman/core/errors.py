@@ -69,12 +69,25 @@ class UnknownReplyError(RequestError):
 
 
 class ContextOverflowError(CallerError):
-    """Prompt and reply do not fit the model: shorten the conversation, or take a model with a larger context."""
+    """Prompt and reply do not fit the model: shorten the conversation or the reply, or take a larger model.
 
-    def __init__(self, input_tokens: int, limit_tokens: int) -> None:
-        super().__init__(f"prompt is too long: {input_tokens} tokens > {limit_tokens} maximum")
+    The words are those by which clients of Anthropic's API tell which of the two it is.
+    """
+
+    def __init__(self, input_tokens: int = 0, limit_tokens: int = 0, output_tokens: int = 0) -> None:
+        """Of each, 0 where it was not told."""
         self.input_tokens = input_tokens
         self.limit_tokens = limit_tokens
+        self.output_tokens = output_tokens
+        """As many were asked for, where the prompt alone would fit."""
+        told = "prompt is too long for the model"
+        if output_tokens:
+            told = (
+                f"input length and `max_tokens` exceed context limit: {input_tokens} + {output_tokens} > {limit_tokens}"
+            )
+        elif limit_tokens:
+            told = f"prompt is too long: {input_tokens} tokens > {limit_tokens} maximum"
+        super().__init__(told)
 
 
 class AuthError(CallerError):

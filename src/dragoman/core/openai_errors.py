@@ -51,14 +51,24 @@ def status(error: DragomanError) -> int:
 def error_fields(error: DragomanError) -> dict[str, str | None]:
     """What there is to say of an error; `param` is the field's path without `$.`."""
     message, number = error.message, status(error)
-    if isinstance(error, ContextOverflowError):  # clients look for these words and shorten the conversation
-        message = (
-            f"This model's maximum context length is {error.limit_tokens} tokens. However, your messages resulted "
-            f"in {error.input_tokens} tokens. Please reduce the length of the messages."
-        )
+    if isinstance(error, ContextOverflowError):
+        message = _too_long(error)
     kind = "server_error" if number >= 500 else "rate_limit_error" if number == 429 else "invalid_request_error"
     path = error.path.removeprefix("$").removeprefix(".") if isinstance(error, RequestError) else ""
     return {"message": message, "type": kind, "param": path or None, "code": _CODES.get(type(error))}
+
+
+def _too_long(error: ContextOverflowError) -> str:
+    """Clients look for these words and shorten the conversation, or ask for less."""
+    limit = f"This model's maximum context length is {error.limit_tokens} tokens."
+    if error.output_tokens:
+        both, asked = error.input_tokens + error.output_tokens, f"{error.output_tokens} in the completion"
+        requested = f"However, you requested {both} tokens ({error.input_tokens} in the messages, {asked})."
+        return f"{limit} {requested} Please reduce the length of the messages or completion."
+    if error.limit_tokens:
+        resulted = f"However, your messages resulted in {error.input_tokens} tokens."
+        return f"{limit} {resulted} Please reduce the length of the messages."
+    return "Your messages exceed this model's maximum context length. Please reduce the length of the messages."
 
 
 def sign(key: str) -> dict[str, str]:

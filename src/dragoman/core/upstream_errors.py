@@ -4,9 +4,13 @@
     {"error": "…"}        {"object": "error", "message": "…"}        {"detail": "…"}
 
 That a conversation is too long is told in many words; clients shorten it only where they read those of their own API.
+Some are about the prompt and the reply that was asked for together: then it is the reply that clients shorten.
 
 Source: https://developers.openai.com/api/docs/guides/error-codes, https://docs.anthropic.com/en/api/errors (2026-11);
-the words of llama.cpp (tools/server, `exceed_context_size_error`), vLLM (`maximum context length`), LM Studio, 2026-11.
+the words of llama.cpp (tools/server, `exceed_context_size_error`), vLLM (vllm/renderers/params.py), SGLang and
+Together (https://github.com/openclaw/openclaw/issues/129352), Ollama (https://github.com/openclaw/openclaw/pull/36074),
+LM Studio, xAI, Mistral, Gemini and others (https://github.com/earendil-works/pi/pull/5929, its issues 4943 and 5677),
+2026-11.
 """
 
 import re
@@ -16,13 +20,28 @@ from dragoman.core import shape
 from dragoman.core.errors import ContextOverflowError, DragomanError, RequestError, UpstreamError
 from dragoman.core.shape import Cursor, Fields
 
+_LIMIT: Final = r"maximum context length is (?P<limit>\d+) tokens"
 _OVERFLOW: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
-        r"prompt is too long: (?P<got>\d+) tokens > (?P<limit>\d+)",
-        r"maximum context length is (?P<limit>\d+) tokens\D{0,80}(?P<got>\d+)",
-        r"request \((?P<got>\d+) tokens\) exceeds the available context size \((?P<limit>\d+) tokens\)",
-        r"first (?P<got>\d+) tokens when context the overflows.{0,120}?length of only (?P<limit>\d+)",
+        r"prompt is too long: (?P<input>\d+) tokens > (?P<limit>\d+)",
+        r"exceed context limit: (?P<input>\d+) \+ (?P<output>\d+) > (?P<limit>\d+)",
+        rf"is too large: (?P<output>\d+)\..{{0,20}}{_LIMIT} and your request has (?P<input>\d+)",
+        rf"{_LIMIT}.{{0,30}}requested (?P<output>\d+) output tokens.{{0,40}}?(?P<input>\d+) input tokens",
+        rf"{_LIMIT}.{{0,40}}\((?P<input>\d+) .{{0,60}}?(?P<output>\d+) (in|for) the completion",
+        r"maximum context length of (?P<limit>\d+) tokens.{0,60}?: (?P<input>\d+) tokens.{0,40}? and (?P<output>\d+)",
+        rf"{_LIMIT}\D{{0,80}}(?P<input>\d+)",
+        r"request \((?P<input>\d+) tokens\) exceeds the available context size \((?P<limit>\d+) tokens\)",
+        r"first (?P<input>\d+) tokens when context the overflows.{0,120}?length of only (?P<limit>\d+)",
+        r"input \((?P<input>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+)",
+        r"prompt \(length (?P<input>\d+)\) is longer than the maximum model length of (?P<limit>\d+)",
+        r"maximum prompt length is (?P<limit>\d+) but the request contains (?P<input>\d+)",
+        r"token count \(?(?P<input>\d+)\)? exceeds the maximum number of tokens allowed \(?(?P<limit>\d+)",
+        r"prompt contains (?P<input>\d+) tokens.{0,40}too large for model with (?P<limit>\d+)",
+        r"input length \(?(?P<input>\d+)\)? exceeds .{0,12}maximum .{0,24}?length(?: of)? \(?(?P<limit>\d+)",
+        r"context[_ ]length[_ ]exceeded|exceed_context_size_error|exceeds the (context window|available context size)"
+        r"|exceeded max context length|input length exceeds .{0,12}context length"
+        r"|input is too long for requested model",
     )
 )
 
@@ -61,10 +80,11 @@ def said_error(fields: Fields) -> DragomanError | None:
 def told_error(fields: Fields) -> DragomanError:
     """The error whose `message`, and `code` or `type`, these are."""
     message, code = fields.take("message"), fields.take("code")
-    named = _STATUS.get(_word(fields.take("type"))) or _STATUS.get(_word(code))
+    kinds = (_word(fields.take("type")), _word(code))
+    named = next((_STATUS[kind] for kind in kinds if kind in _STATUS), None)
     status = code.integer() if code is not None and code.kind == "number" else named
     said = message.string() if message is not None and message.kind == "string" else bytes(fields.raw).decode()[:200]
-    return overflow(said) or UpstreamError(said, status=status)
+    return overflow(said) or overflow(" ".join(kinds)) or UpstreamError(said, status=status)
 
 
 def _error(found: Cursor) -> DragomanError:
@@ -77,7 +97,11 @@ def _error(found: Cursor) -> DragomanError:
 def overflow(message: str) -> ContextOverflowError | None:
     """The error for a conversation that is too long, where this says so."""
     found = next((m for pattern in _OVERFLOW if (m := pattern.search(message))), None)
-    return ContextOverflowError(int(found["got"]), int(found["limit"])) if found else None
+    if found is None:
+        return None
+    told = {name: int(count) for name, count in found.groupdict().items()}
+    input, limit, output = told.get("input", 0), told.get("limit", 0), told.get("output", 0)
+    return ContextOverflowError(input, limit, output if input < limit else 0)
 
 
 def _word(found: Cursor | None) -> str:

@@ -1,0 +1,105 @@
+"""In how many words servers say that a conversation is too long, and what clients are told of it."""
+
+import json
+
+import pytest
+
+from dragoman import dialects
+from dragoman.core.errors import ContextOverflowError, UpstreamError
+from dragoman.core.upstream_errors import answered_error
+
+PROMPT = [
+    "prompt is too long: 5000 tokens > 4096 maximum",
+    "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens.",
+    "This endpoint's maximum context length is 4096 tokens. However, you requested about 5000 tokens",
+    "This model's maximum context length is 4096 tokens. However, you requested 5100 tokens (5000 in the messages, "
+    "100 in the completion).",
+    "This model's maximum context length is 4096 tokens, however you requested 5005 tokens (5000 in your prompt; 5 for "
+    "the completion).",
+    "This model's maximum context length is 4096 tokens. However, you requested 0 output tokens and your prompt "
+    "contains at least 5000 input tokens, for a total of at least 5000 tokens.",
+    "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+    "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length "
+    "of only 4096 tokens, which is not enough.",
+    "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+    "The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure",
+    "This model's maximum prompt length is 4096 but the request contains 5000 tokens.",
+    "The input token count (5000) exceeds the maximum number of tokens allowed (4096).",
+    "Prompt contains 5000 tokens and 0 draft tokens, too large for model with 4096 maximum context length",
+    "Input length (5000) exceeds model's maximum context length (4096).",
+    "Input length 5000 exceeds the maximum allowed input length of 4096 tokens.",
+]
+BOTH = [
+    "input length and `max_tokens` exceed context limit: 3000 + 2000 > 4096, decrease input length or `max_tokens`",
+    "'max_tokens' or 'max_completion_tokens' is too large: 2000. This model's maximum context length is 4096 tokens "
+    "and your request has 3000 input tokens (2000 > 4096 - 3000).",
+    "This model's maximum context length is 4096 tokens. However, you requested 2000 output tokens and your prompt "
+    "contains at least 3000 input tokens, for a total of at least 5000 tokens.",
+    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (3000 in the messages, "
+    "2000 in the completion).",
+    "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 5000 "
+    "tokens: 3000 tokens from the input messages and 2000 tokens for the completion.",
+]
+NO_NUMBERS = [
+    {"message": "Your input exceeds the context window of this model.", "code": "context_length_exceeded"},
+    {"message": "Please reduce the length of the messages or completion.", "code": "context_length_exceeded"},
+    {"message": "the request exceeds the available context size, try increasing it", "code": 400},
+    {"message": "no room", "code": 400, "type": "exceed_context_size_error"},
+    {"message": "prompt too long; exceeded max context length by 904 tokens"},
+    {"message": "the input length exceeds the context length"},
+    {"message": "Input is too long for requested model."},
+]
+
+
+def said(error: object, status: int = 400) -> tuple[str, str, str | None]:
+    """What clients of Anthropic's and of OpenAI's APIs read, and the code that the latter get."""
+    made = answered_error(status, json.dumps({"error": error}).encode())
+    anthropics = json.loads(dialects.get("anthropic_messages").write_error(made))["error"]
+    openais = json.loads(dialects.get("openai_chat").write_error(made))["error"]
+    assert made.status_hint == 400 or isinstance(made, UpstreamError)
+    return anthropics["message"], openais["message"], openais["code"]
+
+
+@pytest.mark.parametrize("words", PROMPT)
+def test_the_prompt_is_too_long(words: str) -> None:
+    assert said({"message": words}) == (
+        "prompt is too long: 5000 tokens > 4096 maximum",
+        "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens. "
+        "Please reduce the length of the messages.",
+        "context_length_exceeded",
+    )
+
+
+@pytest.mark.parametrize("words", BOTH)
+def test_the_prompt_fits_but_not_the_reply_that_is_asked_for(words: str) -> None:
+    """Claude Code then asks for less; told that the prompt is too long, it would shorten a conversation that fits."""
+    assert said(words) == (
+        "input length and `max_tokens` exceed context limit: 3000 + 2000 > 4096",
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (3000 in the messages, "
+        "2000 in the completion). Please reduce the length of the messages or completion.",
+        "context_length_exceeded",
+    )
+
+
+@pytest.mark.parametrize("error", NO_NUMBERS, ids=lambda error: error["message"])
+def test_it_is_not_told_by_how_much(error: dict[str, object]) -> None:
+    assert said(error) == (
+        "prompt is too long for the model",
+        "Your messages exceed this model's maximum context length. Please reduce the length of the messages.",
+        "context_length_exceeded",
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Too many tokens, please wait before trying again.",
+        "Rate limit reached: Limit 30000 tokens per minute, requested 40000.",
+        "max_tokens must be at least 1, got -5",
+    ],
+)
+def test_other_words_about_tokens_are_not_taken_for_it(words: str) -> None:
+    error = answered_error(429, json.dumps({"error": {"message": words}}).encode())
+    assert not isinstance(error, ContextOverflowError)
+    assert isinstance(error, UpstreamError)
+    assert error.status == 429
