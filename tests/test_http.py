@@ -136,7 +136,7 @@ def far(shared: Server) -> Server:
     return shared
 
 
-async def ask(url: str, path: str, stream: bool, headers: dict[str, str] | None = None, **more: Any) -> httpx2.Response:
+async def ask(url: str, path: str, stream: bool, headers: Any = None, **more: Any) -> httpx2.Response:
     asked = {"model": "m", "stream": stream, **more}
     asked |= (
         {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
@@ -338,13 +338,14 @@ async def test_a_list_that_is_none_is_told(play: Play, words: str, caplog: pytes
 @pytest.mark.parametrize(("api", "goes"), [("anthropic_messages", True), ("openai_chat", False)])
 async def test_what_headers_ask_goes_to_the_same_api_as_it_came(api: str, goes: bool) -> None:
     betas = "context-management-2025-06-27,interleaved-thinking-2025-05-14"
-    headers = {"anthropic-beta": betas, "anthropic-version": "2026-10-21", "x-api-key": "the clients own"}
+    headers = [("anthropic-beta", betas), ("anthropic-beta", "effort-2025-11-24")]
+    headers += [("anthropic-version", "2026-10-21"), ("x-api-key", "the clients own")]
     edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
     async with server(whole(400, "{}")) as behind, gateway(behind.url, api=api, key="secret") as url:
         await ask(url, MESSAGES, False, headers, context_management=edits)
     ((line, sent, said),) = behind.asked
     assert line == f"POST {dialects.get(api).path} HTTP/1.1"
-    assert sent.get("anthropic-beta") == (betas if goes else None)
+    assert sent.get("anthropic-beta") == (f"{betas}, effort-2025-11-24" if goes else None)
     assert sent.get("anthropic-version") == ("2026-10-21" if goes else None)
     assert json.loads(said).get("context_management") == (edits if goes else None)
     assert "the clients own" not in str(sent)

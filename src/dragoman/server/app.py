@@ -10,7 +10,7 @@ A plain ASGI callable: it can be mounted anywhere that runs ASGI, with the lifes
 """
 
 import hmac
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
 import msgspec
@@ -60,7 +60,7 @@ class App:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request and log it; every answer has its id, and what lets a page read it."""
         method, path = scope["method"], _own_path(scope)
-        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        headers = _joined(scope["headers"])
         record = Record(method, path)
         fields = {"x-request-id": record.id, "request-id": record.id}
 
@@ -185,3 +185,11 @@ def _own_path(scope: Scope) -> str:
     """The path below the one that this application is mounted at, which ASGI leaves in."""
     root, path = scope.get("root_path", "").rstrip("/"), str(scope["path"])
     return path[len(root) :] or "/" if root and f"{path}/".startswith(f"{root}/") else path
+
+
+def _joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """By name; one that comes in several lines is one list, as HTTP has it."""
+    joined: dict[str, str] = {}
+    for name, value in ((k.decode("latin-1"), v.decode("latin-1")) for k, v in headers):
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined
