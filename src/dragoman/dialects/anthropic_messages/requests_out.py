@@ -17,17 +17,19 @@ What another API says in its own way becomes:
     a reply of any object left out, as the vendor wants all objects closed
     a schema of the reply `output_config.format`
 
-A text that is empty or white space, which the vendor refuses, is left out. Stop strings of white space, which it
-refuses too, are looked for here. Left out with a warning: `seed` and the penalties, a vendor's own tools, unknown
-parts of the model's messages; those of results become their JSON as text. The type of a picture is told by its first
-bytes, as the vendor looks at these. Refused by name: sound, files that another vendor keeps, and unknown parts of the
-user's messages.
+Of more than `BREAKPOINTS` marks for its cache (`cache_control`), which the vendor refuses, also from its own clients,
+some are left out: of the messages all but the last, from the front, then of tools and system. A text that is empty or
+white space, which the vendor refuses, is left out. Stop strings of white space, which it refuses too, are looked for
+here. Left out with a warning: `seed` and the penalties, a vendor's own tools, unknown parts of the model's messages;
+those of results become their JSON as text. The type of a picture is told by its first bytes, as the vendor looks at
+these. Refused by name: sound, files that another vendor keeps, and unknown parts of the user's messages.
 
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
-https://docs.anthropic.com/en/docs/build-with-claude/effort (2026-11).
+https://docs.anthropic.com/en/docs/build-with-claude/effort, https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
+(2026-11).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 import msgspec
@@ -61,6 +63,10 @@ from dragoman.dialects.anthropic_messages.requests_in import BILLING
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000
 """Where the caller sets no limit: as much as every model since Claude 4 may write."""
+BREAKPOINTS: Final = 4
+"""Most marks for the cache that a request may have; one of the request itself counts too."""
+_MARK: Final = "cache_control"
+_NULL: Final = msgspec.Raw(b"null")
 _ANY_OBJECT: Final = '{"type":"object"}'
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
 
@@ -93,7 +99,28 @@ def write_request(request: Request, model: str) -> Outgoing:
     body |= {"stop_sequences": stop} if stop else {}
     body |= {"stream": True} if request.stream or watched else {}
     extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name != BILLING}
+    if ledger.native:
+        _bound_marks(body, BREAKPOINTS - (_MARK in extra), ledger)
     return ledger.close({**body, **extra})
+
+
+def _bound_marks(body: Mapping[str, object], most: int, ledger: Ledger) -> None:
+    """Take marks for the cache away where there are more."""
+    first, later = [*_marked(body.get("tools")), *_marked(body.get("system"))], [*_marked(body["messages"])]
+    spare = [*later[:-1], *first, *later[-1:]]
+    for block in spare[: max(0, len(spare) - most)]:
+        del block[_MARK]
+        ledger.lost(f"more than {BREAKPOINTS} {_MARK}")
+
+
+def _marked(said: object) -> Iterator[dict[str, object]]:
+    if isinstance(said, list):
+        for one in said:
+            yield from _marked(one)
+    elif isinstance(said, dict):
+        yield from _marked(said.get("content"))
+        if said.get(_MARK, _NULL) != _NULL:
+            yield said
 
 
 def _first(messages: Sequence[Message], ledger: Ledger) -> int:
@@ -170,7 +197,7 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
 
 def _tool(tool: Tool, ledger: Ledger) -> object:
     if tool.kind != "function":
-        return tool.extra
+        return dict(tool.extra)
     said: dict[str, object] = {"name": tool.name}
     if tool.description:
         said["description"] = tool.description
