@@ -401,10 +401,15 @@ async def test_a_part_that_is_not_known_is_refused_before_the_answer() -> None:
 
 
 async def test_a_search_result_is_read_in_a_tools_result_too() -> None:
-    found = b'{"type": "search_result", "title": "T", "content": [{"type": "text", "text": "4711"}]}'
-    call, result = v.ToolCall("c", "find", "{}"), v.ToolResult("c", (v.Opaque("search_result", msgspec.Raw(found)),))
-    said = (v.Message("assistant", (call,)), v.Message("user", (result,)))
-    asked = msgspec.structs.replace(request(), messages=(*request("Number?").messages, *said))
+    found = {"type": "search_result", "source": "u", "title": "T", "content": [{"type": "text", "text": "4711"}]}
+    call = {"type": "tool_use", "id": "c", "name": "find", "input": {}}
+    said = [
+        {"role": "user", "content": "Number?"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [found]}]},
+    ]
+    body = json.dumps({"model": "m", "max_tokens": 9, "messages": said})
+    asked = dialects.get("anthropic_messages").read_request(body)
     for after_result in ("free", "prose"):
         embedded = backend(msgspec.structs.replace(PROFILE, after_result=after_result))
         assert "T\n4711\n" in embedded.prepared(asked).body["prompt"]

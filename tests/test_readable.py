@@ -12,7 +12,6 @@ from dragoman.core import values as v
 from dragoman.core.errors import RequestError, UnsupportedError
 
 RESULT = {"type": "search_result", "source": "https://x", "title": "T", "content": [{"type": "text", "text": "4711"}]}
-DOCUMENT = v.Document(v.Media("text/plain", text="4711"), "T")
 
 
 def read(dialect: str, *messages: dict[str, Any]) -> v.Request:
@@ -23,7 +22,12 @@ def read(dialect: str, *messages: dict[str, Any]) -> v.Request:
 def test_a_search_result_is_a_document() -> None:
     inside = {"type": "tool_result", "tool_use_id": "t", "content": [RESULT]}
     request = read("anthropic_messages", {"role": "user", "content": [RESULT, inside, {"type": "text", "text": "?"}]})
-    assert request.messages[0].parts == (DOCUMENT, v.ToolResult("t", (DOCUMENT,)), v.Text("?"))
+    first, result, question = request.messages[0].parts
+    assert isinstance(result, v.ToolResult)
+    for part in (first, *result.parts):
+        assert isinstance(part, v.Document)
+        assert (part.source, part.title) == (v.Media("text/plain", text="4711"), "T")
+    assert question == v.Text("?")
 
 
 def test_a_call_of_a_tool_that_takes_text_is_a_call() -> None:

@@ -5,8 +5,7 @@ from typing import Final
 import msgspec
 
 from dragoman.core.errors import RequestError, UnsupportedError, nearest, quote
-from dragoman.core.shape import Cursor
-from dragoman.core.values import Document, Media, Message, Opaque, Part, Request, ResultPart, Role, Text, ToolResult
+from dragoman.core.values import Message, Opaque, Part, Request, ResultPart, Role, Text, ToolResult
 
 _TAKEN: Final = ("text", "refusal", "image", "image_url", "input_audio", "document", "file", "search_result")
 _PLACEHOLDERS: Final = ("image", "document")
@@ -37,7 +36,7 @@ def _message(message: Message) -> Message:
 def _part(part: Part, role: Role) -> Part:
     match part:
         case Opaque() if role != "assistant":
-            return _document(part)
+            return _known(part)
         case ToolResult(parts=parts):
             return msgspec.structs.replace(part, parts=tuple(map(_shown, parts)))
         case _:
@@ -46,23 +45,14 @@ def _part(part: Part, role: Role) -> Part:
 
 def _shown(part: ResultPart) -> ResultPart:
     """A part of a result: what no one here knows was made by a tool of the client's, and is its JSON as text."""
-    if not isinstance(part, Opaque):
+    if not isinstance(part, Opaque) or part.type in _PLACEHOLDERS:
         return part
-    known = part.type == "search_result" or part.type in _PLACEHOLDERS
-    return _document(part) if known else Text(bytes(part.raw).decode())
+    return Text(bytes(part.raw).decode())
 
 
-def _document(part: Opaque) -> Document | Opaque:
-    """A search result as a document: `{"type": "search_result", "title": "T", "content": [{"type": "text", …}]}`.
-
-    Source: https://docs.anthropic.com/en/docs/build-with-claude/search-results (2026-11).
-    """
+def _known(part: Opaque) -> Opaque:
     if part.type in _PLACEHOLDERS:
         return part
-    if part.type != "search_result":
-        listed = ", ".join(_TAKEN)
-        hint = nearest(part.type, _TAKEN)
-        raise RequestError(f"unknown content part {quote(part.type)}{hint}; expected one of {listed}", part.path)
-    fields = Cursor(part.raw, part.path).fields()
-    words = [item.fields().need("text").string() for item in fields.items("content")]
-    return Document(Media("text/plain", text="\n".join(words)), fields.string("title") or fields.string("source"))
+    listed = ", ".join(_TAKEN)
+    hint = nearest(part.type, _TAKEN)
+    raise RequestError(f"unknown content part {quote(part.type)}{hint}; expected one of {listed}", part.path)

@@ -24,7 +24,7 @@ from dragoman.core.values import Extra, JsonText, Message, Opaque, Part, Request
 _READ_TOO: Final = frozenset(
     (
         *("functions", "in_item", "max_completion_tokens", "namespace", "output_config", "reasoning_effort"),
-        *("response_format", "source", "thinking", "type", "x-anthropic-billing-header"),
+        *("response_format", "search_result", "source", "thinking", "type", "x-anthropic-billing-header"),
     )
 )
 """Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API, or is for

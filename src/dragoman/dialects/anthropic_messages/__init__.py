@@ -29,7 +29,7 @@ Claude Code itself keeps such input. An empty object would be legal input for ma
 text block, with stop_reason "refusal". What has died behind us is 529 `overloaded_error`, which clients retry.
 
 Where a block's `source`, or the request's `output_config` or `thinking`, says more than the values here have room for,
-it also stays in `extra` as it came. An empty text says nothing and is left out.
+it also stays in `extra` as it came. An empty text says nothing and is left out. A search result is a document.
 
 A line `x-anthropic-billing-header: …` that begins the system's words, as Claude Code's, is for the vendor alone: its
 servers get it as the first block, other servers and models that run here do not, which is not worth a warning.

@@ -18,6 +18,8 @@ NAME_LIMIT_CHARS: Final = 128
 
 BILLING: Final = "x-anthropic-billing-header"
 """In `extra` of a request, where it stood before the system's words."""
+SEARCH_RESULT: Final = "search_result"
+"""In `extra` of a document that is one: its fields."""
 _BILLING: Final = re.compile(rf"{BILLING}:[^\n]*\n*")
 _ROLES: Final[tuple[Literal["user", "assistant", "system"], ...]] = ("user", "assistant", "system")
 _MODES: Final[dict[str, Literal["auto", "required", "none", "named"]]] = {
@@ -171,6 +173,15 @@ def _document(fields: Fields) -> values.Document | Opaque:
     return values.Document(media, fields.string("title"), {**kept, **fields.rest()})
 
 
+def _search_result(fields: Fields) -> values.Document:
+    """A document, and beside it its own fields as they came."""
+    own = {name: found.raw for name in ("source", "title", "content") if (found := fields.peek(name))}
+    source, title = fields.string("source"), fields.string("title")
+    words = "\n".join(item.fields().need("text").string() for item in fields.items("content"))
+    extra = {SEARCH_RESULT: msgspec.Raw(msgspec.json.encode(own)), **fields.rest()}
+    return values.Document(values.Media("text/plain", text=words or title), title or source if words else "", extra)
+
+
 def _media(cursor: Cursor) -> tuple[values.Media | None, values.Extra]:
     """The source of a block, None where it is not known here; and the source as it came where that holds more."""
     source = cursor.fields()
@@ -216,6 +227,7 @@ _RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
     "text": read_text,
     "image": _image,
     "document": _document,
+    SEARCH_RESULT: _search_result,
 }
 _PARTS: Final[dict[str, Callable[[Fields], Part]]] = {
     **_RESULT_PARTS,

@@ -58,7 +58,7 @@ from dragoman.core.values import (
     ToolResult,
 )
 from dragoman.dialects.anthropic_messages.replies_out import input_of
-from dragoman.dialects.anthropic_messages.requests_in import BILLING
+from dragoman.dialects.anthropic_messages.requests_in import BILLING, SEARCH_RESULT
 
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000
@@ -250,6 +250,10 @@ def _block(part: Part, ledger: Ledger) -> list[object]:
             return [{"type": "text", "text": text, **ledger.kept(extra)}] if says else []
         case Image(source, extra):
             return [{"type": "image", "source": _source(source, ledger), **ledger.kept(extra)}]
+        case Document(extra=extra) if ledger.native and SEARCH_RESULT in extra:
+            own = msgspec.json.decode(extra[SEARCH_RESULT], type=dict[str, msgspec.Raw])
+            rest = {name: raw for name, raw in extra.items() if name != SEARCH_RESULT}
+            return [{"type": SEARCH_RESULT, **own, **rest}]
         case Document(source, title, extra):
             said = {"title": title} if title else {}
             return [{"type": "document", "source": _source(source, ledger), **said, **ledger.kept(extra)}]
