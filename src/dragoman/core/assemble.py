@@ -123,8 +123,9 @@ class Assembler:
     """Takes what the server says piece by piece; `take` gives the events that have come of it."""
 
     __slots__ = (
-        "_back", "_by_id", "_by_key", "_last", "_model", "_out", "_queue", "_tools", "_turn", "_used", "calls", "phase",
-    )  # fmt: skip
+        *("_back", "_by_id", "_by_key", "_last", "_lost", "_model", "_out", "_queue", "_tools", "_turn", "_used"),
+        *("calls", "phase"),
+    )
 
     def __init__(
         self,
@@ -147,6 +148,7 @@ class Assembler:
         self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
         self._used = set(used)
+        self._lost: set[str] = set()
         self._back = back
 
     def take(self) -> list[AnyEvent]:
@@ -185,6 +187,12 @@ class Assembler:
         """Something was not as the API has it."""
         self.start()
         self._out.append(Warning(code, message, raw))
+
+    def lost(self, what: str) -> None:
+        """Something that no event has a place for; told once."""
+        if what not in self._lost:
+            self._lost.add(what)
+            self.warn("left_out", f"{what} of the server's answer: no place here")
 
     def call(
         self, key: int | None, id: str, name: str, arguments: str, *, apart: bool = False, named: bool = False

@@ -76,6 +76,8 @@ class Reader(UpstreamReader):
                 self._out.warn("dropped_choice", "the server sent more than one choice; only the first is read")
             self._several = True
             return
+        if choice.take("logprobs") is not None:
+            self._out.lost("logprobs")
         said = choice.take("delta") or choice.take("message")
         if said is not None:
             self._said(said.fields())

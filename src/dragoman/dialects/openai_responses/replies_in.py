@@ -215,6 +215,8 @@ class Reader(UpstreamReader):
         fields = cursor.fields()
         match item.kind:
             case "message":
+                if fields.take("phase") is not None:
+                    self._out.lost("phase")
                 self._message(item, fields.take("content"))
             case "reasoning":
                 self._thoughts(item, fields)
@@ -235,6 +237,8 @@ class Reader(UpstreamReader):
             if not place:
                 self._unknown("part", cursor)
                 continue
+            if (probable := part.peek("logprobs")) is not None and probable.items():
+                self._out.lost("logprobs")
             whole[place] += part.string(place)
             self._say(item, place, item.rest(place, whole[place], part=False))
             for annotation in part.items("annotations") if not item.done else ():
