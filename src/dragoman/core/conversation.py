@@ -84,9 +84,13 @@ def system_first(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def reminder(message: Message) -> Message:
-    """The system's words, said by the user."""
-    text = "\n".join(part.text for part in message.parts if isinstance(part, Text))
-    return Message("user", (Text(f"<system-reminder>\n{text}\n</system-reminder>"),), message.extra)
+    """The system's words, said by the user; behind them what else it showed."""
+    words = [part for part in message.parts if isinstance(part, Text)]
+    others = (part for part in message.parts if not isinstance(part, Text))
+    text = "\n".join(part.text for part in words)
+    extra = {name: raw for part in words for name, raw in part.extra.items()}
+    told = (Text(f"<system-reminder>\n{text}\n</system-reminder>", extra),) if words else ()
+    return Message("user", (*told, *others), message.extra)
 
 
 def _is_systems(message: Message) -> bool:

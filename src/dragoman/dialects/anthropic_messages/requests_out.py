@@ -155,6 +155,8 @@ def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
     elif request.effort:
         thinking = "adaptive"
         config["effort"] = "low" if request.effort == "minimal" else request.effort
+        if request.effort == "minimal":
+            ledger.changed("effort low, the least there")
     said: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
     return said | ({"output_config": config} if config else {})
 
@@ -260,8 +262,10 @@ def _block(part: Part, ledger: Ledger) -> list[object]:
         case Reasoning():
             return _thoughts(part, ledger)
         case ToolCall(id, name, arguments, extra):
-            call = {"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}
-            return [{**call, **ledger.kept(extra)}]
+            given = input_of(arguments)
+            if isinstance(given, dict):
+                ledger.changed(f"what a call was given, which is no object, stands in {', '.join(given)}")
+            return [{"type": "tool_use", "id": id, "name": name, "input": given, **ledger.kept(extra)}]
         case ToolResult():
             return [_result(part, ledger)]
         case Opaque():

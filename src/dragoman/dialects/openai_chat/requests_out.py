@@ -10,7 +10,7 @@ What another API says in its own way becomes:
     words of refusal               `refusal`
     messages of the developer      of the system
     several of the system's        one, at the beginning; a later one a `<system-reminder>` in a user's message
-    a message without content      nothing
+    a message without content      nothing, also where this API has no place for all that it holds
     the beginning of the answer    the same message, and behind it one of the user's to go on from it, as only some
                                    servers do so by themselves
     messages of the model in a row one message
@@ -19,10 +19,10 @@ What another API says in its own way becomes:
     effort                         `reasoning_effort`
 
 Stop strings are looked for here, as this API does not tell which one ended a reply, and clients of others ask.
-The limit goes as `max_tokens`, the one name that every server knows. Text behind a call moves before it, as a message
-has one content. A vendor's own tools are left out with a warning, and so are unknown parts of the model's messages;
-those of results become their JSON as text. Refused by name: pictures by file id, documents by URL, sound by URL, files
-that another vendor keeps, and unknown parts of the user's messages.
+The limit goes as `max_tokens`, the one name that every server knows. Text behind a call, or behind words of refusal,
+moves before it, as a message has one content. A vendor's own tools are left out with a warning, and so are unknown
+parts of the model's messages; those of results become their JSON as text. Refused by name: pictures by file id,
+documents by URL, sound by URL, files that another vendor keeps, and unknown parts of the user's messages.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create (2026-11).
 """
@@ -62,6 +62,8 @@ from dragoman.dialects.openai_chat.requests_in import FUNCTIONS, OUTER
 
 NAME: Final = "openai_chat"
 _ANY_OBJECT: Final = '{"type":"object"}'
+_NOTHING: Final = {"content": ""}
+"""What is left of a turn of which this API can say nothing."""
 
 
 def write_request(request: Request, model: str) -> Outgoing:
@@ -158,7 +160,8 @@ def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
         said += [{"role": "user", "content": shown}] if shown else []
         shown = []
         if message.role == "assistant":
-            said.append({"role": "assistant", **_assistant(rest, ledger), **extra})
+            words = _assistant(rest, ledger)
+            said += [{"role": "assistant", **words, **extra}] if words != _NOTHING or ledger.same else []
         else:
             said.append({"role": message.role, "content": _content(rest, ledger), **extra})
     return [*said, {"role": "user", "content": shown}] if shown else said
@@ -210,8 +213,8 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
             case Opaque(path=path) if ".tool_calls[" in path:
                 calls.append(ledger.raw(part))
             case _:
-                if calls:
-                    ledger.changed("text behind a call stands before it")
+                if calls or refusal:
+                    ledger.changed(f"text behind {'a call' if calls else 'words of refusal'} stands before it")
                 content.append(part)
     said: dict[str, object] = {"content": _content(content, ledger) if content or not (calls or refusal) else None}
     said |= {"reasoning_content": thoughts} if thoughts else {}
