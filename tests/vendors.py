@@ -145,7 +145,7 @@ def _ids(body: Json) -> None:
         for name in ("id", "tool_use_id", "call_id", "tool_call_id"):
             if isinstance(made.get(name), str):
                 made[name] = f"id_{n}"
-        if made["type"].endswith("_call_output"):
+        if str(made["type"]).endswith("_call_output"):
             made.setdefault("call_id", f"id_{n}")
 
 

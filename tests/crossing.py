@@ -1,0 +1,174 @@
+"""What a request says, whatever the API, so that what came back by way of another one can be compared with it.
+
+An `essence` holds the conversation in its order (words, calls, results), pictures, files, thoughts, tools, their
+choice, limits, sampling, stop strings, effort and the schema of the reply. What the docstrings of the dialects say in
+another way is the same here:
+
+- words of white space say nothing; a document of plain text is words, and so are words of refusal
+- the system's words are those of one message, and so are words of the user in `<system-reminder>`
+- texts of the model that nothing stands between are one
+- results stand before what else is said in a turn; a failed one begins with "Error: "
+- names of tools and ids of calls are spelled as every API takes them
+- a tool's schema is of an object, whether it says so or not, and so is the reply's
+- where no tool may be called, it is the same how many might
+- stop strings that are looked for here are asked for
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dragoman.core import values as v
+from dragoman.core.contracts import Outgoing
+from dragoman.core.names import ID, NAME_FORM, spelled
+
+TOLD: Final = {
+    "conversation": (
+        "text behind",
+        "of a result is its JSON",
+        "pictures and files of results",
+        "a word of the user to go on",
+        "what a call was given, which is no object",
+    ),
+    "pictures": ("what is called",),
+    "files": ("what is called",),
+    "tools": ("schema_adapted", "tool "),
+    "tool_choice": ("tool ",),
+    "max_tokens": ("max_tokens", "max_output_tokens"),
+    "response_schema": ("schema_adapted", "a reply of any JSON object"),
+}
+"""The words by which warnings name what has another name here."""
+SAID_ELSEWHERE: Final = frozenset(
+    (
+        *(
+            "functions",
+            "in_item",
+            "max_completion_tokens",
+            "namespace",
+            "output_config",
+            "reasoning_effort",
+            "thinking",
+        ),
+        *("response_format", "source", "type", "in_namespace", "x-anthropic-billing-header"),
+        *("id", "index", "status"),
+    )
+)
+"""Fields that are also read into a value, or say nothing to a model: a warning for them would be noise."""
+
+APART: Final = ("pictures", "files", "thoughts")
+REMINDER: Final = re.compile(r"<system-reminder>\n(.*)\n</system-reminder>", re.DOTALL)
+
+
+class Said(NamedTuple):
+    """One thing in a conversation."""
+
+    speaker: str
+    kind: str
+    value: Any
+
+
+def lost(asked: v.Request, arrived: v.Request, written: Sequence[Outgoing]) -> Iterator[tuple[str, Any, Any]]:
+    """What did not come back and no warning names: its name, how it was and how it is."""
+    told = " ".join(f"{warning.code}: {warning.message}" for outgoing in written for warning in outgoing.warnings)
+    watched = [text for outgoing in written for text in outgoing.watched]
+    before, after = essence(asked), essence(arrived, watched)
+    for name in before:
+        if before[name] != after[name] and not any(words in told for words in TOLD.get(name, (name,))):
+            yield name, before[name], after[name]
+    unnamed = {name for name in _extras(asked) - _extras(arrived) if name not in told}
+    if unnamed:
+        yield "fields of its own", unnamed, told
+
+
+def essence(request: v.Request, watched: Sequence[str] = ()) -> dict[str, Any]:
+    """What a request says, by name."""
+    request = spelled(request, NAME_FORM, ID)
+    said = list(_all_said(request.messages))
+    tools = {t.name: (t.description, _schema(t.parameters)) for t in request.tools if t.kind == "function"}
+    choice = request.tool_choice if tools else v.ToolChoice()
+    return {
+        "conversation": list(_joined(item for item in said if item.kind not in APART)),
+        **{kind: [item.value for item in said if item.kind == kind] for kind in APART},
+        "tools": tools,
+        "tool_choice": (choice.mode, choice.name, choice.parallel or choice.mode == "none"),
+        "max_tokens": request.max_tokens,
+        "stop": {*request.stop, *watched},
+        "response_schema": _schema(request.response_schema) if request.response_schema else None,
+        "effort": request.effort,
+        **msgspec.structs.asdict(request.sampling),
+    }
+
+
+def _schema(schema: str) -> Any:
+    return {"type": "object", "properties": {}, **json.loads(schema)}
+
+
+def _joined(said: Iterable[Said]) -> Iterator[Said]:
+    for (speaker, is_text), group in groupby(said, lambda item: (item.speaker, item.kind == "text")):
+        joint = {"system": "\n", "assistant": ""}.get(speaker)
+        if is_text and joint is not None:
+            yield Said(speaker, "text", joint.join(item.value for item in group))
+        else:
+            yield from group
+
+
+def _all_said(messages: Sequence[v.Message]) -> Iterator[Said]:
+    for message in messages:
+        speaker = "system" if message.role == "developer" else message.role
+        for part in sorted(message.parts, key=lambda part: not isinstance(part, v.ToolResult)):
+            yield from _said(speaker, part)
+
+
+def _said(speaker: str, part: v.Part) -> Iterator[Said]:
+    match part:
+        case v.Text(text) | v.Refusal(text):
+            if reminded := REMINDER.fullmatch(text):
+                speaker, text = "system", reminded[1]
+            if text.strip():
+                yield Said(speaker, "text", text)
+        case v.Document(source, title) if source.text:
+            yield Said(speaker, "text", f"{title}\n{source.text}" if title else source.text)
+        case v.Image(source):
+            yield Said(speaker, "pictures", source)
+        case v.Document(source) | v.Audio(source):
+            yield Said(speaker, "files", source)
+        case v.Reasoning(text, signature, redacted):
+            yield Said(speaker, "thoughts", (text, signature, redacted))
+        case v.ToolCall(id, name, arguments):
+            yield Said("assistant", "call", (id, name, _arguments(arguments)))
+        case v.ToolResult():
+            yield from _result(part)
+        case v.Opaque() | v.Earlier():
+            return  # left out by a warning that names its type, or refused
+
+
+def _result(result: v.ToolResult) -> Iterator[Said]:
+    inner = [item for part in result.parts for item in _said("tool", part)]
+    words = [item.value for item in inner if item.kind == "text"]
+    if result.is_error:
+        first = words[:1] if result.parts and isinstance(result.parts[0], v.Text) else []
+        words = [f"Error: {''.join(first)}", *words[len(first) :]]
+    yield Said("tool", "result", (result.call_id, words))
+    yield from (item for item in inner if item.kind != "text")
+
+
+def _arguments(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def _extras(request: v.Request) -> set[str]:
+    """The names of fields that have no value of their own, wherever they stand."""
+    parts = [part for message in request.messages for part in message.parts]
+    inner = [part for result in parts if isinstance(result, v.ToolResult) for part in result.parts]
+    holders = (request, *request.messages, *request.tools, *parts, *inner)
+    # A vendor's own tool is all extra, and told by its kind.
+    kept = [h.extra for h in holders if hasattr(h, "extra") and not (isinstance(h, v.Tool) and h.kind != "function")]
+    named = {name.removeprefix("outer.") for extra in kept for name, raw in extra.items() if bytes(raw) != b"null"}
+    return named - SAID_ELSEWHERE - {"reasoning", "text"}
