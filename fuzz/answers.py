@@ -26,6 +26,7 @@ from dragoman.core.events import (
     RefusalDelta,
     TextDelta,
     ToolCallDelta,
+    ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
 )
@@ -88,12 +89,21 @@ def _revalued(body: bytes, chance: random.Random) -> bytes:
     return b"\n\n".join(frames)
 
 
+class _Arguments:
+    """Of one call, as far as they have come."""
+
+    def __init__(self) -> None:
+        self.json = JsonText()
+        self.waiting = ""
+        """The end of what came, which may be the beginning of a number."""
+
+
 def wrong(dialect: str, body: bytes) -> str:
     """What does not hold, or ""."""
     try:
         whole = _read(dialect, [body])
         single = _read(dialect, [body[i : i + 1] for i in range(len(body))])
-        order, texts = Order(), dict[int, JsonText]()
+        order, texts = Order(), dict[int, _Arguments]()
         for event in whole:
             order.step(event)
             if problem := _arguments(event, texts):
@@ -139,17 +149,23 @@ def essence(events: list[AnyEvent], cut: bool) -> tuple[str, str, list[str], boo
     return words, thoughts, calls, isinstance(events[-1], Failure)
 
 
-def _arguments(event: AnyEvent, texts: dict[int, JsonText]) -> str:
+def _arguments(event: AnyEvent, texts: dict[int, _Arguments]) -> str:
     """What is wrong with the arguments so far, or ""."""
     match event:
-        case _ if not hasattr(event, "index"):
-            return ""
-    text = texts.setdefault(event.index, JsonText())
-    said = getattr(event, "text", "")
-    if text.feed(said, 0) != len(said):
-        return "arguments are no JSON"
-    if type(event).__name__ == "ToolCallEnd" and not (text.done and isinstance(json.loads(text.take()), dict)):
-        return "arguments are no whole object"
+        case ToolCallStart(index):
+            texts[index] = _Arguments()
+        case ToolCallDelta(index, said):
+            text = texts[index]
+            text.waiting += said
+            text.waiting = text.waiting[text.json.feed(text.waiting, 0) :]
+            if text.json.problem or (text.json.done and text.waiting):
+                return "arguments are no JSON"
+        case ToolCallEnd(index):
+            text = texts[index]
+            if not (text.json.done and isinstance(json.loads(text.json.take()), dict)):
+                return "arguments are no whole object"
+        case _:
+            pass
     return ""
 
 
