@@ -74,7 +74,7 @@ async def server(play: Play) -> AsyncIterator[Server]:
 
 def whole(status: int, said: str, kind: str = "application/json", **headers: str) -> Play:
     """An answer that is not streamed."""
-    fields = {"content-type": kind, "content-length": str(len(said.encode())), **headers}
+    fields = {"content-type": kind, "content-length": str(len(said.encode())), "connection": "close", **headers}
     lines = [f"HTTP/1.1 {status} X", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
 
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
@@ -83,7 +83,7 @@ def whole(status: int, said: str, kind: str = "application/json", **headers: str
     return play
 
 
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
 
 
 def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -232,6 +232,71 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
     assert elsewhere.asked == []
 
 
+SETTINGS = {"temperature": 0.2, "top_k": 5, "thinking": {"type": "enabled", "budget_tokens": 2000}}
+SAID_NO = {
+    "temperature": "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value "
+    "is supported.",
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+    "instead.",
+    "top_k": '[{"type":"extra_forbidden","loc":["body","top_k"],"msg":"Extra inputs are not permitted","input":5}]',
+    "reasoning_effort": "Unrecognized request argument supplied: reasoning_effort",
+    "include": "Encrypted content is not supported with this model.",
+    "reasoning": "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
+}
+
+
+def picky(said: str) -> Play:
+    """A server that refuses these settings, one at a time, and then answers."""
+
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        asked = json.loads(server.asked[-1][2])
+        refused = next((words for name, words in SAID_NO.items() if name in asked), None)
+        message = json.dumps({"error": {"message": refused}}) if refused else said
+        await whole(400 if refused else 200, message)(server, writer)
+
+    return play
+
+
+COMPLETION = json.dumps({"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]})
+ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+RESPONSE = json.dumps({"object": "response", "status": "completed", "output": [ITEM]})
+
+
+async def test_a_setting_that_is_refused_is_left_out() -> None:
+    async with server(picky(COMPLETION)) as behind, gateway(behind.url) as url:
+        answer = await ask(url, MESSAGES, False, **SETTINGS)
+    assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
+    assert answer.headers["x-dragoman-warnings"] == "left_out,estimated_usage"
+    (first, *_, last) = [json.loads(body) for _, _, body in behind.asked]
+    assert first.keys() - last.keys() == {"temperature", "max_tokens", "top_k", "reasoning_effort"}
+    assert last["max_completion_tokens"] == first["max_tokens"] == 9
+    assert len(behind.asked) == 5
+
+
+async def test_so_it_is_where_responses_are_asked_for() -> None:
+    play = picky(RESPONSE)
+    async with server(play) as behind, gateway(behind.url, api="openai_responses") as url:
+        answer = await ask(url, MESSAGES, False, **SETTINGS)
+    assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
+    (first, *_, last) = [json.loads(body) for _, _, body in behind.asked]
+    assert first.keys() - last.keys() == {"temperature", "reasoning", "include"}
+
+
+async def test_a_client_of_the_servers_own_api_is_told_what_it_refuses(far: Server) -> None:
+    far.play = picky(COMPLETION)
+    answer = await ask(far.gateway, CHAT, False, temperature=0.2)
+    assert answer.status_code == 400
+    assert SAID_NO["temperature"] in told(CHAT, answer)
+    assert len(far.asked) == 1
+
+
+async def test_what_the_answer_hangs_on_is_not_left_out(far: Server) -> None:
+    far.play = whole(400, json.dumps({"error": {"message": "Unrecognized request argument supplied: messages"}}))
+    answer = await ask(far.gateway, MESSAGES, False)
+    assert answer.status_code == 400
+    assert len(far.asked) == 1
+
+
 # Where it breaks
 
 
@@ -329,7 +394,7 @@ async def test_a_list_that_is_none_is_told(play: Play, words: str, caplog: pytes
             assert await listed(behind.url) == []
     (record,) = caplog.records
     assert words in record.getMessage()
-    assert "name them in servers.far.models" in record.getMessage()
+    assert "name them in its settings" in record.getMessage()
 
 
 # What goes along, and what is looked for on the way

@@ -7,7 +7,8 @@
 What its API cannot say of a request is told in warnings right behind Start. The server's own errors become ours, with
 their status; where it says that the conversation is too long, that is told in the words that each API has for it.
 A server that refuses the proof of thoughts, as the vendors' own do when another model had them, is asked once more
-without thoughts. Its redirects are not followed, and no proxy of the environment is used.
+without thoughts, and one that refuses a setting by name without that (`refused`). Its redirects are not followed, and
+no proxy of the environment is used.
 
 aiohttp, because its parser in C keeps a streamed chunk cheap (docs/performance.md).
 """
@@ -24,6 +25,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.refused import without
 from dragoman.backends.stops import StopStrings
 from dragoman.core import shape
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
@@ -36,6 +38,8 @@ from dragoman.core.values import Reasoning, Request
 
 log = logging.getLogger("dragoman.backends.http")
 
+_ASKED_AT_MOST: Final = 8
+"""Times that one request is sent, each time without something that the server has refused."""
 _LIST_TIMEOUT_S: Final = 5.0
 """For its list of models, which must not hold up the start; and for a count of tokens."""
 _LIST_AGAIN_S: Final = 3.0
@@ -126,26 +130,45 @@ class Http:
         """
         self._active += 1
         try:
-            try:
-                async with aclosing(self._asked(request, turn)) as events:
-                    async for event in events:
-                        yield event
-            except UpstreamError as error:
-                bare = without_thoughts(request)
-                if error.status != 400 or bare == request or not _SIGNATURE.search(error.message):
-                    raise
-                log.warning("%s refused the proof of thoughts; it is asked once more without thoughts", self._name)
-                async with aclosing(self._asked(bare, turn)) as events:
-                    async for event in events:
-                        yield event
+            async with aclosing(self._answered(request, turn)) as events:
+                async for event in events:
+                    yield event
         finally:
             self._active -= 1
 
-    async def _asked(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def _answered(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        outgoing = self._outgoing(request)
+        for left in reversed(range(_ASKED_AT_MOST)):
+            try:
+                async with aclosing(self._asked(outgoing, request, turn)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except UpstreamError as error:
+                amended = self._amended(outgoing, request, error) if left else None
+                if amended is None:
+                    raise
+                outgoing = amended
+
+    def _outgoing(self, request: Request) -> Outgoing:
         asked, limited = self._limited(request)
         asked, adapted = fitted(asked, self._target) if self._target else (asked, ())
         outgoing = self._dialect.write_request(asked, request.model)
-        outgoing = outgoing._replace(warnings=(*limited, *adapted, *outgoing.warnings))
+        return outgoing._replace(warnings=(*limited, *adapted, *outgoing.warnings))
+
+    def _amended(self, outgoing: Outgoing, request: Request, error: UpstreamError) -> Outgoing | None:
+        """What to ask in place of what the server has refused, where there is something."""
+        amended, what = None, "a setting"
+        if error.status == 400 and _SIGNATURE.search(error.message):
+            amended, what = self._outgoing(without_thoughts(request)), "the proof of thoughts"
+        elif error.status in (400, 422) and request.dialect != self._dialect.name:
+            amended = without(outgoing, error.message)
+        if amended is None or amended.body == outgoing.body:
+            return None
+        log.warning("%s refused %s; it is asked once more without", self._name, what)
+        return amended
+
+    async def _asked(self, outgoing: Outgoing, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         reader = self._dialect.reader(request, turn)
         stop = StopStrings(outgoing.watched)
         async with aclosing(self._post(outgoing, request)) as pieces:

@@ -1,0 +1,62 @@
+"""A setting that a server refuses by name, taken out of a request that has it only because it came by another API.
+
+    Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.
+    Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is supported.
+    Unrecognized request argument supplied: reasoning_effort
+    Encrypted content is not supported with this model.
+    property 'top_k' is unsupported
+    [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]
+
+Which settings a model takes no API tells, and two models of one vendor differ: so it is asked, and once more without
+what it refuses. Whoever speaks the server's own API is told of its refusal instead.
+
+Source: the words of OpenAI (https://github.com/microsoft/vscode/issues/253673,
+https://github.com/microsoft/agent-framework/issues/7483), Groq, and servers made with pydantic, such as
+Mistral's, 2026-11.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from dragoman.core.contracts import Outgoing
+from dragoman.core.events import Warning
+
+_REFUSED: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"unsupported (?:parameter|value): '(?P<name>\w+)",
+        r"unrecognized request argument supplied: (?P<name>\w+)",
+        r"property '(?P<name>\w+)' is unsupported",
+        r'"loc": ?\["body", ?"(?P<name>\w+)"\], ?"msg": ?"extra inputs are not permitted',
+        r"encrypted content is not supported(?P<name>)",
+    )
+)
+_INCLUDE: Final = "include"
+"""What the last of these is about, without naming it."""
+_MAY_GO: Final = frozenset(
+    (
+        *("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"),
+        *("reasoning_effort", "reasoning", _INCLUDE, "parallel_tool_calls", "stream_options"),
+    )
+)
+"""Without which the answer is still one to what was asked."""
+_RENAMED: Final = {"max_tokens": "max_completion_tokens"}
+
+
+def without(outgoing: Outgoing, words: str) -> Outgoing | None:
+    """The request without the setting that the server refuses in these words; None where it may not go."""
+    found = next((m for pattern in _REFUSED if (m := pattern.search(words))), None)
+    if found is None:
+        return None
+    name = found["name"] or _INCLUDE
+    body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
+    renamed = _RENAMED.get(name)
+    if name not in body or not (name in _MAY_GO or (renamed and renamed in words)):
+        return None
+    value = body.pop(name)
+    if renamed:
+        return outgoing._replace(body=msgspec.json.encode({**body, renamed: value}))
+    told = Warning("left_out", f"the server does not take {name} with this model")
+    return outgoing._replace(body=msgspec.json.encode(body), warnings=(*outgoing.warnings, told))
