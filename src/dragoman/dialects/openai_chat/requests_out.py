@@ -18,9 +18,9 @@ What another API says in its own way becomes:
     schemas                        as OpenAI takes them (core/targets.py)
     effort                         `reasoning_effort`
 
-Stop strings are looked for here, as this API does not tell which one ended a reply, and clients of others ask.
-The limit goes as `max_tokens`, the one name that every open server knows. Text behind a call, or behind words of
-refusal, moves before it, as a message has one content. A vendor's own tools are left out with a warning, and so are unknown
+Stop strings are looked for here, as this API does not tell which one ended a reply, and clients of others ask. The
+limit goes as `max_tokens`, the one name that every open server knows. Text behind a call, or behind words of refusal,
+moves before it, as a message has one content. A vendor's own tools are left out with a warning, and so are unknown
 parts of the model's messages; those of results become their JSON as text. Refused by name: pictures by file id,
 documents by URL, sound by URL, files that another vendor keeps, and unknown parts of the user's messages.
 
