@@ -230,7 +230,7 @@ def test_json_of_a_schema_for_anthropic(messages: Anthropic) -> None:
 
 def test_models(chat: OpenAI, messages: Anthropic) -> None:
     assert [m.id for m in chat.sdk.models.list()] == [MODEL]
-    assert [m.id for m in messages.sdk.models.list()] == [MODEL]
+    assert [m.id for m in messages.sdk.models.list()] == [MODEL, f"claude-{MODEL}"]  # for Claude Code, see docs
     assert chat.sdk.models.retrieve(MODEL).owned_by == "dragoman"
     assert messages.sdk.models.retrieve(MODEL).display_name == MODEL
 
