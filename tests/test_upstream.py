@@ -5,7 +5,7 @@ delta, `finish "…"` for the last of them. `answer, bytes` is a body exactly as
 """
 
 import json
-from itertools import count
+from itertools import count, permutations
 
 import msgspec
 import pytest
@@ -94,16 +94,17 @@ def kept(dialect: str, reply: v.Reply) -> v.Reply:
     own = (p for p in reply.parts if not isinstance(p, v.Opaque) or p.dialect == dialect)
     # Of equal bytes; and a call without arguments at a limit may have lost them: a whole message cannot tell.
     reply = keep(reply, parts=tuple(_plain(p, cut=reply.finish == "length") for p in own))
-    if dialect == "openai_chat":  # no signatures, no stop string, one text; the calls behind it
+    if dialect == "openai_chat":  # no signatures or stop string, one text, then the calls; no cache writes
         kinds: tuple[type[v.Part], ...] = (v.Reasoning, v.Text, v.Refusal)
         texts = [(kind, "".join(p.text for p in reply.parts if isinstance(p, kind))) for kind in kinds]
         said = [kind(text) for kind, text in texts if text]
         calls = [p for p in reply.parts if isinstance(p, v.ToolCall)]
-        finish: v.FinishReason = "stop" if reply.finish == "stop_sequence" else reply.finish
-        return keep(reply, parts=(*said, *calls), finish=finish, stop_sequence="")
-    if dialect == "openai_responses":  # no stop string; a proof without thoughts is in their place
+        finish: v.FinishReason = "stop" if reply.finish in ("stop_sequence", "pause") else reply.finish
+        usage = keep(reply.usage, cache_write_tokens=0)
+        return keep(reply, parts=(*said, *calls), finish=finish, stop_sequence="", usage=usage)
+    if dialect == "openai_responses":  # no stop string, no pause; a proof without thoughts is in their place
         parts = tuple(unsigned(p) if isinstance(p, v.Reasoning) and not p.text else p for p in reply.parts)
-        finish = "stop" if reply.finish == "stop_sequence" else reply.finish
+        finish = "stop" if reply.finish in ("stop_sequence", "pause") else reply.finish
         return keep(reply, parts=parts, finish=finish, stop_sequence="")
     refused = any(isinstance(p, v.Refusal) for p in reply.parts)
     parts = tuple(v.Text(p.text) if isinstance(p, v.Refusal) else p for p in reply.parts)
@@ -136,12 +137,17 @@ def joined(parts: tuple[v.Part, ...]) -> tuple[v.Part, ...]:
 
 
 def there_and_back(dialect: str, events: list[ev.AnyEvent], some: list[int], *, stream: bool) -> v.Reply:
+    return collect(passed(dialect, events, some, stream=stream))
+
+
+def passed(dialect: str, events: list[ev.AnyEvent], some: list[int], *, stream: bool) -> list[ev.AnyEvent]:
+    """What a client of this API makes of these events."""
     api, request = dialects.get(dialect), v.Request("m", (), stream=stream, stream_usage=True)
     if not stream:
-        return collect(read(dialect, [api.write_reply(collect(events), request)]))
+        return read(dialect, [api.write_reply(collect(events), request)])
     writer = api.writer(request)
     written = b"".join(map(writer.send, events)).decode("latin-1")
-    return collect(read(dialect, [part.encode("latin-1") for part in pieces(written, some)]))
+    return read(dialect, [part.encode("latin-1") for part in pieces(written, some)])
 
 
 words = st.text(max_size=8).map(lambda s: s.encode("utf-8", "replace").decode())
@@ -178,6 +184,33 @@ def called(index: int, name: str, text: str, cut: int) -> list[ev.AnyEvent]:
 def test_what_is_written_is_read_back(dialect: str, events: list[ev.AnyEvent], some: list[int], stream: bool) -> None:
     read_back = there_and_back(dialect, events, some, stream=stream)
     assert kept(dialect, read_back) == kept(dialect, collect(events))
+
+
+@pytest.mark.parametrize(("near", "far"), list(permutations(dialects.names(), 2)))
+@given(events=answers(), some=places, streams=st.tuples(st.booleans(), st.booleans()))
+def test_what_comes_by_way_of_another_api_is_what_both_can_say(
+    near: str, far: str, events: list[ev.AnyEvent], some: list[int], streams: tuple[bool, bool]
+) -> None:
+    """A server's answer, from one gateway to another and on to a client of a third API.
+
+    Words of refusal stand last, as they do in answers: one API has them beside the text, another in it.
+    """
+    events.sort(key=lambda event: isinstance(event, ev.RefusalDelta | ev.UsageUpdate | ev.Finish))
+    events.sort(key=lambda event: isinstance(event, ev.UsageUpdate | ev.Finish))
+    between = passed(far, events, some, stream=streams[0])
+    arrived = collect(passed(near, between, some, stream=streams[1]))
+    assert kept(near, kept(far, arrived)) == kept(near, kept(far, collect(events)))
+
+
+@each(WRITTEN)
+def test_each_reply_comes_by_way_of_each_api(case: Case) -> None:
+    events = [event for event in case.events() if not isinstance(event, ev.VendorBlock)]
+    reply = collect(events)
+    for far, near in permutations(dialects.names(), 2):
+        for stream in (True, False):
+            between = passed(far, events, [9, 40], stream=stream)
+            arrived = collect(passed(near, between, [9, 40], stream=stream))
+            assert kept(near, kept(far, arrived)) == kept(near, kept(far, reply)), (far, near, stream)
 
 
 @each(WRITTEN)
