@@ -98,8 +98,11 @@ def folder_of(home: Path) -> Path:
     return folder
 
 
-async def run(url: str, home: Path, folder: Path, command: Sequence[str | Path], **env: str) -> str:
-    """What the agent says until its good end."""
+@contextlib.asynccontextmanager
+async def started(
+    url: str, home: Path, folder: Path, command: Sequence[str | Path], stdin: int, **env: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The agent at work; nothing of it outlives the test."""
     async with _reachable(url) as before:
         shut = {} if before else {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         process = await asyncio.create_subprocess_exec(
@@ -107,17 +110,25 @@ async def run(url: str, home: Path, folder: Path, command: Sequence[str | Path],
             *command,
             cwd=folder,
             env=dict(offline.environment(home, **env, **shut)),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            limit=2**20,  # a line tells of all tools and commands
         )
         try:
-            said, complaints = await asyncio.wait_for(process.communicate(), 2 * DEADLINE_S)
+            async with asyncio.timeout(2 * DEADLINE_S):
+                yield process
         finally:
-            with contextlib.suppress(ProcessLookupError):  # nothing of it outlives the test
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+
+
+async def run(url: str, home: Path, folder: Path, command: Sequence[str | Path], **env: str) -> str:
+    """What the agent says until its good end."""
+    async with started(url, home, folder, command, asyncio.subprocess.DEVNULL, **env) as process:
+        said, complaints = await process.communicate()
     assert process.returncode == 0, (complaints.decode(), said.decode())
     return said.decode()
 
@@ -132,6 +143,30 @@ async def claude_code(url: str, home: Path, folder: Path, *more: str) -> list[di
     options = ["--model", "m", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose", *more]
     env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", **QUIET}
     return lines(await run(url, home, folder, [offline.claude_code(), "-p", PROMPT, *options], **env))
+
+
+async def converse(
+    url: str, home: Path, folder: Path, contents: Sequence[object], *more: str, **env: str
+) -> list[dict[str, Any]]:
+    """What Claude Code tells of a conversation, in which each content is said once the one before has its answer."""
+    options = ["--model", "m", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", *more]
+    env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", **QUIET, **env}
+    told: list[dict[str, Any]] = []
+    command = [offline.claude_code(), "-p", *options]
+    async with started(url, home, folder, command, asyncio.subprocess.PIPE, **env) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for content in contents:
+            line = {"type": "user", "message": {"role": "user", "content": content}}
+            process.stdin.write(json.dumps(line).encode() + b"\n")
+            async for said in process.stdout:
+                told.append(json.loads(said))
+                if told[-1]["type"] == "result":
+                    break
+        process.stdin.close()
+        _, complaints = await process.communicate()
+    assert process.returncode == 0, (complaints.decode(), told)
+    return told
 
 
 async def codex(url: str, home: Path, folder: Path, model: str = "m") -> list[dict[str, Any]]:
