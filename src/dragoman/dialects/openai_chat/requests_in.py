@@ -233,8 +233,9 @@ def _function(function: Fields) -> Tool:
 
 def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     """The tools of 2023, of which a reply calls one at most, and `function_call`, their tool choice."""
-    if found := fields.take("tools"):
-        raise RequestError("expected tools or functions, got both", found.path)
+    for name in ("tools", "tool_choice", "parallel_tool_calls"):
+        if found := fields.take(name):
+            raise RequestError(f"expected tools or functions, got {name} beside functions", found.path)
     listed = fields.peek(FUNCTIONS)
     tools = tuple(_function(item.fields()) for item in listed.items()) if listed else ()
     found = fields.take("function_call")
