@@ -241,6 +241,9 @@ class Assembler:
     def _say(self, event: AnyEvent, said: str) -> None:
         if said:
             self.start()
+            if not self._queue:  # as nearly always
+                self._out.append(event)
+                return
             self._queue.append(event)
             self._drain()
 

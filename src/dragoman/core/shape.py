@@ -8,8 +8,8 @@ Every error says what was expected, what was there and where:
 """
 
 import re
-from collections.abc import Collection, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,17 @@ from dragoman.core.values import JsonText
 
 T = TypeVar("T")
 S = TypeVar("S", bound=str)
+
+_NULL: Final = msgspec.Raw(b"null")
+# Made once: a decoder that is looked up for each value takes longer than the value.
+_whole: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_string: Final = msgspec.json.Decoder(str).decode
+_number: Final = msgspec.json.Decoder(float).decode
+_boolean: Final = msgspec.json.Decoder(bool).decode
+_EXACT: Final = 2**53
+"""Whole numbers below are exact as floats."""
 
 _KINDS = {
     ord("{"): "object",
@@ -63,12 +74,12 @@ def at(body: bytes | str) -> "Cursor":
 
 def _decode(body: bytes) -> msgspec.Raw:
     try:
-        return msgspec.json.decode(body, type=msgspec.Raw)
+        return _whole(body)
     except msgspec.DecodeError:
         whole = mended(body)
         if whole == body:
             raise
-        return msgspec.json.decode(whole, type=msgspec.Raw)
+        return _whole(whole)
 
 
 def mended(body: bytes) -> bytes:
@@ -95,16 +106,15 @@ class Cursor:
 
     def fields(self) -> "Fields":
         """The members of an object; of a name that comes twice, the last."""
-        members = self._as("object", dict[str, msgspec.Raw])
-        return Fields({k: Cursor(v, f"{self.path}.{k}") for k, v in members.items()}, self.path, self.raw)
+        return Fields(self._as("object", _members), self.path, self.raw)
 
     def items(self) -> list["Cursor"]:
         """The items of an array."""
-        return [Cursor(v, f"{self.path}[{i}]") for i, v in enumerate(self._as("array", list[msgspec.Raw]))]
+        return [Cursor(v, f"{self.path}[{i}]") for i, v in enumerate(self._as("array", _items))]
 
     def string(self, limit_chars: int | None = None) -> str:
         """A string, of at most `limit_chars` where that is given."""
-        value = self._as("string", str)
+        value = self._as("string", _string)
         if limit_chars is not None and len(value) > limit_chars:
             raise RequestError(f"expected at most {limit_chars} characters, got {len(value)}", self.path)
         return value
@@ -125,23 +135,26 @@ class Cursor:
     def integer(self, least: int | None = None) -> int:
         """A whole number, `2.0` included."""
         number = self.number()
-        if number != int(number):
+        whole = int(number)
+        if number != whole:
             raise RequestError(f"expected a whole number, got {self.text}", self.path)
         if least is not None and number < least:
             raise RequestError(f"expected a number of at least {least}, got {self.text}", self.path)
+        if abs(whole) < _EXACT:
+            return whole
         # A float has no room for all digits of a 64-bit seed.
-        return int(self.text) if self.text.lstrip("-").isdigit() else int(number)
+        return int(self.text) if self.text.lstrip("-").isdigit() else whole
 
     def number(self, least: float | None = None, most: float | None = None) -> float:
         """A number between the limits, both included."""
-        value = self._as("number", float)
+        value = self._as("number", _number)
         if (least is not None and value < least) or (most is not None and value > most):
             raise RequestError(f"expected a number from {least} to {most}, got {self.text}", self.path)
         return value
 
     def boolean(self) -> bool:
         """True or false."""
-        return self._as("boolean", bool)
+        return self._as("boolean", _boolean)
 
     def choice(self, known: Collection[S], what: str) -> S:
         """One of these strings; `what` names it in the error."""
@@ -155,11 +168,11 @@ class Cursor:
         """The error for a value of a kind that has no place here."""
         return RequestError(f"expected {expected}, got {self.kind}", self.path)
 
-    def _as(self, kind: str, type_: type[T]) -> T:
+    def _as(self, kind: str, decode: Callable[[msgspec.Raw], T]) -> T:
         if self.kind != kind:
             raise self.wrong(kind)
         try:
-            return msgspec.json.decode(self.raw, type=type_)
+            return decode(self.raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as e:
             raise RequestError(f"expected {kind}: {e}", self.path) from None
 
@@ -169,7 +182,7 @@ class Fields:
 
     __slots__ = ("_left", "path", "raw")
 
-    def __init__(self, members: dict[str, Cursor], path: str, raw: msgspec.Raw) -> None:
+    def __init__(self, members: dict[str, msgspec.Raw], path: str, raw: msgspec.Raw) -> None:
         self._left = members
         self.path = path
         self.raw = raw
@@ -177,13 +190,13 @@ class Fields:
 
     def take(self, name: str) -> Cursor | None:
         """The member, or None where it is absent or null."""
-        found = self._left.pop(name, None)
-        return None if found is None or found.kind == "null" else found
+        raw = self._left.pop(name, None)
+        return None if raw is None or raw == _NULL else Cursor(raw, f"{self.path}.{name}")
 
     def peek(self, name: str) -> Cursor | None:
         """The member, which stays; None as of `take`."""
-        found = self._left.get(name)
-        return None if found is None or found.kind == "null" else found
+        raw = self._left.get(name)
+        return None if raw is None or raw == _NULL else Cursor(raw, f"{self.path}.{name}")
 
     def need(self, name: str) -> Cursor:
         """The member.
@@ -227,4 +240,4 @@ class Fields:
 
     def rest(self) -> Mapping[str, msgspec.Raw]:
         """All that has not been taken, nulls included, to be carried on."""
-        return {k: v.raw for k, v in self._left.items()}
+        return dict(self._left)

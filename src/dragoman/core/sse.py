@@ -58,13 +58,16 @@ class Decoder:
         Raises: UpstreamError: one event is longer than `EVENT_LIMIT_BYTES`; give the connection up.
         """
         searched = max(0, len(self._buf) - 1)  # what waits here holds no line end, but for a CR at its end
-        self._buf += piece
-        if len(self._buf) + self._bytes > EVENT_LIMIT_BYTES:
+        buf: bytes | bytearray = piece  # most pieces are whole events, and need not be copied
+        if self._buf:
+            self._buf += piece
+            buf = self._buf
+        if len(buf) + self._bytes > EVENT_LIMIT_BYTES:
             raise UpstreamError(f"expected an event of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
         events: list[ServerSentEvent] = []
         start = 0
-        for end in _LINE_END.finditer(self._buf, searched):
-            line = bytes(self._buf[start : end.start()])
+        for end in _LINE_END.finditer(buf, searched):
+            line = bytes(buf[start : end.start()])
             start = end.end()
             if line:
                 self._line(line)
@@ -73,7 +76,10 @@ class Decoder:
                 self._data, self._event, self._bytes = [], "", 0
             else:
                 self._event = ""
-        del self._buf[:start]
+        if buf is self._buf:
+            del self._buf[:start]
+        else:
+            self._buf += buf[start:]
         return events
 
     def close(self) -> list[ServerSentEvent]:

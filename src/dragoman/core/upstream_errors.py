@@ -16,6 +16,8 @@ LM Studio, xAI, Mistral, Gemini and others (https://github.com/earendil-works/pi
 import re
 from typing import Final
 
+import msgspec
+
 from dragoman.core import shape
 from dragoman.core.errors import ContextOverflowError, DragomanError, RequestError, UpstreamError
 from dragoman.core.shape import Cursor, Fields
@@ -65,13 +67,16 @@ def _plain(body: bytes) -> str:
     return " ".join(text.split())[:200]
 
 
+_ERROR: Final = msgspec.Raw(b'"error"')
+
+
 def said_error(fields: Fields) -> DragomanError | None:
     """The error that a body or an event tells of, in any of the shapes that servers have for it."""
     found = fields.take("error")
     if found is not None:
         return _error(found)
     kind = fields.peek("object")
-    if kind is not None and kind.kind == "string" and kind.string() == "error":
+    if kind is not None and kind.raw == _ERROR:
         return told_error(fields)
     alone = fields.peek("detail")
     return _error(alone) if alone is not None and fields.peek("choices") is None else None
