@@ -333,9 +333,10 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
         case kind:
             return tools, ToolChoice("named", kind, parallel), {"tool_choice": found.raw}
     allowed = {_allowed(item.fields(), tools) for item in listed.items()}
-    if mode == "required" and not allowed:
+    left = tuple(tool for tool in tools if (tool.kind, tool.name) in allowed)
+    if mode == "required" and not left:
         raise RequestError("expected tools to choose from, got none", listed.path)
-    return tuple(t for t in tools if (t.kind, t.name) in allowed), ToolChoice(mode, parallel=parallel), {}
+    return left, ToolChoice(mode, parallel=parallel), {}
 
 
 def _named(fields: Fields, tools: tuple[Tool, ...]) -> str:
