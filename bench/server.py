@@ -29,8 +29,6 @@ import msgspec
 
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Dialect, Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
@@ -239,6 +237,9 @@ def main(kind: str, port: str = "") -> int:
 
 def behind(url: str) -> list[Backend]:
     """A server of each API."""
+    from dragoman.backends.http import Http  # here, as its packages would count as memory of the others
+    from dragoman.backends.http_config import HttpConfig
+
     return [Http(api, HttpConfig(url=url, api=api, models=MODELS), os.environ) for api in dialects.names()]
 
 
