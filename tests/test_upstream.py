@@ -99,18 +99,25 @@ def kept(dialect: str, reply: v.Reply) -> v.Reply:
         texts = [(kind, "".join(p.text for p in reply.parts if isinstance(p, kind))) for kind in kinds]
         said = [kind(text) for kind, text in texts if text]
         calls = [p for p in reply.parts if isinstance(p, v.ToolCall)]
-        finish: v.FinishReason = "stop" if reply.finish in ("stop_sequence", "pause") else reply.finish
+        finish = ended(reply)
         usage = keep(reply.usage, cache_write_tokens=0)
         return keep(reply, parts=(*said, *calls), finish=finish, stop_sequence="", usage=usage)
     if dialect == "openai_responses":  # no stop string, no pause; a proof without thoughts is in their place
         parts = tuple(unsigned(p) if isinstance(p, v.Reasoning) and not p.text else p for p in reply.parts)
-        finish = "stop" if reply.finish in ("stop_sequence", "pause") else reply.finish
+        finish = ended(reply)
         return keep(reply, parts=parts, finish=finish, stop_sequence="")
     refused = any(isinstance(p, v.Refusal) for p in reply.parts)
     parts = tuple(v.Text(p.text) if isinstance(p, v.Refusal) else p for p in reply.parts)
     finish = "content_filter" if refused and reply.finish != "length" else reply.finish
     stop = reply.stop_sequence if finish == "stop_sequence" else ""
     return keep(reply, parts=joined(parts), finish=finish, stop_sequence=stop)
+
+
+def ended(reply: v.Reply) -> v.FinishReason:
+    """Where there is no stop string and no pause; calls are to be run all the same."""
+    if reply.finish not in ("stop_sequence", "pause"):
+        return reply.finish
+    return "tool_calls" if any(isinstance(p, v.ToolCall) for p in reply.parts) else "stop"
 
 
 def _plain(part: v.Part, *, cut: bool) -> v.Part:

@@ -82,7 +82,7 @@ class Writer:
         return self._head + b'"role":"assistant","content":""' + self._tail
 
     def _finish(self, event: Finish) -> bytes:
-        reason = _finish_reason(finish_of(event, self._order), self._with_functions)
+        reason = _finish_reason(finish_of(event, self._order), self._order.calls > 0, self._with_functions)
         last = self._head + b'},"finish_reason":' + _encode(reason) + b"}]" + self._rest
         if self._wants_usage:
             last += self._base + b'],"usage":' + _encode(_usage(self._usage)) + b"}\n\n"
@@ -100,7 +100,9 @@ def _head(call: ToolCall | ToolCallStart, arguments: str = "") -> dict[str, obje
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _finish_reason(reason: values.FinishReason, with_functions: bool) -> str:
+def _finish_reason(reason: values.FinishReason, called: bool, with_functions: bool) -> str:
+    if reason == "pause" and called:
+        reason = "tool_calls"  # the calls beside what the vendor runs; clients run none that ends with "stop"
     if reason == "tool_calls" and with_functions:
         return "function_call"
     return "stop" if reason in ("stop_sequence", "pause") else reason
@@ -135,6 +137,6 @@ def write_reply(reply: Reply, request: Request) -> bytes:
         message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
     elif calls:
         message["tool_calls"] = [_head(call, call.arguments) for call in calls]
-    reason = _finish_reason(reply.finish, with_functions)
+    reason = _finish_reason(reply.finish, bool(calls), with_functions)
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     return _encode({**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)})
