@@ -6,7 +6,7 @@
 import re
 import sys
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
@@ -17,6 +17,8 @@ from canitoolcall.fixtures import load_fixtures
 from canitoolcall.results import Observation, Status
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import edge_cases
 
 import test_canitoolcall as neutral
 from dragoman import formats
@@ -129,6 +131,7 @@ def _default(value: object) -> str:
 PAGES = {
     DOCS / "formats.md": formats_page,
     DOCS / "configuration.md": configuration_page,
+    DOCS / "edge-cases.md": partial(edge_cases.page, NOTE),
     PROVEN: proven_table,
 }
 
