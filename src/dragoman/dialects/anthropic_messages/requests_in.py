@@ -189,7 +189,7 @@ def _media(cursor: Cursor) -> tuple[values.Media | None, values.Extra]:
         case "base64":
             media = values.Media(source.string("media_type"), data=source.need("data").word())
         case "text":
-            media = values.Media(source.string("media_type"), text=source.need("data").string())
+            media = values.Media(source.string("media_type") or "text/plain", text=source.need("data").string())
         case "url":
             media = values.Media(url=source.need("url").word())
         case "file":

@@ -301,8 +301,10 @@ def _source(source: Media, ledger: Ledger) -> Mapping[str, object]:
         if not ledger.native:
             raise ledger.refused("a file that another vendor keeps")
         return {"type": "file", "file_id": source.file_id}
-    if source.text:
+    if source.text or (ledger.same and not source.data):  # a text may be empty, other data may not
         return {"type": "text", "media_type": source.media_type or "text/plain", "data": source.text}
+    if not source.data:
+        raise ledger.refused("data that is empty")
     media_type = source.media_type if ledger.same else picture_type(source.data) or source.media_type
     if not media_type and not ledger.same:
         raise ledger.refused("data of a type that is not told")
