@@ -125,7 +125,7 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
         fields = item.fields()
         kind = fields.string("type") or "message"
         if kind == "additional_tools":
-            added.append((len(messages), item))
+            added += [(len(messages), item)] if fields.need("tools").items() else []
             continue
         message = _message(item, kind, fields)
         if messages and (not added or added[-1][0] < len(messages)) and _goes_on(messages[-1], message):
