@@ -236,11 +236,11 @@ def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Mes
     spaces = {tool.name: msgspec.Raw(msgspec.json.encode(space)) for tool in tools if (space := namespace_of(tool))}
 
     def told(part: Part) -> Part:
-        if not isinstance(part, ToolCall):
+        if not isinstance(part, ToolCall) or part.extra:
             return part
         more = {"type": msgspec.Raw(_CUSTOM_CALL)} if part.id in customs else {}
         more |= {"namespace": spaces[part.name]} if part.name in spaces else {}
-        return msgspec.structs.replace(part, extra={**more, **part.extra}) if more else part
+        return msgspec.structs.replace(part, extra=more) if more else part
 
     if not (customs or spaces):
         return messages
