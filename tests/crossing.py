@@ -9,7 +9,7 @@ another way is the same here:
 - texts of the model that nothing stands between are one
 - results stand before what else is said in a turn; a failed one begins with "Error: "
 - names of tools and ids of calls are spelled as every API takes them
-- a tool's schema is of an object, whether it says so or not, and so is the reply's
+- a tool's schema is of an object, whether it says so or not, and so is the reply's; what it requires twice it requires
 - where no tool may be called, it is the same how many might
 - stop strings that are looked for here are asked for
 """
@@ -104,7 +104,10 @@ def essence(request: v.Request, watched: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _schema(schema: str) -> Any:
-    return {"type": "object", "properties": {}, **json.loads(schema)}
+    said = {"type": "object", "properties": {}, **json.loads(schema)}
+    if isinstance(said.get("required"), list):
+        said["required"] = list(dict.fromkeys(said["required"]))
+    return said
 
 
 def _joined(said: Iterable[Said]) -> Iterator[Said]:

@@ -135,6 +135,9 @@ def _of_today(body: Json) -> None:
 
 
 def _somebody_speaks(body: Json) -> None:
+    for message in body.get("messages", ()):
+        if any(block.get("type") == "tool_result" for block in message.get("content") or () if isinstance(block, dict)):
+            message["role"] = "user"  # the model gives no results
     for name in ("messages", "input"):
         if isinstance(body.get(name), list):
             body[name].append({"role": "user", "content": "x"})
