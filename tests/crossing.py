@@ -114,7 +114,9 @@ def _joined(said: Iterable[Said]) -> Iterator[Said]:
     for (speaker, is_text), group in groupby(said, lambda item: (item.speaker, item.kind == "text")):
         joint = {"system": "\n", "assistant": ""}.get(speaker)
         if is_text and joint is not None:
-            yield Said(speaker, "text", joint.join(item.value for item in group))
+            words = joint.join(item.value for item in group)
+            filled = [line for line in words.split("\n") if line.strip()] if speaker == "system" else [words]
+            yield Said(speaker, "text", "\n".join(filled))
         else:
             yield from group
 
