@@ -499,7 +499,7 @@ def test_a_call_of_a_tool_in_a_namespace_has_both_names() -> None:
 def test_proof_of_redacted_thoughts_goes_on_and_what_no_event_makes_is_left_out() -> None:
     reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.Opaque("x", msgspec.Raw(b"{}"))), "stop")
     (item,) = json.loads(dialects.get("openai_responses").write_reply(reply, v.Request("m", ())))["output"]
-    assert (item["encrypted_content"], item["summary"]) == ("xyz", [])
+    assert (item["encrypted_content"], item["summary"]) == ("redacted:xyz", [])
 
 
 @each(of("anthropic_messages"))

@@ -116,9 +116,9 @@ async def says_nothing(server: Server, writer: asyncio.StreamWriter) -> None:
 
 
 @contextlib.asynccontextmanager
-async def gateway(url: str, **settings: Any) -> AsyncIterator[str]:
+async def gateway(url: str, base: str = "/v1", **settings: Any) -> AsyncIterator[str]:
     """Its URL; behind it is the server, with a model `m`."""
-    config = HttpConfig(url=f"{url}/v1", **{"models": ("m",), **settings})
+    config = HttpConfig(url=url + base, **{"models": ("m",), **settings})
     async with serving(Gateway([Http("far", config, {})])) as (_, own):
         yield own
 
@@ -354,7 +354,7 @@ async def test_a_server_that_is_not_there() -> None:
         for path in FRONTS:
             answer = await ask(url, path, True)
             assert answer.status_code == (529 if path == MESSAGES else 503)
-            assert told(path, answer).startswith(f"far cannot be reached at {nobody}/v1: ")
+            assert told(path, answer).startswith(f"far cannot be reached at {nobody}: ")
 
 
 # Its list of models

@@ -19,7 +19,7 @@ import msgspec
 from dragoman.core import shape
 from dragoman.core.errors import RequestError, UnknownReplyError, quote
 from dragoman.core.events import AnyEvent, TextDelta, Warning
-from dragoman.core.values import Earlier, Message, Part, Reply, Request, ToolCall
+from dragoman.core.values import Earlier, Extra, Message, Opaque, Part, Reply, Request, ToolCall, ToolResult
 
 REPLIES: Final = 1000
 BYTES: Final = 64 * 1024 * 1024
@@ -109,8 +109,11 @@ class Memory:
         size_bytes = len(msgspec.json.encode((recalled.said, reply.parts)))
         if size_bytes > self._limits[1]:
             return
-        parts = tuple(part if _is_whole(part) else None for part in reply.parts)
-        self._kept[reply.id] = _Kept(recalled.before, recalled.said, parts, size_bytes, self._now_s())
+        parts = tuple(_apart(part) if _is_whole(part) else None for part in reply.parts)
+        said = tuple(
+            msgspec.structs.replace(m, parts=tuple(map(_apart, m.parts)), extra=_copied(m.extra)) for m in recalled.said
+        )
+        self._kept[reply.id] = _Kept(recalled.before, said, parts, size_bytes, self._now_s())
         self.size_bytes += size_bytes
         self._used(reply.id)
         self._forget()
@@ -173,3 +176,21 @@ def _is_whole(part: Part) -> bool:
         return bool(shape.at(part.arguments).object())
     except RequestError:
         return False
+
+
+def _apart(part: Part) -> Part:
+    """The part without the request that it came with, of whose bytes its JSON is a view."""
+    match part:
+        case Earlier():
+            return part
+        case Opaque():
+            return msgspec.structs.replace(part, raw=part.raw.copy())
+        case ToolResult():
+            inner = tuple(map(_apart, part.parts))
+            return msgspec.structs.replace(part, parts=inner, extra=_copied(part.extra))
+        case _:
+            return msgspec.structs.replace(part, extra=_copied(part.extra))
+
+
+def _copied(extra: Extra) -> Extra:
+    return {name: raw.copy() for name, raw in extra.items()}

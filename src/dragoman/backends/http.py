@@ -19,6 +19,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -45,7 +46,9 @@ _LIST_TIMEOUT_S: Final = 5.0
 _LIST_AGAIN_S: Final = 3.0
 _ERROR_LIMIT_BYTES: Final = 64 * 1024
 _SIGNATURE: Final = re.compile(
-    r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified",
+    r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified"
+    r"|invalid `data` in `redacted_thinking`|thinking.{0,40}blocks.{0,80}cannot be modified"
+    r"|item with id .rs_.{0,80}not found|reasoning_content",
     re.IGNORECASE | re.DOTALL,
 )
 """The words of Anthropic's API, and of OpenAI's (https://github.com/openai/codex/issues/8145, 2026-11)."""
@@ -60,8 +63,11 @@ class Http:
         self._config = config
         self._dialect = _dialect(name, config)
         self._target = _target(name, config)
-        self._base = config.url.rstrip("/").removesuffix("/v1")
-        self._headers = {"content-type": "application/json", **self._dialect.sign(_key(name, config, environ))}
+        at = urlsplit(config.url)
+        self._where = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
+        """For people: neither a password in the URL nor what stands behind the host."""
+        self._key = _key(name, config, environ)
+        self._headers = {"content-type": "application/json", **self._dialect.sign(self._key)}
         self._models = tuple(self._model(model) for model in config.models)
         self._session: aiohttp.ClientSession | None = None
         self._active = 0
@@ -74,7 +80,7 @@ class Http:
 
     def state(self) -> Mapping[str, object]:
         """Where it is, and whether it has told its models."""
-        return {"backend": self._name, "url": self._config.url, "ready": bool(self._models), "active": self._active}
+        return {"backend": self._name, "url": self._where, "ready": bool(self._models), "active": self._active}
 
     async def start(self) -> None:
         """Open the pool of connections, and ask for the models."""
@@ -82,7 +88,10 @@ class Http:
             total=None, sock_connect=self._config.connect_timeout_s, sock_read=self._config.silence_s
         )
         self._session = aiohttp.ClientSession(
-            timeout=limits, headers=self._headers, connector=aiohttp.TCPConnector(limit=0)
+            timeout=limits,
+            headers=self._headers,
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),  # what a server sets for one client is not for the others
         )
         if not self._models and not await self._list():
             self._lister = asyncio.ensure_future(self._list_later())
@@ -113,12 +122,12 @@ class Http:
             async with (
                 asyncio.timeout(_LIST_TIMEOUT_S),
                 self._session.post(
-                    self._base + counting.path, data=body, headers=self._own(request), allow_redirects=False
+                    self._url(counting.path), data=body, headers=self._own(request), allow_redirects=False
                 ) as response,
             ):
                 if response.status != 200 or "x-dragoman-estimated" in response.headers:
                     return None
-                return counting.read_count(await response.content.read(_ERROR_LIMIT_BYTES))
+                return counting.read_count(await _head(response))
         except (aiohttp.ClientError, TimeoutError, RequestError) as e:
             log.warning("%s does not count tokens: %s", self._name, str(e) or type(e).__name__)
             return None
@@ -159,7 +168,7 @@ class Http:
     def _amended(self, outgoing: Outgoing, request: Request, error: UpstreamError) -> Outgoing | None:
         """What to ask in place of what the server has refused, where there is something."""
         amended, what = None, "a setting"
-        if error.status == 400 and _SIGNATURE.search(error.message):
+        if error.status in (400, 404, 422) and _SIGNATURE.search(error.message):
             amended, what = self._outgoing(without_thoughts(request)), "the proof of thoughts"
         elif error.status in (400, 422) and request.dialect != self._dialect.name:
             amended = without(outgoing, error.message)
@@ -171,13 +180,22 @@ class Http:
     async def _asked(self, outgoing: Outgoing, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         reader = self._dialect.reader(request, turn)
         stop = StopStrings(outgoing.watched)
+        broken: BackendError | None = None
         async with aclosing(self._post(outgoing, request)) as pieces:
-            async for piece in pieces:
-                for event in stop.pass_on(_warned(reader.feed(piece), outgoing)):
-                    yield event
-                if stop.found:
-                    break
-        for event in stop.pass_on(_warned(reader.close(), outgoing)) if not stop.found else ():
+            try:
+                async for piece in pieces:
+                    for event in stop.pass_on(_warned(reader.feed(piece), outgoing)):
+                        yield event
+                    if stop.found:
+                        break
+            except BackendError as error:
+                broken = error
+        last = reader.close() if not stop.found else []
+        if broken is not None and not (
+            last and isinstance(last[-1], Finish)
+        ):  # not where only its last line is missing
+            raise broken
+        for event in stop.pass_on(_warned(last, outgoing)):
             yield event
         if stop.found:
             yield Finish("stop_sequence", stop.found)
@@ -185,6 +203,8 @@ class Http:
     def _limited(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
         """The request with no more tokens asked for than the server gives."""
         most, asked = self._config.max_tokens, request.max_tokens
+        if asked is None and most:
+            return msgspec.structs.replace(request, max_tokens=most), ()
         if not most or asked is None or asked <= most:
             return request, ()
         told = Warning(
@@ -200,25 +220,40 @@ class Http:
         """
         assert self._session is not None, "not started"
         try:
-            async with self._session.post(
-                self._base + self._dialect.path,
-                data=outgoing.body,
-                headers=self._own(request),
-                allow_redirects=False,
-            ) as response:
+            async with await self._sent(outgoing.body, self._own(request)) as response:
                 if response.status >= 300:
-                    body = await response.content.read(_ERROR_LIMIT_BYTES)
-                    raise answered_error(response.status, body, response.headers.get("retry-after", ""))
+                    retry_after = response.headers.get("retry-after", "")
+                    words = await _head(response)
+                    if self._key:  # which some servers repeat
+                        words = words.replace(self._key.encode(), "…".encode())
+                    raise answered_error(response.status, words, retry_after)
                 async for piece in response.content.iter_any():
                     yield piece
         except aiohttp.SocketTimeoutError:
             raise SilenceError(f"{self._name} said nothing for {self._config.silence_s:g} s") from None
         except aiohttp.ServerTimeoutError:
-            raise BackendError(f"{self._name} could not be reached at {self._config.url} in time") from None
+            raise BackendError(f"{self._name} could not be reached at {self._where} in time") from None
         except aiohttp.ClientConnectorError as e:
-            raise BackendError(f"{self._name} cannot be reached at {self._config.url}: {e.os_error.strerror}") from None
+            raise BackendError(f"{self._name} cannot be reached at {self._where}: {e.os_error.strerror}") from None
         except aiohttp.ClientError as e:
             raise BackendError(f"{self._name} broke the connection off: {type(e).__name__}") from None
+
+    async def _sent(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """The answer's beginning; asked again where a connection that was kept open had just been closed."""
+        assert self._session is not None, "not started"
+        url = self._url(self._dialect.path)
+        try:
+            return await self._session.post(url, data=body, headers=headers, allow_redirects=False)
+        except aiohttp.ServerDisconnectedError:
+            return await self._session.post(url, data=body, headers=headers, allow_redirects=False)
+
+    def _url(self, path: str) -> str:
+        """Where this path is: a base URL of OpenAI's APIs has their version in it, unless it is a bare host."""
+        base = self._config.url.rstrip("/")
+        if base.endswith("/v1"):
+            return base.removesuffix("/v1") + path
+        own = self._dialect.versioned and urlsplit(base).path.strip("/")
+        return base + (path.removeprefix("/v1") if own else path)
 
     def _own(self, request: Request) -> Mapping[str, str]:
         """The client's headers, where they are for this API."""
@@ -237,7 +272,7 @@ class Http:
         try:
             async with (
                 asyncio.timeout(_LIST_TIMEOUT_S),
-                self._session.get(f"{self._base}/v1/models", allow_redirects=False) as response,
+                self._session.get(self._url("/v1/models"), allow_redirects=False) as response,
             ):
                 body = await response.read()
                 if response.status >= 300:
@@ -253,6 +288,16 @@ class Http:
 
     def _model(self, id: str) -> Model:
         return Model(id, owner=self._name, aliases=(f"{self._name}/{id}",))
+
+
+async def _head(response: aiohttp.ClientResponse) -> bytes:
+    """As much of a body as one looks at."""
+    head = b""
+    async for piece in response.content.iter_any():
+        head += piece
+        if len(head) >= _ERROR_LIMIT_BYTES:
+            break
+    return head[:_ERROR_LIMIT_BYTES]
 
 
 def _warned(events: Sequence[AnyEvent], outgoing: Outgoing) -> Iterator[AnyEvent]:

@@ -6,6 +6,11 @@
     Encrypted content is not supported with this model.
     property 'top_k' is unsupported
     [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]
+    `temperature` is deprecated for this model.
+    `temperature` and `top_p` cannot both be specified for this model.
+    adaptive thinking is not supported on this model
+    This model does not support the effort parameter.
+    "granite4:3b" does not support thinking
 
 Which settings a model takes no API tells, and two models of one vendor differ: so it is asked, and once more without
 what it refuses. Whoever speaks the server's own API is told of its refusal instead.
@@ -30,9 +35,19 @@ _REFUSED: Final = tuple(
         r"unrecognized request argument supplied: (?P<name>\w+)",
         r"property '(?P<name>\w+)' is unsupported",
         r'"loc": ?\["body", ?"(?P<name>\w+)"\], ?"msg": ?"extra inputs are not permitted',
+        r"loc.{1,4}[\[(].body., ?.(?P<name>reasoning_effort)",
+        r"`(?P<name>\w+)` is deprecated for this model",
+        r"`temperature` and `(?P<name>top_p)` cannot both be specified",
         r"encrypted content is not supported(?P<name>)",
     )
 )
+_NO_EFFORT: Final = re.compile(
+    r"adaptive thinking is not supported|does not support (?:the effort parameter|thinking)"
+    r"|think value .{0,20} is not supported|invalid reasoning value",
+    re.IGNORECASE,
+)
+_EFFORT: Final = ("reasoning_effort", "reasoning", "thinking")
+"""How long to think has another name in each API, and in Anthropic's a place in `output_config` too."""
 _INCLUDE: Final = "include"
 """What the last of these is about, without naming it."""
 _MAY_GO: Final = frozenset(
@@ -47,6 +62,8 @@ _RENAMED: Final = {"max_tokens": "max_completion_tokens"}
 
 def without(outgoing: Outgoing, words: str) -> Outgoing | None:
     """The request without the setting that the server refuses in these words; None where it may not go."""
+    if _NO_EFFORT.search(words):
+        return _without_effort(outgoing)
     found = next((m for pattern in _REFUSED if (m := pattern.search(words))), None)
     if found is None:
         return None
@@ -60,3 +77,17 @@ def without(outgoing: Outgoing, words: str) -> Outgoing | None:
         return outgoing._replace(body=msgspec.json.encode({**body, renamed: value}))
     told = Warning("left_out", f"the server does not take {name} with this model")
     return outgoing._replace(body=msgspec.json.encode(body), warnings=(*outgoing.warnings, told))
+
+
+def _without_effort(outgoing: Outgoing) -> Outgoing | None:
+    body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
+    kept = {name: raw for name, raw in body.items() if name not in _EFFORT}
+    if "output_config" in body:
+        config = msgspec.json.decode(body["output_config"], type=dict[str, msgspec.Raw])
+        kept["output_config"] = msgspec.Raw(msgspec.json.encode({n: raw for n, raw in config.items() if n != "effort"}))
+        if bytes(kept["output_config"]) == b"{}":
+            del kept["output_config"]
+    if kept == body:
+        return None
+    told = Warning("left_out", "the server does not take an effort with this model")
+    return outgoing._replace(body=msgspec.json.encode(kept), warnings=(*outgoing.warnings, told))

@@ -292,6 +292,8 @@ class Dialect:
     """Reads the answer of a server behind to this request."""
     sign: Callable[[str], Mapping[str, str]]
     """The headers that a server behind wants to see, with this key, or none where it is empty."""
+    versioned: bool = False
+    """Clients are told a base URL that has the version in it, `/v1` or another; else they add it themselves."""
     carries: tuple[str, ...] = ()
     """Headers of a client, in small letters, that go on to a server of the same API."""
     listed_as: Callable[[str], str] = str

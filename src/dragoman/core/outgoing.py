@@ -23,7 +23,15 @@ from dragoman.core.values import Extra, JsonText, Message, Opaque, Part, Request
 
 _READ_TOO: Final = frozenset(
     (
-        *("functions", "in_item", "max_completion_tokens", "namespace", "output_config", "reasoning_effort"),
+        *(
+            "functions",
+            "in_field",
+            "in_item",
+            "max_completion_tokens",
+            "namespace",
+            "output_config",
+            "reasoning_effort",
+        ),
         *("response_format", "search_result", "source", "thinking", "type", "x-anthropic-billing-header"),
     )
 )

@@ -52,9 +52,11 @@ def answered_error(status: int, body: bytes, retry_after: str = "") -> DragomanE
     """The error of an answer that is none: of this HTTP status, with this body and header."""
     wait_s = float(retry_after) if retry_after.isdecimal() else None
     try:
-        error = said_error(shape.at(body).fields())
+        found = shape.at(body)
+        fields = (found.items()[0] if found.kind == "array" and found.items() else found).fields()
+        error = said_error(fields) or (told_error(fields) if fields.peek("message") is not None else None)
     except RequestError:
-        error = None
+        error = overflow(_plain(body))
     if isinstance(error, ContextOverflowError):
         return error
     told = error.message if error is not None else _plain(body) or "no reason given"

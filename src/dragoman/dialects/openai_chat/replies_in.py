@@ -42,6 +42,8 @@ _FINISH: Final[dict[str, FinishReason]] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
+_NO_EVENT: Final = ("reasoning_details", "annotations", "audio", "images")
+"""What servers say beside the words (OpenRouter, search models), and nothing here can pass on."""
 _LEGACY: Final = -1
 """The index of a `function_call`, of which a reply has one."""
 
@@ -95,6 +97,8 @@ class Reader(UpstreamReader):
             self._reason, self._stop = "stop_sequence", stop.string()
 
     def _said(self, said: Fields) -> None:
+        for name in _NO_EVENT:
+            self._lose(said, name)
         thoughts = [said.take(name) for name in ("reasoning_content", "reasoning", "thinking")]
         self._out.reasoning(next((t.string() for t in thoughts if t is not None and t.kind == "string"), ""))
         if (content := said.take("content")) is not None:
@@ -105,6 +109,11 @@ class Reader(UpstreamReader):
         if (legacy := said.take("function_call")) is not None:
             function = legacy.fields()
             self._out.call(_LEGACY, "", function.string("name"), _arguments(function.take("arguments")))
+
+    def _lose(self, fields: Fields, name: str) -> None:
+        found = fields.peek(name)
+        if found is not None and found.text not in ("[]", "{}"):
+            self._out.lost(name)
 
     def _content(self, content: Cursor) -> None:
         if content.kind == "string":
@@ -126,6 +135,7 @@ class Reader(UpstreamReader):
             self._out.reasoning(text.string())
 
     def _call(self, call: Fields, apart: bool) -> None:
+        self._lose(call, "extra_content")
         index, id, function = call.take("index"), call.string("id"), call.take("function")
         inner = function.fields() if function is not None else call
         name, arguments = inner.string("name"), _arguments(inner.take("arguments"))

@@ -19,6 +19,8 @@ NAME_LIMIT_CHARS: Final = 128
 _ROLES: Final[tuple[values.Role, ...]] = ("system", "developer", "user", "assistant", "tool")
 _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
 _FREE: Final[tuple[Literal["none", "auto"], ...]] = ("none", "auto")
+IN_FIELD: Final = "in_field"
+"""In `extra` of thoughts: the name of their field, where it is not `reasoning_content`."""
 FUNCTIONS: Final = "functions"
 """In `extra` of a request with the tools of 2023; its reply has the shape of then."""
 OUTER: Final = "outer."
@@ -89,8 +91,9 @@ def _response_format(found: Cursor | None) -> tuple[values.JsonText, values.Extr
     match kind.choice(("text", "json_object", "json_schema"), "response format"):
         case "text":
             return "", {}
-        case "json_object":
-            return _ANY_OBJECT, {}
+        case "json_object":  # with a schema beside it in llama.cpp's server
+            beside = fields.object("schema")
+            return beside or _ANY_OBJECT, {"response_format": found.raw} if beside else {}
     schema = fields.need("json_schema").fields().object("schema")
     return schema or _ANY_OBJECT, {"response_format": found.raw}
 
@@ -123,8 +126,9 @@ def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
 
 
 def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
-    thoughts, refusal = fields.string("reasoning_content") or fields.string("reasoning"), fields.string("refusal")
-    before = (values.Reasoning(thoughts),) if thoughts else ()
+    usual, other, refusal = (fields.string(name) for name in ("reasoning_content", "reasoning", "refusal"))
+    named: values.Extra = {} if usual else {IN_FIELD: msgspec.Raw(b'"reasoning"')}
+    before = (values.Reasoning(usual or other, extra=named),) if usual or other else ()
     after = (values.Refusal(refusal),) if refusal else ()
     return (*before, *content, *after, *(_call(item) for item in fields.items("tool_calls")))
 

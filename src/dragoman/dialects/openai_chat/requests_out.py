@@ -58,7 +58,7 @@ from dragoman.core.values import (
     ToolCall,
     ToolResult,
 )
-from dragoman.dialects.openai_chat.requests_in import FUNCTIONS, OUTER
+from dragoman.dialects.openai_chat.requests_in import FUNCTIONS, IN_FIELD, OUTER
 
 NAME: Final = "openai_chat"
 _ANY_OBJECT: Final = '{"type":"object"}'
@@ -199,10 +199,12 @@ def _is_text(part: Part) -> bool:
 
 def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
     thoughts, content, refusal, calls = "", list[Part](), "", list[object]()
+    field = "reasoning_content"
     for part in parts:
         match part:
             case Reasoning(text, signature, redacted, extra):
                 thoughts += text
+                field = "reasoning" if ledger.same and IN_FIELD in extra else field
                 if signature or redacted:
                     ledger.lost("signature of thoughts" if signature else "redacted thoughts")
                 ledger.kept(extra)
@@ -217,7 +219,7 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
                     ledger.changed(f"text behind {'a call' if calls else 'words of refusal'} stands before it")
                 content.append(part)
     said: dict[str, object] = {"content": _content(content, ledger) if content or not (calls or refusal) else None}
-    said |= {"reasoning_content": thoughts} if thoughts else {}
+    said |= {field: thoughts} if thoughts else {}
     said |= {"refusal": refusal} if refusal else {}
     return said | ({"tool_calls": calls} if calls else {})
 
@@ -282,7 +284,8 @@ def _document(part: Document, ledger: Ledger) -> dict[str, object]:
         return {"type": "text", "text": f"{part.title}\n{source.text}" if part.title else source.text}
     if source.url and not ledger.same:
         raise ledger.refused("a document by URL")
-    said: dict[str, object] = {"filename": part.title} if part.title else {}
+    title = part.title or ("" if ledger.same else "document")  # which the vendor wants with data
+    said: dict[str, object] = {"filename": title} if title else {}
     if source.file_id:
         if not ledger.native:
             raise ledger.refused("a file that another vendor keeps")

@@ -66,6 +66,7 @@ DIALECT: Final = Dialect(
     write_request=write_request,
     reader=Reader,
     sign=sign,
+    versioned=True,
     carries=("openai-beta",),
     forms={
         "tool": Form(

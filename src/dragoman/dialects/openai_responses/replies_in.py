@@ -38,7 +38,7 @@ from dragoman.core.shape import Cursor, Fields
 from dragoman.core.upstream import UpstreamReader, assembler
 from dragoman.core.upstream_errors import said_error, told_error
 from dragoman.core.values import FinishReason, Request, Usage
-from dragoman.dialects.openai_responses.requests_in import INPUT, JOINT, NAME
+from dragoman.dialects.openai_responses.requests_in import INPUT, JOINT, NAME, REDACTED
 from dragoman.dialects.openai_responses.requests_out import proof
 
 _WORDS: Final = {
@@ -256,8 +256,8 @@ class Reader(UpstreamReader):
             self._out.warn("unknown_block", "thoughts came whole and as a summary; one of them was dropped", other)
         encrypted = fields.string("encrypted_content")
         if encrypted and not item.done:
-            proven = proof(item.id, encrypted)
-            self._out.reasoning("", *((proven, "") if item.said else ("", proven)))
+            redacted = encrypted.removeprefix(REDACTED) if encrypted.startswith(REDACTED) else ""
+            self._out.reasoning("", "" if redacted else proof(item.id, encrypted), redacted)
 
     def _call(self, item: _Item, fields: Fields, *, cut: bool) -> None:
         self._name(item, fields)

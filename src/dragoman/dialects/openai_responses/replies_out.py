@@ -18,6 +18,7 @@ from dragoman.dialects.openai_responses.requests_in import (
     JOINT,
     NAME,
     NAMESPACE,
+    REDACTED,
     is_custom,
     namespace_of,
 )
@@ -310,7 +311,8 @@ class _Items:
                 return _message(name, state, [{**_REFUSAL.empty, "refusal": text}] if text else [])
             case values.Reasoning(text, signature, redacted):
                 summary = [{**_SUMMARY.empty, "text": text}] if text else []
-                proof: Json = {"encrypted_content": signature or redacted} if signature or redacted else {}
+                proven = REDACTED + redacted if redacted else signature
+                proof: Json = {"encrypted_content": proven} if proven else {}
                 return {"id": f"rs_{name}", "type": "reasoning", "status": state, "summary": summary, **proof}
             case ToolCall(id, tool, arguments):
                 call: Json = {"status": state, "call_id": id, **self._name(tool)}

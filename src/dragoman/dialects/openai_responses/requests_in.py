@@ -27,6 +27,8 @@ IN_ITEM: Final = "in_item"
 """The name in a tool's `extra` of the item that it came in: its number, the messages behind it, and what it says."""
 INPUT: Final = "input"
 """The one string that a custom tool is offered with, which holds the text for it."""
+REDACTED: Final = "redacted:"
+"""Begins the proof of thoughts that another vendor redacted; those that only have no words have a signature."""
 JOINT: Final = "__"
 """Between the names of a namespace and of a tool in it: every API takes these characters in a name."""
 
@@ -205,7 +207,9 @@ def _reasoning(fields: Fields) -> Part:
     least = 0 if texts.get("content") else 1
     kept = {n: c.raw for n, c in said.items() if c and (n == "content" or len(texts[n]) > least)}
     proof, extra = fields.string("encrypted_content"), {**kept, **fields.rest()}
-    return values.Reasoning(text, proof if text else "", "" if text else proof, extra)
+    if proof.startswith(REDACTED):
+        return values.Reasoning(text, redacted=proof.removeprefix(REDACTED), extra=extra)
+    return values.Reasoning(text, proof, extra=extra)
 
 
 _CALLS: Final[dict[str, Callable[[Fields], Part]]] = {

@@ -74,6 +74,7 @@ from dragoman.dialects.openai_responses.requests_in import (
     JOINT,
     NAME,
     NAMESPACE,
+    REDACTED,
     is_custom,
     namespace_of,
 )
@@ -317,7 +318,8 @@ def proof(id: str, encrypted: str) -> str:
 
 
 def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
-    extra, proven = dict(ledger.kept(part.extra)), part.signature or part.redacted
+    extra = dict(ledger.kept(part.extra))
+    proven = part.signature or part.redacted
     summary: object = [{"type": "summary_text", "text": part.text}] if part.text else []
     found = _PROOF.fullmatch(proven)
     if found is None and not ledger.native:
@@ -325,6 +327,8 @@ def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
         return []
     if found is not None:
         extra["id"], proven = msgspec.Raw(f'"{found[1]}"'.encode()), found[2]
+    elif part.redacted:
+        proven = REDACTED + part.redacted
     elif "content" in extra:
         summary = []  # its own comes in `extra`, if there is one
     said: Json = {"type": "reasoning", "summary": summary}
