@@ -191,9 +191,8 @@ class Http:
             except BackendError as error:
                 broken = error
         last = reader.close() if not stop.found else []
-        if broken is not None and not (
-            last and isinstance(last[-1], Finish)
-        ):  # not where only its last line is missing
+        lacks_its_end_only = bool(last) and isinstance(last[-1], Finish)
+        if broken is not None and not lacks_its_end_only:
             raise broken
         for event in stop.pass_on(_warned(last, outgoing)):
             yield event
