@@ -1,8 +1,8 @@
 """Names and ids that are legal in one API and not in another: spelled otherwise, and back; nothing is kept in between.
 
     names = Names(["fs.read", "weather"], NAME_FORM)   NAME_FORM: letters, digits, `_` and `-`, at most 64
-    names.sent("fs.read")                             fs_read_8c1f2b6e
-    names.back("fs_read_8c1f2b6e")                    fs.read
+    names.sent("fs.read")                             fs_read_4074bc02
+    names.back("fs_read_4074bc02")                    fs.read
 
 A name that is legal stays. Of any other the illegal characters become `_`, and behind it stand 8 hexadecimal digits of
 its SHA-256: the same in every process, so that the next request, wherever it is answered, spells it the same way. Back
