@@ -14,7 +14,6 @@ from bench.__main__ import BENCHMARKS, main
 from bench.figures import Figure, table
 from bench.samples import DIALECTS, agent_body, small_body
 from bench.server import AT_ONCE, Floor, Synthetic
-from bench.vocabularies import counters
 
 from dragoman import dialects
 from dragoman.gateway import Gateway
@@ -26,8 +25,6 @@ from dragoman.server.config import ServerConfig
 def test_gives_sane_figures(name: str) -> None:
     if name == "field":
         pytest.importorskip("llm_router_utils", reason="`make bench` installs the field")
-    if name == "tokens" and not counters():
-        pytest.skip("the package quicktok-v1 is not installed")
     figures: list[Figure] = list(importlib.import_module(f"bench.{name}").measure(quick=True))
     assert len({f.name for f in figures}) == len(figures) > 5
     for f in figures:

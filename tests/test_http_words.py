@@ -4,13 +4,15 @@ import asyncio
 import json
 from typing import Any
 
+import httpx2
 import pytest
 
-from gateway import CHAT, MESSAGES
-from test_http import COMPLETION, RESPONSES, Play, Server, ask, gateway, server, told, whole
+from gateway import CHAT, DEADLINE_S, MESSAGES
+from test_http import COMPLETION, RESPONSE, RESPONSES, Play, Server, ask, gateway, server, told, whole
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+USER = {"role": "user", "content": "hi"}
 MESSAGE = json.dumps({"type": "message", "content": [{"type": "text", "text": "Hello"}], "stop_reason": "end_turn"})
 
 
@@ -90,7 +92,8 @@ async def test_an_error_in_two_pieces_is_read_whole() -> None:
         writer.write(b"HTTP/1.1 400 X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body))
         for piece in (body[:40], body[40:]):
             writer.write(piece)
-            await writer.drain()
+            for _ in range(50):  # turns of the loop that the gateway runs in too: it reads the first piece alone
+                await asyncio.sleep(0)
 
     async with server(play) as behind, gateway(behind.url) as url:
         answer = await ask(url, MESSAGES, False)
@@ -166,3 +169,67 @@ async def test_where_a_base_url_leads(api: str, base: str, line: str) -> None:
     async with server(whole(500, "{}")) as behind, gateway(behind.url, base, api=api) as url:
         await ask(url, CHAT, False)
     assert behind.asked[0][0] == f"POST {line} HTTP/1.1"
+
+
+async def test_a_request_whose_connection_closes_without_a_word_is_sent_again() -> None:
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        if len(server.asked) > 1:
+            await whole(200, COMPLETION)(server, writer)
+
+    async with server(play) as behind, gateway(behind.url) as url:
+        assert (await ask(url, CHAT, False)).status_code == 200
+    assert len(behind.asked) == 2
+
+
+async def test_what_a_server_says_of_a_request_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    words = json.dumps({"detail": [{"msg": "wrong", "input": "words of the user"}]})
+    with caplog.at_level("INFO"):
+        async with server(whole(422, words)) as behind, gateway(behind.url) as url:
+            assert (await ask(url, CHAT, False)).status_code == 400
+    assert "UpstreamError: status 422" in caplog.text
+    assert "words of the user" not in caplog.text
+
+
+async def test_a_password_in_a_url_is_not_told() -> None:
+    async with server(whole(200, COMPLETION)) as behind:
+        secret = behind.url.replace("://", "://user:password@")
+        async with gateway(secret) as url, httpx2.AsyncClient(trust_env=False) as client:
+            told = (await client.get(f"{url}/health")).text
+    assert behind.url in told
+    assert "password" not in told
+
+
+async def test_plain_text_may_say_that_it_is_too_long() -> None:
+    play = whole(400, "prompt is too long: 5000 tokens > 4096 maximum", "text/plain")
+    async with server(play) as behind, gateway(behind.url) as url:
+        answer = await ask(url, CHAT, False)
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("api", "status", "words", "mark"),
+    [
+        ("openai_chat", 400, "property 'reasoning_content' is unsupported", b"reasoning_content"),
+        ("openai_responses", 404, "Item with id 'rs_0a18166210d72b5e0069fd938e' not found.", b"rs_0a18"),
+        ("anthropic_messages", 400, "messages.1.content.0: Invalid `data` in `redacted_thinking` block", b'"thinking"'),
+    ],
+)
+async def test_thoughts_refused_in_these_words_are_left_out(api: str, status: int, words: str, mark: bytes) -> None:
+    good = {"openai_chat": COMPLETION, "openai_responses": RESPONSE, "anthropic_messages": MESSAGE}[api]
+
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        refused = mark in server.asked[-1][2]
+        body = json.dumps({"error": {"message": words}}) if refused else good
+        await whole(status if refused else 200, body)(server, writer)
+
+    thoughts = {"type": "thinking", "thinking": "hm", "signature": "rs_0a18166210d72b5e0069fd938e:gAAAAAB=="}
+    words_of = {"role": "assistant", "content": [thoughts, {"type": "text", "text": "a"}]}
+    asked = {"model": "m", "max_tokens": 9, "messages": [USER, words_of, USER]}
+    async with (
+        server(play) as behind,
+        gateway(behind.url, api=api) as url,
+        httpx2.AsyncClient(trust_env=False) as client,
+    ):
+        answer = await client.post(url + MESSAGES, json=asked, timeout=DEADLINE_S)
+    assert answer.status_code == 200
+    assert [mark in body for _, _, body in behind.asked] == [True, False]
