@@ -14,21 +14,26 @@ without thoughts, and one that refuses a setting by name without that (`refused`
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from dragoman import dialects
+from dragoman.backends import as_text
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.reading import Reading
 from dragoman.backends.refused import without
-from dragoman.backends.stops import StopStrings
+from dragoman.backends.reread import Reread
+from dragoman.backends.ways import Ways
 from dragoman.core import shape
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError
-from dragoman.core.events import AnyEvent, Finish, Start, Warning
+from dragoman.core.events import AnyEvent, Finish, Warning
+from dragoman.core.names import ANY
 from dragoman.core.outgoing import fitted
 from dragoman.core.targets import Target, relaxing
 from dragoman.core.upstream_errors import answered_error
@@ -57,6 +62,8 @@ class Http:
         self._config = config
         self._dialect = _dialect(name, config)
         self._target = _target(name, config)
+        self.ways = Ways(name, config)
+        """How each of its models is asked."""
         key = _key(name, config, environ)
         self._connection = Connection(name, config, self._dialect.sign(key), versioned=self._dialect.versioned, key=key)
         self._models = tuple(self._model(model) for model in config.models)
@@ -98,7 +105,8 @@ class Http:
         counting = self._dialect.counting
         if counting is None:
             return None
-        asked, _ = fitted(request, self._target) if self._target else (request, ())
+        shown, _ = self._shown(request)
+        asked, _ = fitted(shown, self._target) if self._target else (shown, ())
         written = msgspec.json.decode(
             self._dialect.write_request(asked, request.model).body, type=dict[str, msgspec.Raw]
         )
@@ -141,9 +149,11 @@ class Http:
 
     def _outgoing(self, request: Request) -> Outgoing:
         asked, limited = self._limited(request)
-        asked, adapted = fitted(asked, self._target) if self._target else (asked, ())
-        outgoing = self._dialect.write_request(asked, request.model)
-        return outgoing._replace(warnings=(*limited, *adapted, *outgoing.warnings))
+        shown, lost = self._shown(asked)
+        fit, adapted = fitted(shown, self._target) if self._target else (shown, ())
+        outgoing = self._dialect.write_request(fit, request.model)
+        outgoing = outgoing._replace(warnings=(*limited, *lost, *adapted, *outgoing.warnings))
+        return outgoing if shown is asked else outgoing._replace(watched=request.stop)
 
     def _amended(self, outgoing: Outgoing, request: Request, error: UpstreamError) -> Outgoing | None:
         """What to ask in place of what the server has refused, where there is something."""
@@ -158,27 +168,47 @@ class Http:
         return amended
 
     async def _asked(self, outgoing: Outgoing, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
-        reader = self._dialect.reader(request, turn)
-        stop = StopStrings(outgoing.watched)
+        reading = Reading(self._dialect.reader(request, turn), outgoing, self._reread(request, turn))
         broken: BackendError | None = None
         posted = self._connection.post(self._dialect.path, outgoing.body, self._own(request))
         async with aclosing(posted) as pieces:
             try:
                 async for piece in pieces:
-                    for event in stop.pass_on(_warned(reader.feed(piece), outgoing)):
+                    for event in reading.feed(piece):
                         yield event
-                    if stop.found:
+                    if reading.enough:
                         break
             except BackendError as error:
                 broken = error
-        last = reader.close() if not stop.found else []
+        last = reading.close()
         lacks_its_end_only = bool(last) and isinstance(last[-1], Finish)
         if broken is not None and not lacks_its_end_only:
             raise broken
-        for event in stop.pass_on(_warned(last, outgoing)):
+        for event in last:
             yield event
-        if stop.found:
-            yield Finish("stop_sequence", stop.found)
+
+    def _shown(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
+        """The request as its model is asked, and what is lost on that way."""
+        way = self.ways.of(request.model)
+        match way.mode:
+            case "native":
+                return request, ()
+            case "parse":
+                return as_text.parsed(request), ()
+            case "inject":
+                return as_text.injected(request, way.format_of(request.model))
+
+    def _reread(self, request: Request, turn: Turn) -> Reread | None:
+        """What reads the text of the answer as the model wrote it, where the server does not."""
+        way = self.ways.of(request.model)
+        if way.mode == "native":
+            return None
+        tools = as_text.offered(request)
+        names: Mapping[str, str] = {}
+        if way.mode == "parse":  # the model knows them as the server was told
+            tools, names = as_text.spelled(tools, ANY if request.dialect == self._dialect.name else self._dialect.names)
+        reader = partial(as_text.reader, way.format_of(request.model), request, tools, turn)
+        return Reread(reader, names, parallel=request.tool_choice.parallel)
 
     def _limited(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
         """The request with no more tokens asked for than the server gives."""
@@ -219,14 +249,6 @@ class Http:
 
     def _model(self, id: str) -> Model:
         return Model(id, owner=self._name, aliases=(f"{self._name}/{id}",))
-
-
-def _warned(events: Sequence[AnyEvent], outgoing: Outgoing) -> Iterator[AnyEvent]:
-    """The events, with the warnings about the request right behind Start."""
-    for event in events:
-        yield event
-        if isinstance(event, Start):
-            yield from outgoing.warnings
 
 
 def without_thoughts(request: Request) -> Request:

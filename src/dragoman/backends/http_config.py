@@ -9,6 +9,13 @@ def _doc(text: str, **limits: Any) -> msgspec.Meta:
     return msgspec.Meta(description=text, **limits)
 
 
+class PerModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How models of certain names are asked; what is empty is as for the server's others."""
+
+    mode: str = ""
+    format: str = ""
+
+
 class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A server that speaks one of the APIs."""
 
@@ -23,5 +30,16 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, _doc("Whose JSON Schemas it takes, such as llama_cpp or ollama; empty: those of its API.")
     ] = ""
     max_tokens: Annotated[int, _doc("Most tokens of a reply; a request for more is lowered. 0: any.", ge=0)] = 0
+    mode: Annotated[
+        str,
+        _doc(
+            "Who writes the tools and who reads the calls: `native` the server, `parse` the server and Dragoman, "
+            "`inject` Dragoman both; `auto` what is known of the model, else native."
+        ),
+    ] = "auto"
+    format: Annotated[str, _doc("What its models write calls in (`dragoman formats`); empty: by their names.")] = ""
+    per_model: Annotated[
+        dict[str, PerModel], _doc("`mode` and `format` of models of certain names, such as `qwen2.5-coder*`.")
+    ] = {}
     connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
     silence_s: Annotated[float, _doc("Silence after which an answer is given up, in seconds.", gt=0)] = 300.0

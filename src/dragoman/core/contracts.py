@@ -13,6 +13,7 @@ import msgspec
 
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Warning
+from dragoman.core.names import ANY
 from dragoman.core.pieces import Piece
 from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.typed import Schema
@@ -292,6 +293,8 @@ class Dialect:
     """Reads the answer of a server behind to this request."""
     sign: Callable[[str], Mapping[str, str]]
     """The headers that a server behind wants to see, with this key, or none where it is empty."""
+    names: re.Pattern[str] = ANY
+    """Names of tools that its servers take; any other is spelled otherwise (core/names.py)."""
     versioned: bool = False
     """Clients are told a base URL that has the version in it, `/v1` or another; else they add it themselves."""
     carries: tuple[str, ...] = ()

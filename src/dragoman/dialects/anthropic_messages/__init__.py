@@ -43,6 +43,7 @@ Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/e
 from typing import Final
 
 from dragoman.core.contracts import Counting, Dialect, Form
+from dragoman.core.names import LONG_NAME_FORM
 from dragoman.dialects.anthropic_messages.replies_in import Reader, count_of
 from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_count, write_error, write_reply
 from dragoman.dialects.anthropic_messages.requests_in import listed_as, meant_by, read_count, read_request
@@ -60,6 +61,7 @@ DIALECT: Final = Dialect(
     write_request=write_request,
     reader=Reader,
     sign=sign,
+    names=LONG_NAME_FORM,
     carries=("anthropic-beta", "anthropic-version"),
     listed_as=listed_as,
     meant_by=meant_by,

@@ -41,6 +41,7 @@ from typing import Final
 
 from dragoman.core import sse
 from dragoman.core.contracts import Dialect, Form
+from dragoman.core.names import NAME_FORM
 from dragoman.core.openai_errors import sign, status, write_error
 from dragoman.dialects.openai_chat.replies_in import Reader
 from dragoman.dialects.openai_chat.replies_out import Writer, write_reply
@@ -59,6 +60,7 @@ DIALECT: Final = Dialect(
     write_request=write_request,
     reader=Reader,
     sign=sign,
+    names=NAME_FORM,
     versioned=True,
     carries=("openai-beta",),
     forms={

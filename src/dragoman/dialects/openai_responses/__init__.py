@@ -48,6 +48,7 @@ from typing import Final
 
 from dragoman.core import sse
 from dragoman.core.contracts import Counting, Dialect, Form
+from dragoman.core.names import NAME_FORM
 from dragoman.core.openai_errors import sign, status, write_error
 from dragoman.dialects.openai_responses.replies_in import Reader, count_of
 from dragoman.dialects.openai_responses.replies_out import Writer, write_count, write_reply
@@ -66,6 +67,7 @@ DIALECT: Final = Dialect(
     write_request=write_request,
     reader=Reader,
     sign=sign,
+    names=NAME_FORM,
     versioned=True,
     carries=("openai-beta",),
     forms={

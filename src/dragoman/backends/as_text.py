@@ -1,0 +1,79 @@
+"""Requests for models whose text is read here, and what reads it.
+
+    parse     the request as it is: the server shows the model its tools
+    inject    plain turns: tools, past calls and results stand in them as the model's format has them
+
+Such an answer is streamed, so that it can be cut off behind its calls. A stop string at the server could not do that:
+any that ends calls, or begins a result, may stand in a call's arguments or in the answer's own words. So may the
+client's stop strings, which are looked for here, behind the reader.
+"""
+
+import re
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from dragoman.backends.readable import readable
+from dragoman.core.chat import as_chat
+from dragoman.core.contracts import Format, Turn
+from dragoman.core.events import Warning
+from dragoman.core.names import Names
+from dragoman.core.reader import ReplyReader
+from dragoman.core.values import (
+    Audio,
+    Document,
+    Image,
+    Message,
+    Part,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+
+
+def parsed(request: Request) -> Request:
+    """The request to a server whose text is read."""
+    return replace(request, stop=(), stream=True, stream_usage=True)
+
+
+def injected(request: Request, format: Format) -> tuple[Request, tuple[Warning, ...]]:
+    """The request to a server that knows nothing of tools, and what is lost on it.
+
+    Raises: RequestError: a part cannot be shown as text.
+    """
+    request = readable(request)
+    turns = (Message(turn.role, (Text(turn.text),)) for turn in as_chat(request, format))
+    plain = replace(parsed(request), messages=tuple(turns), tools=(), tool_choice=ToolChoice())
+    shown = [part for message in request.messages for part in message.parts]
+    shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
+    if not any(map(_is_picture, shown)):
+        return plain, ()
+    return plain, (Warning("left_out", "pictures and files are placeholders where tools are written as text"),)
+
+
+def _is_picture(part: Part) -> bool:
+    return isinstance(part, Image | Audio) or (isinstance(part, Document) and not part.source.text)
+
+
+def offered(request: Request) -> tuple[Tool, ...]:
+    """The tools that a call in the answer may name."""
+    if request.tool_choice.mode == "none":
+        return ()
+    return tuple(tool for tool in request.tools if tool.kind == "function")
+
+
+def spelled(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[Tool, ...], Mapping[str, str]]:
+    """The tools by names of this form, as a server was told them, and the client's own by those."""
+    names = Names((tool.name for tool in tools), form)
+    return tuple(replace(tool, name=names.sent(tool.name)) for tool in tools), {
+        n: names.back(n) for n in names.offered()
+    }
+
+
+def reader(format: Format, request: Request, tools: tuple[Tool, ...], turn: Turn, prompt_tail: str = "") -> ReplyReader:
+    """For one run of text of the answer, in which these tools may be called."""
+    past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
+    return ReplyReader(format, tools, new_id=turn.new_id, prompt_tail=prompt_tail, lenient=bool(tools), taken_ids=past)

@@ -1,0 +1,47 @@
+"""A server's answer being read: its bytes in, events out, up to where enough of it has come."""
+
+from collections.abc import Iterable, Iterator
+
+from dragoman.backends.reread import Reread
+from dragoman.backends.stops import StopStrings
+from dragoman.core.contracts import Outgoing, Reader
+from dragoman.core.events import AnyEvent, Failure, Finish, Start
+
+
+class Reading:
+    """One answer; warnings about the request stand right behind Start."""
+
+    def __init__(self, reader: Reader, outgoing: Outgoing, reread: Reread | None) -> None:
+        """`reread` reads its text as the model wrote it; None: the server has read it."""
+        self._reader, self._outgoing, self._reread = reader, outgoing, reread
+        self._stops = StopStrings(outgoing.watched)
+        self._ended = False
+
+    @property
+    def enough(self) -> bool:
+        """What still comes is not wanted: whoever reads may leave."""
+        return bool(self._stops.found) or (self._reread is not None and self._reread.over)
+
+    def feed(self, piece: bytes) -> list[AnyEvent]:
+        """The events that these bytes add."""
+        return self._passed(self._reader.feed(piece))
+
+    def close(self) -> list[AnyEvent]:
+        """The events that the end adds, also where it was left before."""
+        last = [] if self.enough else self._passed(self._reader.close())
+        if self.enough and not self._ended:
+            last += self._stops.end()
+            last.append(Finish("stop_sequence" if self._stops.found else "stop", self._stops.found))
+        return last
+
+    def _passed(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        told = self._warned(events)
+        passed = self._stops.pass_on(self._reread.pass_on(told) if self._reread else told)
+        self._ended = self._ended or (bool(passed) and isinstance(passed[-1], Finish | Failure))
+        return passed
+
+    def _warned(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
+        for event in events:
+            yield event
+            if isinstance(event, Start):
+                yield from self._outgoing.warnings

@@ -1,0 +1,237 @@
+"""Models whose text is read here: with tools that their server shows them, and with tools that it knows nothing of."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from behind import ARGUMENTS, ASKED, FRONTS, PING, QUESTION, WEATHER, ask, cut, gateway, writes
+from dragoman import formats
+from dragoman.backends.http_config import HttpConfig, PerModel
+from dragoman.backends.ways import Way, Ways
+from dragoman.core.errors import ConfigError
+from dragoman.core.values import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult
+from test_http import END, HEAD, piece, server, soon
+
+MODES = ["parse", "inject"]
+CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
+PARIS = ("get_weather", {"city": "Paris", "days": 3})
+
+
+def sent(behind: Any, n: int = -1) -> Any:
+    return json.loads(behind.asked[n][2])
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_in_the_text_is_a_call(mode: str, front: str, stream: bool) -> None:
+    text = f"<think>\nLook it up.\n</think>\n\nSure.\n{CALL}"
+    async with server(writes(*cut(text))) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, front, replace(ASKED, stream=stream))
+    assert next(part for part in answer.reply.parts if isinstance(part, Reasoning)).text.strip() == "Look it up."
+    assert (answer.text, answer.calls, answer.reply.finish) == ("Sure.", [PARIS], "tool_calls")
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: str, front: str) -> None:
+    text = f"{CALL}\n<tool_result>\n18 degrees\n</tool_result>\nIt is 18 degrees."
+    async with server(writes(text, stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, front)
+        await soon(behind.left)
+    assert (answer.text, answer.calls, answer.reply.finish) == ("", [PARIS], "tool_calls")
+    assert "invented_result" in answer.warnings
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> None:
+    asked = replace(ASKED, tool_choice=ToolChoice(parallel=False))
+    async with server(writes(f"{CALL}\n{CALL}", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, "openai_chat", asked)
+        await soon(behind.left)
+    assert (answer.calls, answer.reply.finish) == ([PARIS], "tool_calls")
+
+
+HISTORY = (
+    QUESTION,
+    Message("assistant", (Text("Let me see."), ToolCall("call_1", "get_weather", ARGUMENTS))),
+    Message("tool", (ToolResult("call_1", (Text("18 degrees"),)),)),
+)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_parsed_the_server_has_tools_and_history_as_its_api_has_them(front: str) -> None:
+    asked = replace(ASKED, messages=HISTORY)
+    async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, mode="parse") as (url, _):
+        answer = await ask(url, front, asked)
+    assert (answer.text, answer.reply.finish) == ("It is 18 degrees.", "stop")
+    body = sent(behind)
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["get_weather", "ping"]
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool"]
+    assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_xml", "kimi_k2"])
+@pytest.mark.parametrize("front", FRONTS)
+async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> None:
+    asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
+    settings = {"mode": "inject", "format": name}
+    async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, **settings) as (url, _):
+        answer = await ask(url, front, asked)
+    assert answer.text == "It is 18 degrees."
+    body = sent(behind)
+    assert not body.keys() & {"tools", "tool_choice", "parallel_tool_calls", "stop"}
+    assert (body["stream"], body["max_tokens"]) == (True, 200)
+    system, user, assistant, result = body["messages"]
+    format = formats.get(name)
+    assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"]
+    assert system["content"] == format.write_tools(asked.tools, asked.tool_choice)
+    assert user["content"] == "Weather in Paris?"
+    call = format.numbered(ToolCall("call_1", "get_weather", ARGUMENTS), 0)
+    assert assistant["content"] == f"Let me see.\n{format.write_calls([call])}"
+    assert "18 degrees" in result["content"]
+    assert result["content"] != "18 degrees"
+
+
+async def test_pictures_are_told_of_where_they_become_words() -> None:
+    seen = Message("user", (Image(Media("image/png", "aGk=")), Text("What is this?")))
+    async with server(writes("A cat.")) as behind, gateway(behind.url, mode="inject") as (url, _):
+        answer = await ask(url, "openai_chat", replace(ASKED, messages=(seen,)))
+    assert sent(behind)["messages"][-1]["content"] == "[image]\nWhat is this?"
+    assert "left_out" in answer.warnings
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_tool_is_called_where_none_may_be(mode: str, front: str) -> None:
+    asked = replace(ASKED, tool_choice=ToolChoice("none"))
+    async with server(writes(*cut(CALL))) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, front, asked)
+    assert (answer.text.strip(), answer.calls, answer.reply.finish) == (CALL, [], "stop")
+    if mode == "inject":
+        assert [message["role"] for message in sent(behind)["messages"]] == ["user"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_stop_string_of_the_client_tears_no_call(mode: str) -> None:
+    asked = replace(ASKED, stop=("\n", "Paris", "END"))
+    text = f"{CALL}\nand END then"
+    async with server(writes(*cut(CALL), stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+        behind.play = writes(*cut(text), stays=True)
+        answer = await ask(url, "anthropic_messages", asked)
+        await soon(behind.left)
+    assert "stop" not in sent(behind)
+    assert answer.calls == [PARIS]
+    assert answer.text.strip() in ("", "and")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_stop_string_of_the_client_ends_the_text(mode: str) -> None:
+    async with server(writes("one E", "ND two", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, "anthropic_messages", replace(ASKED, stop=("END",)))
+        await soon(behind.left)
+    assert (answer.text, answer.reply.finish, answer.reply.stop_sequence) == ("one ", "stop_sequence", "END")
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, front: str) -> None:
+    half = CALL[: CALL.index("Paris") + 2]
+    async with server(writes(*cut(half), finish="length")) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, front, replace(ASKED, stream=True))
+    assert answer.reply.finish == "length"
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_calls_that_the_server_reads_itself_pass_too(front: str) -> None:
+    async def play(server: Any, writer: Any) -> None:
+        native = {"index": 0, "id": "call_7", "type": "function", "function": {"name": "ping", "arguments": "{}"}}
+        writer.write(HEAD + piece({"content": CALL}) + piece({"tool_calls": [native]}) + piece({}, "tool_calls") + END)
+
+    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+        answer = await ask(url, front)
+    assert answer.calls == [PARIS, ("ping", {})]
+
+
+@pytest.mark.parametrize("first", ["text", "server"])
+async def test_a_call_that_comes_in_both_ways_is_made_once(first: str) -> None:
+    async def play(server: Any, writer: Any) -> None:
+        function = {"name": "get_weather", "arguments": '{"days":3,"city":"Paris"}'}
+        native = piece({"tool_calls": [{"index": 0, "id": "call_7", "type": "function", "function": function}]})
+        pieces = [piece({"content": CALL}), native]
+        writer.write(HEAD + b"".join(pieces if first == "text" else reversed(pieces)) + piece({}, "tool_calls") + END)
+
+    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+        answer = await ask(url, "openai_chat")
+    assert (answer.calls, answer.text) == ([PARIS], "")
+    assert "repeated_call" in answer.warnings
+
+
+async def test_names_that_the_api_does_not_take_are_read_as_the_server_knows_them() -> None:
+    tools = (Tool("fs.read"), PING)
+    async with server(writes("…")) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
+        await ask(
+            url, "anthropic_messages", replace(ASKED, tools=(WEATHER,)), tools=[{"name": "fs.read", "input_schema": {}}]
+        )
+        name = sent(behind)["tools"][0]["function"]["name"]
+        behind.play = writes(f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>')
+        asked = replace(ASKED, tools=tools)
+        answer = await ask(url, "anthropic_messages", asked, tools=[{"name": "fs.read", "input_schema": {}}])
+    assert name != "fs.read"
+    assert [called for called, _ in answer.calls] == ["fs.read"]
+
+
+# Which way it is
+
+
+def ways(**settings: Any) -> Ways:
+    return Ways("far", HttpConfig(url="http://127.0.0.1:9", **settings))
+
+
+def test_the_settings_say_how_a_model_is_asked() -> None:
+    rows = {"smollm*": PerModel(mode="inject"), "*-coder-*": PerModel(format="qwen3_xml")}
+    chosen = ways(mode="parse", format="hermes", per_model=rows)
+    assert (chosen.of("SmolLM2-135M").mode, chosen.of("SmolLM2-135M").format) == ("inject", "hermes")
+    assert (chosen.of("qwen-coder-7b").mode, chosen.of("qwen-coder-7b").format) == ("parse", "qwen3_xml")
+    assert (chosen.of("other").mode, chosen.of("other").format) == ("parse", "hermes")
+
+
+def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytest.LogCaptureFixture) -> None:
+    measured = Way("inject", "glm", why="the probe found no tools")
+    with caplog.at_level(logging.INFO, "dragoman.backends.ways"):
+        open_, stated = ways(), ways(mode="native")
+        assert open_.of("m").mode == "native"
+        for each in (open_, stated):
+            each.take("m", measured)
+            each.of("m")
+            each.of("m")
+        assert open_.of("m") == measured
+        assert stated.of("m").mode == "native"
+    assert [record.getMessage() for record in caplog.records] == [
+        "far: m is asked in mode native: nothing else is known of it",
+        "far: m is asked in mode inject, format glm: the probe found no tools",
+        "far: m is asked in mode native, format glm: the settings say so",
+    ]
+
+
+def test_the_format_is_that_of_the_models_name() -> None:
+    assert Way().format_of("Qwen/Qwen3-8B").name == "hermes"
+    assert Way().format_of("no-such-model").name == "auto"
+    assert Way(format="glm").format_of("Qwen/Qwen3-8B").name == "glm"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"mode": "injekt"}, "unknown mode 'injekt'; did you mean 'inject'?"),
+        ({"format": "hermez"}, "unknown format 'hermez'; did you mean 'hermes'?"),
+        ({"per_model": {"a*": PerModel(mode="x")}}, "at servers.far.per_model.a*.mode"),
+    ],
+)
+def test_a_way_that_is_none_is_refused(settings: Any, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ways(**settings)
+    assert told in str(refused.value)
