@@ -38,6 +38,8 @@ from dragoman.core.outgoing import fitted
 from dragoman.core.targets import Target, relaxing
 from dragoman.core.upstream_errors import answered_error
 from dragoman.core.values import Reasoning, Request
+from dragoman.profiles import servers
+from dragoman.profiles.servers import Kind
 
 log = logging.getLogger("dragoman.backends.http")
 
@@ -61,7 +63,8 @@ class Http:
         self._name = name
         self._config = config
         self._dialect = _dialect(name, config)
-        self._target = _target(name, config)
+        self._kind = _kind(name, config)
+        self._target = _target(name, config, self._kind)
         self.ways = Ways(name, config)
         """How each of its models is asked."""
         key = _key(name, config, environ)
@@ -151,6 +154,8 @@ class Http:
         asked, limited = self._limited(request)
         shown, lost = self._shown(asked)
         fit, adapted = fitted(shown, self._target) if self._target else (shown, ())
+        if self._kind and self._kind.thoughts:
+            fit = msgspec.structs.replace(fit, thoughts_as=self._kind.thoughts)
         outgoing = self._dialect.write_request(fit, request.model)
         outgoing = outgoing._replace(warnings=(*limited, *lost, *adapted, *outgoing.warnings))
         return outgoing if shown is asked else outgoing._replace(watched=request.stop)
@@ -269,9 +274,18 @@ def _dialect(name: str, config: HttpConfig) -> Dialect:
         raise ConfigError(f"{e.message} - at servers.{name}.api") from None
 
 
-def _target(name: str, config: HttpConfig) -> Target | None:
+def _kind(name: str, config: HttpConfig) -> Kind | None:
     try:
-        return relaxing(config.schemas) if config.schemas else None
+        return servers.get(config.kind) if config.kind else None
+    except ConfigError as e:
+        raise ConfigError(f"{e.message} - at servers.{name}.kind") from None
+
+
+def _target(name: str, config: HttpConfig, kind: Kind | None) -> Target | None:
+    """What the settings say, or else the kind, where what the API takes is not that."""
+    schemas = config.schemas or (kind.schemas if kind else "")
+    try:
+        return relaxing(schemas) if schemas else None
     except ConfigError as e:
         raise ConfigError(f"{e.message} - at servers.{name}.schemas") from None
 

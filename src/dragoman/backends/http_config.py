@@ -23,11 +23,14 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api: Annotated[str, _doc("The API that it is asked by: openai_chat, openai_responses or anthropic_messages.")] = (
         "openai_chat"
     )
+    kind: Annotated[
+        str, _doc("The kind of server it is, such as vllm or lm_studio (docs/servers.md); `dragoman probe` tells it.")
+    ] = ""
     key: Annotated[str, _doc("The API key that it wants; empty: none.")] = ""
     key_env: Annotated[str, _doc("The variable of the environment that holds the key.")] = ""
     models: Annotated[tuple[str, ...], _doc("Models to offer; empty: those that it lists itself.")] = ()
     schemas: Annotated[
-        str, _doc("Whose JSON Schemas it takes, such as llama_cpp or ollama; empty: those of its API.")
+        str, _doc("Whose JSON Schemas it takes, such as llama_cpp or ollama; empty: those of its kind, or API.")
     ] = ""
     max_tokens: Annotated[int, _doc("Most tokens of a reply; a request for more is lowered. 0: any.", ge=0)] = 0
     mode: Annotated[

@@ -73,7 +73,7 @@ def fitted(request: Request, target: Target) -> tuple[Request, tuple[Warning, ..
 class Ledger:
     """Says what goes along, and keeps account of what does not."""
 
-    __slots__ = ("_adapted", "_changed", "_dialect", "_lost", "_watched", "native", "same")
+    __slots__ = ("_adapted", "_changed", "_dialect", "_lost", "_watched", "native", "same", "thoughts_as")
 
     def __init__(self, request: Request, dialect: str) -> None:
         """Raises: UnsupportedError: it goes on from an answer that only its own API's server may know."""
@@ -81,6 +81,7 @@ class Ledger:
         """The request's own fields are in the terms of this API."""
         self.same = request.dialect == dialect
         """It came by this very API, so that it can be sent on as it came."""
+        self.thoughts_as = request.thoughts_as
         self._dialect = dialect
         self._lost: dict[str, None] = {}
         self._changed: dict[str, None] = {}

@@ -202,6 +202,8 @@ class Request(Value, frozen=True):
     """The answer that this goes on from; its conversation stands before the messages here."""
     instructions: int = 0
     """Messages at the beginning that hold for this answer alone: what goes on from it does not inherit them."""
+    thoughts_as: str = ""
+    """The field in which the server behind gives the model its past thoughts, where its API has several; empty: any."""
     keep: bool = False
     """The answer may be gone on from, or parts of it be named: whoever answers keeps it for a while."""
 

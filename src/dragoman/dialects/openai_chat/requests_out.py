@@ -5,7 +5,8 @@ What another API says in its own way becomes:
     results in a user's message    `tool` messages before it; their pictures and files go into the user's message behind
                                    all of them, as a `tool` message takes text only
     a failed result                "Error: " before its text
-    thoughts                       `reasoning_content`, which open servers show the model again; signatures are left out
+    thoughts                       `reasoning_content`, which open servers show the model again, or the field that this
+                                   kind of server reads (profiles/servers.toml); signatures are left out
     a document of plain text       a text, its title on the first line
     words of refusal               `refusal`
     messages of the developer      of the system
@@ -199,12 +200,13 @@ def _is_text(part: Part) -> bool:
 
 def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
     thoughts, content, refusal, calls = "", list[Part](), "", list[object]()
-    field = "reasoning_content"
+    field = ledger.thoughts_as or "reasoning_content"
     for part in parts:
         match part:
             case Reasoning(text, signature, redacted, extra):
                 thoughts += text
-                field = "reasoning" if ledger.same and IN_FIELD in extra else field
+                if ledger.same and IN_FIELD in extra and not ledger.thoughts_as:
+                    field = "reasoning"
                 if signature or redacted:
                     ledger.lost("signature of thoughts" if signature else "redacted thoughts")
                 ledger.kept(extra)
