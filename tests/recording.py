@@ -28,8 +28,20 @@ ID: Final = re.compile(
 )
 
 
-def keep(name: str, client: str, sent: Iterable[Sent], ours: Sequence[str], places: Iterable[Path] = ()) -> None:
-    """Write the recording of one client; `ours` are words of the test, `places` folders that it made."""
+def keep(
+    name: str,
+    client: str,
+    sent: Iterable[Sent],
+    ours: Sequence[str],
+    places: Iterable[Path] = (),
+    *,
+    how: str = "",
+    growing: bool = False,
+) -> None:
+    """Write the recording of one client; `ours` are words of the test, `places` folders that it made.
+
+    Of requests that are one conversation, `growing`, each is kept as what it has that the one before had not.
+    """
     numbers: dict[str, str] = {}
 
     def plain(key: str, text: str) -> str:
@@ -39,13 +51,14 @@ def keep(name: str, client: str, sent: Iterable[Sent], ours: Sequence[str], plac
             text = text.replace(str(place), f"/place{n}")
         return ID.sub(lambda found: _numbered(found[0], numbers), text)
 
-    lines: dict[str, None] = {}
+    kept: list[dict[str, Any]] = []
     for path, body in sent:
         request = {"path": path, "body": each_string(json.loads(body), "", plain)}
-        lines[json.dumps(request, ensure_ascii=False)] = None
+        kept.append(request)
+    lines = dict.fromkeys(json.dumps(each, ensure_ascii=False) for each in (_grown(kept) if growing else kept))
     head = {
         "client": client,
-        "how": f'make test ARGS="--record -n 0 -k test_{name.partition("-")[0].removeprefix("python_")}"',
+        "how": f'make test ARGS="--record -n 0 -k {how or _test_of(name)}"',
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
     DATA.mkdir(exist_ok=True)
@@ -87,8 +100,36 @@ def _numbered(id: str, numbers: dict[str, str]) -> str:
     return numbers[id]
 
 
+def _test_of(name: str) -> str:
+    return f"test_{name.partition('-')[0].removeprefix('python_')}"
+
+
+def _grown(requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The first request, then of each what is new: members that differ, and the messages behind the `same` first."""
+    before: dict[str, Any] = {"messages": []}
+    for request in requests:
+        messages, body = request["body"]["messages"], request["body"]
+        pairs = zip(messages, before["messages"], strict=False)
+        same = next((n for n, (one, other) in enumerate(pairs) if one != other), len(before["messages"]))
+        new = {name: value for name, value in body.items() if before.get(name) != value}
+        assert before.keys() <= {*body, "messages"}, "a member of the request before is missing"
+        yield {"path": request["path"], "same": same, "body": {**new, "messages": messages[same:]}}
+        before = body
+
+
+def _whole(requests: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Path and body of each request, however they are kept."""
+    before: dict[str, Any] = {}
+    for request in requests:
+        body = request["body"]
+        if "same" in request:
+            said = before.get("messages", [])[: request["same"]]
+            body = before = {**before, **body, "messages": [*said, *body["messages"]]}
+        yield request["path"], body
+
+
 def recorded() -> Iterator[tuple[str, Sent]]:
     """Each request that was recorded, by the name of its client and its number."""
     for file in sorted(DATA.glob("*.json")):
-        for n, request in enumerate(json.loads(file.read_text())["requests"], 1):
-            yield f"{file.stem} {n}", Sent(request["path"], json.dumps(request["body"], ensure_ascii=False).encode())
+        for n, (path, body) in enumerate(_whole(json.loads(file.read_text())["requests"]), 1):
+            yield f"{file.stem} {n}", Sent(path, json.dumps(body, ensure_ascii=False).encode())

@@ -23,6 +23,7 @@ TOLD: Final[Path] = recording.DATA / "sent.txt"
 BY_PATH: Final = {dialects.get(name).path: dialects.get(name) for name in dialects.names()}
 DEFAULTS: Final = (
     ("content", ""),
+    ("is_error", False),
     ("parallel_tool_calls", True),
     ("stream", False),
     ("tool_choice", "auto"),
