@@ -25,6 +25,7 @@ from dragoman import dialects
 from dragoman.backends import as_text
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.local import for_server
 from dragoman.backends.reading import Reading
 from dragoman.backends.refused import without
 from dragoman.backends.reread import Reread
@@ -108,7 +109,7 @@ class Http:
         counting = self._dialect.counting
         if counting is None:
             return None
-        shown, _ = self._shown(request)
+        shown, _ = self._shown(for_server(request, self._dialect, self._config.url))
         asked, _ = fitted(shown, self._target) if self._target else (shown, ())
         written = msgspec.json.decode(
             self._dialect.write_request(asked, request.model).body, type=dict[str, msgspec.Raw]
@@ -151,7 +152,7 @@ class Http:
                 outgoing = amended
 
     def _outgoing(self, request: Request) -> Outgoing:
-        asked, limited = self._limited(request)
+        asked, limited = self._limited(for_server(request, self._dialect, self._config.url))
         shown, lost = self._shown(asked)
         fit, adapted = fitted(shown, self._target) if self._target else (shown, ())
         if self._kind and self._kind.thoughts:

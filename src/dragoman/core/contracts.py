@@ -299,6 +299,10 @@ class Dialect:
     """Clients are told a base URL that has the version in it, `/v1` or another; else they add it themselves."""
     carries: tuple[str, ...] = ()
     """Headers of a client, in small letters, that go on to a server of the same API."""
+    asides: frozenset[str] = frozenset()
+    """Members of a request's `extra` that are for the vendor's own servers, at `hosts`, and for no model to read."""
+    hosts: frozenset[str] = frozenset()
+    """Where the vendor's own servers are."""
     listed_as: Callable[[str], str] = str
     """What a model is called where its clients list models; some pass over any other name."""
     meant_by: Callable[[str], str] = str

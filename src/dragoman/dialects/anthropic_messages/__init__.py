@@ -32,7 +32,8 @@ Where a block's `source`, or the request's `output_config` or `thinking`, says m
 it also stays in `extra` as it came. An empty text says nothing and is left out. A search result is a document.
 
 A line `x-anthropic-billing-header: …` that begins the system's words, as Claude Code's, is for the vendor alone: its
-servers get it as the first block, other servers and models that run here do not, which is not worth a warning.
+servers, by their host, get it as the first block; other servers, also of this API, and models that run here do not,
+which is not worth a warning. It changes with each request, so it would cost a local model its prompt cache.
 
 Models whose names do not begin as the vendor's own do are listed for this API's clients once more, as `claude-NAME`,
 because Claude Code's discovery of models passes over all others; asking for that name is asking for the model.
@@ -46,7 +47,7 @@ from dragoman.core.contracts import Counting, Dialect, Form
 from dragoman.core.names import LONG_NAME_FORM
 from dragoman.dialects.anthropic_messages.replies_in import Reader, count_of
 from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_count, write_error, write_reply
-from dragoman.dialects.anthropic_messages.requests_in import listed_as, meant_by, read_count, read_request
+from dragoman.dialects.anthropic_messages.requests_in import BILLING, listed_as, meant_by, read_count, read_request
 from dragoman.dialects.anthropic_messages.requests_out import sign, write_request
 
 DIALECT: Final = Dialect(
@@ -63,6 +64,8 @@ DIALECT: Final = Dialect(
     sign=sign,
     names=LONG_NAME_FORM,
     carries=("anthropic-beta", "anthropic-version"),
+    asides=frozenset({BILLING}),
+    hosts=frozenset({"api.anthropic.com"}),
     listed_as=listed_as,
     meant_by=meant_by,
     forms={

@@ -1,0 +1,16 @@
+"""A request as a model on one's own machine should get it, whose prompt cache one moved byte costs."""
+
+from urllib.parse import urlsplit
+
+import msgspec
+
+from dragoman.core.contracts import Dialect
+from dragoman.core.values import Request
+
+
+def for_server(request: Request, dialect: Dialect, url: str) -> Request:
+    """The request as this server gets it: what is for the vendor's own servers alone goes to no other."""
+    if not dialect.asides & request.extra.keys() or urlsplit(url).hostname in dialect.hosts:
+        return request
+    kept = {name: raw for name, raw in request.extra.items() if name not in dialect.asides}
+    return msgspec.structs.replace(request, extra=kept)
