@@ -35,6 +35,8 @@ from dragoman.core.events import (
     ToolCallEnd,
     ToolCallStart,
 )
+from dragoman.core.tokens import GENERIC
+from dragoman.core.trim import trimmed
 from scripted import Scripted, Sent, served
 from test_template import CHATML, HERMES_TEMPLATE
 
@@ -106,7 +108,7 @@ async def test_as_claude_code_asks_now(tmp_path: Path, keep: Callable[..., None]
     assert len(script.asked) == TURNS
     client = f"Claude Code {offline.version('@anthropic-ai/claude-code')}"
     keep(NAME, client, s.sent, OURS, [tmp_path], how="as_claude_code_asks_now", growing=True)
-    for name in ("turns hermes", "a template with tools", "openai_chat", "openai_responses"):
+    for name in ("turns hermes", "a template with tools", "openai_chat, lean", "openai_responses"):
         grows([SHOWN[name](without_thoughts(request)) for request in script.asked])
 
 
@@ -158,6 +160,11 @@ def ordered(request: v.Request) -> v.Request:
     return replace(request, messages=in_order(request.messages)[0])
 
 
+def cut(shown: Callable[[v.Request], str], tier: str) -> Callable[[v.Request], str]:
+    """The same of a request that is trimmed."""
+    return lambda request: shown(trimmed(request, tier, GENERIC).request)
+
+
 def of_model(name: str) -> str:
     """A model's own template, as the package trl ships it."""
     found = importlib.util.find_spec("trl")
@@ -171,6 +178,8 @@ SHOWN: Final[dict[str, Callable[[v.Request], str]]] = {
     "a template with tools": by_template(HERMES_TEMPLATE),
     "a template without": by_template(CHATML),
     **{f"template {name}": by_template(of_model(name)) for name in ("qwen2_5", "qwen3_instruct_2507")},
+    **{f"turns hermes, {tier}": cut(plain_turns("hermes"), tier) for tier in ("tools", "lean")},
+    "openai_chat, lean": cut(as_body("openai_chat", "messages"), "lean"),
     "openai_chat": as_body("openai_chat", "messages"),
     "openai_responses": as_body("openai_responses", "input"),
 }

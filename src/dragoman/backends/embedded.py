@@ -19,11 +19,13 @@ from dragoman.backends import constraint, gguf, sampling
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.engine import Done, Engine, Piece, Progress
 from dragoman.backends.engine_child import EngineSettings
+from dragoman.backends.local import spared
 from dragoman.backends.prose import told_as_prose, told_to_answer
 from dragoman.backends.readable import readable
 from dragoman.backends.repeats import RepeatGuard, answered_calls
 from dragoman.backends.stops import StopStrings
 from dragoman.backends.template import ChatTemplate, Prompt
+from dragoman.core import trim
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError
 from dragoman.core.events import (
@@ -66,6 +68,7 @@ class Embedded:
                 f"trained, got {context_tokens}; 0 takes what it has"
             )
         self._context_tokens = context_tokens
+        self._trim = trim.checked(config.trim, "embedded.trim")
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = Model(profile.name if profile else path.stem, context_tokens)
         self.engine = Engine(
@@ -139,31 +142,31 @@ class Embedded:
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
-        _, prompt = await asyncio.to_thread(self._shown, request)
+        _, prompt, _ = await asyncio.to_thread(self._shown, request)
         try:
             return await self.engine.count(prompt.text)
         except (BackendError, UpstreamError) as error:
             log.warning("going on without a count: %s", error)
             return None
 
-    def _shown(self, request: Request) -> tuple[Request, Prompt]:
-        """The request as far as it can be shown to the model, and the prompt that shows it."""
-        request = readable(request)
+    def _shown(self, request: Request) -> tuple[Request, Prompt, tuple[Warning, ...]]:
+        """The request as far as it can be shown to the model, the prompt that shows it, and what was cut of it."""
+        request, trimming = spared(readable(request), self._trim)
         if self.after_result == "prose":
             request = told_as_prose(request)
-        return request, self._template.prompt(request, self.format)
+        return request, self._template.prompt(request, self.format), trimming
 
     def prepared(self, request: Request) -> "_Prepared":
         """Prompt, grammar and what the caller should know of them: work of seconds for thousands of tools.
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
-        request, prompt = self._shown(request)
+        request, prompt, trimming = self._shown(request)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_tokens, self._context_tokens)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
         body |= sampling.settings(request)
-        warnings = []
+        warnings = [*trimming]
         if names := sampling.ignored(request):
             warnings.append(Warning("ignored_setting", f"the embedded engine knows nothing of {', '.join(names)}"))
         has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"

@@ -15,6 +15,10 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens: Annotated[
         int, msgspec.Meta(ge=0, description="Tokens of context per request; 0: the model's own, at most 8192.")
     ] = 0
+    trim: Annotated[
+        str,
+        msgspec.Meta(description="How far words about tools and of the system's are cut: none, tools or lean."),
+    ] = "none"
     parallel: Annotated[int, msgspec.Meta(ge=1, le=64, description="Requests answered at once.")] = 2
     queue: Annotated[int, msgspec.Meta(ge=0, description="Requests that may wait for a place; more get 429.")] = 16
     threads: Annotated[int, msgspec.Meta(ge=0, description="Threads of the engine; 0: one less than the cores.")] = 0

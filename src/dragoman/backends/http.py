@@ -25,12 +25,12 @@ from dragoman import dialects
 from dragoman.backends import as_text
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.local import for_server
+from dragoman.backends.local import for_server, spared
 from dragoman.backends.reading import Reading
 from dragoman.backends.refused import without
 from dragoman.backends.reread import Reread
 from dragoman.backends.ways import Ways
-from dragoman.core import shape
+from dragoman.core import shape, trim
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Warning
@@ -66,6 +66,7 @@ class Http:
         self._dialect = _dialect(name, config)
         self._kind = _kind(name, config)
         self._target = _target(name, config, self._kind)
+        self._trim = trim.checked(config.trim, f"servers.{name}.trim")
         self.ways = Ways(name, config)
         """How each of its models is asked."""
         key = _key(name, config, environ)
@@ -109,7 +110,8 @@ class Http:
         counting = self._dialect.counting
         if counting is None:
             return None
-        shown, _ = self._shown(for_server(request, self._dialect, self._config.url))
+        asked, _ = spared(for_server(request, self._dialect, self._config.url), self._trim)
+        shown, _ = self._shown(asked)
         asked, _ = fitted(shown, self._target) if self._target else (shown, ())
         written = msgspec.json.decode(
             self._dialect.write_request(asked, request.model).body, type=dict[str, msgspec.Raw]
@@ -153,12 +155,13 @@ class Http:
 
     def _outgoing(self, request: Request) -> Outgoing:
         asked, limited = self._limited(for_server(request, self._dialect, self._config.url))
+        asked, trimming = spared(asked, self._trim)
         shown, lost = self._shown(asked)
         fit, adapted = fitted(shown, self._target) if self._target else (shown, ())
         if self._kind and self._kind.thoughts:
             fit = msgspec.structs.replace(fit, thoughts_as=self._kind.thoughts)
         outgoing = self._dialect.write_request(fit, request.model)
-        outgoing = outgoing._replace(warnings=(*limited, *lost, *adapted, *outgoing.warnings))
+        outgoing = outgoing._replace(warnings=(*limited, *trimming, *lost, *adapted, *outgoing.warnings))
         return outgoing if shown is asked else outgoing._replace(watched=request.stop)
 
     def _amended(self, outgoing: Outgoing, request: Request, error: UpstreamError) -> Outgoing | None:

@@ -44,5 +44,8 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_model: Annotated[
         dict[str, PerModel], _doc("`mode` and `format` of models of certain names, such as `qwen2.5-coder*`.")
     ] = {}
+    trim: Annotated[
+        str, _doc("How far words about tools and of the system's are cut for a local model: none, tools or lean.")
+    ] = "none"
     connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
     silence_s: Annotated[float, _doc("Silence after which an answer is given up, in seconds.", gt=0)] = 300.0

@@ -5,7 +5,18 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.core.contracts import Dialect
+from dragoman.core.events import Warning
+from dragoman.core.trim import trimmed
 from dragoman.core.values import Request
+from dragoman.profiles import vocabularies
+
+
+def spared(request: Request, tier: str) -> tuple[Request, tuple[Warning, ...]]:
+    """The request as this tier of `core/trim.py` has it, and what to tell of that."""
+    if tier == "none":
+        return request, ()
+    made = trimmed(request, tier, vocabularies.find(request.model))
+    return made.request, made.warnings(tier)
 
 
 def for_server(request: Request, dialect: Dialect, url: str) -> Request:

@@ -1,0 +1,96 @@
+"""`dragoman tokens`: how large a request is, part by part, and what trimming would leave of it."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.core import trim
+from dragoman.core.errors import CallerError, ConfigError, RequestError
+from dragoman.core.tokens import Vocabulary
+from dragoman.core.values import Request, Text
+from dragoman.profiles import vocabularies
+
+EXAMPLE: Final = """example:
+  dragoman tokens request.json --model qwen3
+  dragoman tokens request.json --trim lean       what a model would be shown of the tools and the system's words
+"""
+_SYSTEM: Final = ("system", "developer")
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "tokens",
+        help="how large a request is, and what trimming leaves of it",
+        description="Estimate the tokens of a request's parts, for each tier of trimming (docs/local.md).",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="its body (default: standard input)")
+    command.add_argument("--model", metavar="NAME", help="whose tokens (default: the request's model)")
+    command.add_argument("--api", choices=dialects.names(), help="the API it is of (default: the first that reads it)")
+    command.add_argument("--trim", choices=trim.NAMES, help="show what this tier leaves in place of numbers")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, count, print.
+
+    Raises: ConfigError: the file cannot be read. CallerError: it is no request.
+    """
+    request = _read(_body(args.file), args.api)
+    name = args.model or request.model
+    vocabulary = vocabularies.find(name)
+    if args.trim:
+        print("\n\n".join(_left(trim.trimmed(request, args.trim, vocabulary).request)))
+        return 0
+    tiers = [_counts(trim.trimmed(request, tier, vocabulary).request, vocabulary) for tier in trim.NAMES]
+    print(f"{'':14}" + "".join(f"{tier:>10}" for tier in trim.NAMES))
+    for part in tiers[0]:
+        print(f"{part:14}" + "".join(f"{counts[part]:>10,}" for counts in tiers))
+    print(f"estimated for {name or 'any model'}")
+    return 0
+
+
+def _body(file: Path | None) -> bytes:
+    try:
+        return file.read_bytes() if file else sys.stdin.buffer.read()
+    except OSError as e:
+        raise ConfigError(f"cannot read {file}: {e.strerror}") from None
+
+
+def _read(body: bytes, api: str | None) -> Request:
+    refused: list[str] = []
+    for name in [api] if api else dialects.names():
+        dialect = dialects.get(name)
+        try:
+            return (dialect.counting.read_request if dialect.counting else dialect.read_request)(body)
+        except CallerError as e:
+            refused.append(f"{name}: {e}")
+    raise RequestError("expected a request of one of the APIs, got none - " + "; ".join(refused))
+
+
+def _counts(request: Request, vocabulary: Vocabulary) -> dict[str, int]:
+    system = tuple(m for m in request.messages if m.role in _SYSTEM)
+    said = tuple(m for m in request.messages if m.role not in _SYSTEM)
+    parts = {
+        "tools": replace(request, messages=()),
+        "system": replace(request, tools=(), messages=system, response_schema=""),
+        "conversation": replace(request, tools=(), messages=said, response_schema=""),
+    }
+    counts = {part: vocabulary.estimate_request(of) for part, of in parts.items()}
+    return {**counts, "all": sum(counts.values())}
+
+
+def _left(request: Request) -> Iterator[str]:
+    """What is shown of the tools and the system's words."""
+    for tool in request.tools:
+        yield f"{tool.name}: {tool.description}\n{tool.parameters}"
+    for message in request.messages:
+        if message.role in _SYSTEM:
+            yield from (part.text for part in message.parts if isinstance(part, Text))
