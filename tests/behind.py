@@ -15,9 +15,9 @@ from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.values import Message, Reply, Request, Text, Tool, ToolCall
 from dragoman.gateway import Gateway
+from far import END, HEAD, Play, piece
 from gateway import DEADLINE_S
 from scripted import serving
-from test_http import END, HEAD, Play, piece
 
 SCHEMA = json.dumps(
     {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}

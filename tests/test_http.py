@@ -4,129 +4,49 @@ client ─HTTP→ gateway ─HTTP→ a server that plays what a test tells it to
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Any
 
-import httpx2
 import pytest
 import pytest_asyncio
 
 from dragoman import dialects
+from dragoman.backends import breaker
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
-from dragoman.gateway import Gateway
+from far import (
+    FRONTS,
+    HEAD,
+    Play,
+    Server,
+    ask,
+    begins,
+    dies,
+    ends_as_failed,
+    falls_silent,
+    gateway,
+    piece,
+    says_nothing,
+    server,
+    soon,
+    told,
+    whole,
+)
 from gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
-from scripted import body, eventually, serving
+from scripted import body, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-RESPONSES = "/v1/responses"
-FRONTS = [CHAT, MESSAGES, RESPONSES]
-
-Play: TypeAlias = Callable[["Server", asyncio.StreamWriter], Awaitable[None]]
-
-
-@dataclass
-class Server:
-    """What stands behind: each connection is one request, which `play` answers."""
-
-    play: Play
-    url: str = ""
-    asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
-    """First line, headers and body of each request."""
-    left: asyncio.Event = field(default_factory=asyncio.Event)
-    """Whoever asked last has closed the connection."""
-    gateway: str = ""
-    """The URL of the one in front."""
-
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-            self.left = asyncio.Event()
-            self.asked.append((line, headers, await reader.readexactly(int(headers.get("content-length", 0)))))
-            leaving = asyncio.ensure_future(self._leaving(reader, self.left))
-            await self.play(self, writer)
-            with contextlib.suppress(ConnectionError):
-                await writer.drain()
-            writer.close()
-            await leaving
-
-    async def _leaving(self, reader: asyncio.StreamReader, left: asyncio.Event) -> None:
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        left.set()
-
-
-@contextlib.asynccontextmanager
-async def server(play: Play) -> AsyncIterator[Server]:
-    made = Server(play)
-    listening = await asyncio.start_server(made.answer, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    async with listening:
-        yield made
-
-
-def whole(status: int, said: str, kind: str = "application/json", **headers: str) -> Play:
-    """An answer that is not streamed."""
-    fields = {"content-type": kind, "content-length": str(len(said.encode())), "connection": "close", **headers}
-    lines = [f"HTTP/1.1 {status} X", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
-
-    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
-        writer.write(("\r\n".join(lines) + "\r\n\r\n" + said).encode())
-
-    return play
-
-
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
-
-
-def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    """One of a stream of Chat Completions, as HTTP has it."""
-    told = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-    data = f"data: {json.dumps(told)}\n\n".encode()
-    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
-
-
-END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
-
-
-async def begins(server: Server, writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + piece({"role": "assistant", "content": "It is"}))
-    await writer.drain()
-
-
-async def dies(server: Server, writer: asyncio.StreamWriter) -> None:
-    await begins(server, writer)
-    writer.transport.abort()
-
-
-async def falls_silent(server: Server, writer: asyncio.StreamWriter) -> None:
-    await begins(server, writer)
-    await server.left.wait()
-
-
-async def says_nothing(server: Server, writer: asyncio.StreamWriter) -> None:
-    await server.left.wait()
-
-
-@contextlib.asynccontextmanager
-async def gateway(url: str, base: str = "/v1", **settings: Any) -> AsyncIterator[str]:
-    """Its URL; behind it is the server, with a model `m`."""
-    config = HttpConfig(url=url + base, **{"models": ("m",), **settings})
-    async with serving(Gateway([Http("far", config, {})])) as (_, own):
-        yield own
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared() -> AsyncIterator[Server]:
-    async with server(says_nothing) as behind, gateway(behind.url) as behind.gateway:
-        yield behind
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(breaker, "FAILURES", 10**6)  # it serves the failures of all tests
+        async with server(says_nothing) as behind, gateway(behind.url) as behind.gateway:
+            yield behind
 
 
 @pytest.fixture
@@ -134,19 +54,6 @@ def far(shared: Server) -> Server:
     """One that speaks Chat Completions, with a gateway in front; tests say what it plays."""
     shared.asked = []
     return shared
-
-
-async def ask(url: str, path: str, stream: bool, headers: Any = None, **more: Any) -> httpx2.Response:
-    asked = {"model": "m", "stream": stream, **more}
-    asked |= (
-        {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
-    )
-    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
-        return await client.post(path, json=asked, headers=headers)
-
-
-def told(path: str, answer: httpx2.Response) -> str:
-    return str(shape_of(path, answer.json())["message"])
 
 
 # What it refuses
@@ -312,13 +219,6 @@ async def test_a_server_that_dies_in_mid_stream(path: str, far: Server) -> None:
     assert at_once.status_code == (529 if path == MESSAGES else 503)
 
 
-def ends_as_failed(path: str, stream: str) -> bool:
-    *_, before, last = stream.strip().split("\n\n")
-    if path == CHAT:
-        return last == "data: [DONE]" and before.startswith('data: {"error":')
-    return last.startswith("event: error" if path == MESSAGES else "event: response.failed")
-
-
 @pytest.mark.parametrize("path", FRONTS)
 async def test_a_stream_that_ends_without_its_end_is_no_answer(path: str, far: Server) -> None:
     async def ends(server: Server, writer: asyncio.StreamWriter) -> None:
@@ -336,15 +236,16 @@ async def test_a_server_that_falls_silent() -> None:
         for path in FRONTS:
             answer = await ask(url, path, True)
             await soon(behind.left)
-            assert "far said nothing for 0.2 s" in answer.text
+            assert "far fell silent for 0.2 s (setting silence_s)" in answer.text
             assert ends_as_failed(path, answer.text)
 
 
 async def test_a_server_that_never_says_anything() -> None:
-    async with server(says_nothing) as behind, gateway(behind.url, silence_s=0.2) as url:
+    async with server(says_nothing) as behind, gateway(behind.url, first_byte_s=0.2) as url:
         for path in FRONTS:
             answer = await ask(url, path, False)
-            assert (answer.status_code, told(path, answer)) == (504, "far said nothing for 0.2 s")
+            words = "far said nothing for 0.2 s after it was asked (setting first_byte_s)"
+            assert (answer.status_code, told(path, answer)) == (504, words)
 
 
 async def test_a_server_that_is_not_there() -> None:
@@ -443,8 +344,3 @@ async def test_a_client_that_leaves_ends_the_asking(play: Play, path: str, far: 
     assert not far.left.is_set()
     writer.close()
     await soon(far.left)
-
-
-async def soon(happens: asyncio.Event) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        await happens.wait()

@@ -7,8 +7,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from far import RESPONSES, Play, Server, ask, gateway, server, told, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
-from test_http import COMPLETION, RESPONSE, RESPONSES, Play, Server, ask, gateway, server, told, whole
+from test_http import COMPLETION, RESPONSE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

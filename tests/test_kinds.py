@@ -13,8 +13,8 @@ from dragoman.backends.http_config import HttpConfig
 from dragoman.core.errors import ConfigError
 from dragoman.core.targets import RELAXING
 from dragoman.profiles import servers
+from far import gateway, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
-from test_http import gateway, server, whole
 
 KINDS = pytest.mark.parametrize("kind", servers.kinds(), ids=lambda kind: kind.name)
 PLACE = re.compile(r"host|(POST )?/[\w./]+([@#][^ ]+)")

@@ -7,9 +7,9 @@ import pytest
 
 from dragoman import dialects
 from dragoman.backends.local import for_server
+from far import ask, gateway, server, whole
 from gateway import DEADLINE_S
 from gateway import MESSAGES as PATH
-from test_http import ask, gateway, server, whole
 
 MESSAGES = dialects.get("anthropic_messages")
 LINE = "x-anthropic-billing-header: cc_version=2.1; cch=0a1b2;"

@@ -13,7 +13,7 @@ from dragoman.backends.http_config import HttpConfig, PerModel
 from dragoman.backends.ways import Way, Ways
 from dragoman.core.errors import ConfigError
 from dragoman.core.values import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult
-from test_http import END, HEAD, piece, server, soon
+from far import END, HEAD, piece, server, soon
 
 MODES = ["parse", "inject"]
 CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'

@@ -21,8 +21,8 @@ from dragoman.core import values as v
 from dragoman.core.errors import ConfigError
 from dragoman.core.tokens import GENERIC
 from dragoman.core.trim import first_sentence
+from far import ask, gateway, server, whole
 from gateway import MESSAGES
-from test_http import ask, gateway, server, whole
 
 LONG = "This line has a first sentence. " + "It goes on and on about things that a small model need not know. " * 5
 SCHEMA = {

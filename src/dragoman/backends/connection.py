@@ -1,24 +1,44 @@
 """The way to a server behind: a pool of connections, and what goes wrong on them, in our words.
 
+    a place (`places`) → it may be asked (`breaker`) → connected within connect_timeout_s → the first byte within
+    first_byte_s → each further one within silence_s; where no answer has begun, it may be asked again (`again`)
+
+Any byte is a sign of life, a comment of the server's too; a connection that broke is told at once. What waits in any of
+these can leave: closing the generator closes the connection.
+
 aiohttp, because its parser in C keeps a streamed chunk cheap (docs/performance.md). Redirects are not followed, and no
 proxy of the environment is used.
 """
 
 import asyncio
+import io
+import logging
+import random
+import socket
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from dragoman.backends import again
+from dragoman.backends.again import DroppedError, RefusedForGoodError
+from dragoman.backends.breaker import Breaker
 from dragoman.backends.http_config import HttpConfig
-from dragoman.core.errors import BackendError, SilenceError
+from dragoman.backends.places import Places
+from dragoman.core.errors import BackendError, DragomanError, RemoteError, SilenceError, UpstreamError
 from dragoman.core.upstream_errors import answered_error
+
+log = logging.getLogger("dragoman.backends.connection")
 
 HEAD_BYTES: Final = 64 * 1024
 """As much of a body as one looks at where it is an error."""
 SHORT_S: Final = 5.0
 """For questions beside the answers, such as the list of models, which must not hold anything up."""
+
+_AT_ONCE_BYTES: Final = 2**20
+"""A longer body is sent in pieces, or it would hold up all other answers."""
 
 
 class Said(NamedTuple):
@@ -41,16 +61,17 @@ class Connection:
         self._headers = {"content-type": "application/json", **headers}
         self._versioned = versioned
         self._session: aiohttp.ClientSession | None = None
+        self._places = Places(name, config.parallel, config.queue)
+        self._breaker = Breaker(name)
 
     async def start(self) -> None:
         """Open the pool."""
-        limits = aiohttp.ClientTimeout(
-            total=None, sock_connect=self._config.connect_timeout_s, sock_read=self._config.silence_s
-        )
+        config = self._config
+        limits = aiohttp.ClientTimeout(total=None, connect=config.connect_timeout_s, sock_read=config.first_byte_s)
         self._session = aiohttp.ClientSession(
             timeout=limits,
             headers=self._headers,
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),  # what a server sets for one client is not for the others
         )
 
@@ -59,27 +80,29 @@ class Connection:
         if self._session is not None:
             await self._session.close()
 
+    def state(self) -> Mapping[str, object]:
+        """Facts for /health."""
+        return {"active": self._places.active, "waiting": self._places.waiting, "breaker": self._breaker.state}
+
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The bytes of the answer as they come.
 
-        Raises: UpstreamError: the server's own error. BackendError: it cannot be reached, or broke off.
-            SilenceError.
+        Raises: UpstreamError: the server's own error. BackendError: it cannot be reached, broke off, or is left alone
+            for a while. SilenceError. BusyError: too many wait already.
         """
-        try:
-            async with await self._sent(self.url(path), body, headers) as response:
-                if response.status >= 300:
-                    retry_after = response.headers.get("retry-after", "")
-                    raise answered_error(response.status, self._hidden(await _head(response)), retry_after)
-                async for piece in response.content.iter_any():
-                    yield piece
-        except aiohttp.SocketTimeoutError:
-            raise SilenceError(f"{self._name} said nothing for {self._config.silence_s:g} s") from None
-        except aiohttp.ServerTimeoutError:
-            raise BackendError(f"{self._name} could not be reached at {self.where} in time") from None
-        except aiohttp.ClientConnectorError as e:
-            raise BackendError(f"{self._name} cannot be reached at {self.where}: {e.os_error.strerror}") from None
-        except aiohttp.ClientError as e:
-            raise BackendError(f"{self._name} broke the connection off: {type(e).__name__}") from None
+        self._breaker.check()
+        async with self._places.one():
+            with self._breaker.watching():
+                async with await self._sent(self.url(path), body, headers) as response:
+                    begun = False
+                    try:
+                        async for piece in response.content.iter_any():
+                            if not begun:
+                                begun = True
+                                self._begins(response)
+                            yield piece
+                    except aiohttp.ClientError as e:
+                        raise self._broken(e, begun=begun) from None
 
     async def asked(self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Said:
         """A short answer: to GET, or to POST where there is a body; whatever its status.
@@ -115,12 +138,81 @@ class Connection:
         return words.replace(self._key.encode(), "…".encode()) if self._key else words
 
     async def _sent(self, url: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
-        """The answer's beginning; asked again where a connection that was kept open had just been closed."""
-        session = self._open()
+        """The beginning of an answer, asked for again where that may help."""
+        tried = 0
+        while True:
+            try:
+                return await self._asked(url, body, headers)
+            except RemoteError as error:
+                wait_s = again.wait_s(error, tried, self._config.retries, random.random())
+                if wait_s is None:
+                    raise
+                log.warning("%s; it is asked again in %.1f s", error.message, wait_s)
+            tried += 1
+            await again.pause(wait_s)
+
+    async def _asked(self, url: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """The same, asked for once."""
+        config, session = self._config, self._open()
         try:
-            return await session.post(url, data=body, headers=headers, allow_redirects=False)
-        except aiohttp.ServerDisconnectedError:
-            return await session.post(url, data=body, headers=headers, allow_redirects=False)
+            # aiohttp's own limit does not count while the server takes nothing of a long body.
+            async with asyncio.timeout(config.connect_timeout_s + config.first_byte_s):
+                data = body if len(body) <= _AT_ONCE_BYTES else io.BytesIO(body)
+                response = await session.post(url, data=data, headers=headers, allow_redirects=False)
+                if response.status < 300:
+                    return response
+                async with response:
+                    raise self._refused(response, await _head(response))
+        except (aiohttp.ClientError, TimeoutError) as e:
+            raise self._broken(e, begun=False) from None
+
+    def _refused(self, response: aiohttp.ClientResponse, head: bytes) -> DragomanError:
+        fields = {name.lower(): value for name, value in response.headers.items()}
+        wait_s = again.retry_after_s(fields, datetime.now(UTC))
+        error = answered_error(response.status, self._hidden(head), wait_s)
+        if isinstance(error, UpstreamError) and fields.get("x-should-retry") == "false":
+            return RefusedForGoodError(error.message, status=error.status, retry_after_s=wait_s)
+        return error
+
+    def _begins(self, response: aiohttp.ClientResponse) -> None:
+        """The first byte is here: from now on the limit is that of silence."""
+        self._breaker.heard()
+        if response.connection is not None and (protocol := response.connection.protocol) is not None:
+            protocol.read_timeout = self._config.silence_s  # else the answer is here to its end
+            protocol.start_timeout()
+
+    def _broken(self, error: Exception, *, begun: bool) -> RemoteError:
+        """What went wrong on the way, and which setting is about that."""
+        config = self._config
+        match error:
+            case aiohttp.ConnectionTimeoutError():
+                told = f"{self._name} could not be reached at {self.where} within {config.connect_timeout_s:g} s"
+                return BackendError(f"{told} (setting connect_timeout_s)")
+            case TimeoutError() if begun:
+                return SilenceError(f"{self._name} fell silent for {config.silence_s:g} s (setting silence_s)")
+            case TimeoutError():
+                told = f"{self._name} said nothing for {config.first_byte_s:g} s after it was asked"
+                return SilenceError(f"{told} (setting first_byte_s)")
+            case aiohttp.ClientConnectorError():
+                return BackendError(f"{self._name} cannot be reached at {self.where}: {error.os_error.strerror}")
+            case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError() if not begun:
+                return DroppedError(f"{self._name} closed the connection before it answered")
+            case _:
+                return BackendError(f"{self._name} broke the connection off: {type(error).__name__}")
+
+
+def _socket(address: Any) -> socket.socket:
+    """One whose other end is looked for, so that a machine that is gone is noticed before a long answer's limits."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _LOOKED_FOR.items():
+        if option := getattr(socket, name, None):  # Linux has all of them
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
+
+
+_LOOKED_FOR: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""After so many seconds, each so many, so often in vain."""
 
 
 async def _head(response: aiohttp.ClientResponse) -> bytes:

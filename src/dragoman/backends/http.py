@@ -72,7 +72,6 @@ class Http:
         key = _key(name, config, environ)
         self._connection = Connection(name, config, self._dialect.sign(key), versioned=self._dialect.versioned, key=key)
         self._models = tuple(self._model(model) for model in config.models)
-        self._active = 0
         self._lister: asyncio.Future[None] | None = None
         """Asks for models until the server is there."""
 
@@ -86,7 +85,7 @@ class Http:
             "backend": self._name,
             "url": self._connection.where,
             "ready": bool(self._models),
-            "active": self._active,
+            **self._connection.state(),
         }
 
     async def start(self) -> None:
@@ -131,15 +130,6 @@ class Http:
 
         Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
         """
-        self._active += 1
-        try:
-            async with aclosing(self._answered(request, turn)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self._active -= 1
-
-    async def _answered(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         outgoing = self._outgoing(request)
         for left in reversed(range(_ASKED_AT_MOST)):
             try:

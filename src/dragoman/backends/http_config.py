@@ -47,5 +47,15 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trim: Annotated[
         str, _doc("How far words about tools and of the system's are cut for a local model: none, tools or lean.")
     ] = "none"
+    parallel: Annotated[int, _doc("Requests that it gets at once; 0: as many as come.", ge=0)] = 0
+    queue: Annotated[int, _doc("Requests that may wait for a place where `parallel` is set; more get 429.", ge=0)] = 16
+    retries: Annotated[
+        int, _doc("How often it is asked again where no answer has begun and that may help.", ge=0, le=10)
+    ] = 2
     connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
-    silence_s: Annotated[float, _doc("Silence after which an answer is given up, in seconds.", gt=0)] = 300.0
+    first_byte_s: Annotated[
+        float, _doc("Time until an answer begins, in seconds; a local model may read a long prompt for minutes.", gt=0)
+    ] = 600.0
+    silence_s: Annotated[
+        float, _doc("Silence in an answer that has begun after which it is given up, in seconds.", gt=0)
+    ] = 300.0

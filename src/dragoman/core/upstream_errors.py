@@ -48,9 +48,8 @@ _OVERFLOW: Final = tuple(
 )
 
 
-def answered_error(status: int, body: bytes, retry_after: str = "") -> DragomanError:
-    """The error of an answer that is none: of this HTTP status, with this body and header."""
-    wait_s = float(retry_after) if retry_after.isdecimal() else None
+def answered_error(status: int, body: bytes, retry_after_s: float | None = None) -> DragomanError:
+    """The error of an answer that is none: of this HTTP status, with this body, and the time that it asks for."""
     try:
         found = shape.at(body)
         fields = (found.items()[0] if found.kind == "array" and found.items() else found).fields()
@@ -60,7 +59,7 @@ def answered_error(status: int, body: bytes, retry_after: str = "") -> DragomanE
     if isinstance(error, ContextOverflowError):
         return error
     told = error.message if error is not None else _plain(body) or "no reason given"
-    return UpstreamError(f"the server answered {status}: {told}", status=status, retry_after_s=wait_s)
+    return UpstreamError(f"the server answered {status}: {told}", status=status, retry_after_s=retry_after_s)
 
 
 def _plain(body: bytes) -> str:

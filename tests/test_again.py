@@ -1,0 +1,85 @@
+"""Which failures are asked again after, and how long is waited before."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from dragoman.backends.again import DroppedError, RefusedForGoodError, retry_after_s, wait_s
+from dragoman.core.errors import (
+    BackendError,
+    BusyError,
+    ContextOverflowError,
+    DragomanError,
+    SilenceError,
+    UpstreamError,
+)
+
+NOW = datetime(2026, 11, 22, 10, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 522, 529])
+def test_a_server_that_says_not_now_is_asked_again(status: int) -> None:
+    assert wait_s(UpstreamError("later", status=status), 0, 2, 0.0) == 0.5
+
+
+@pytest.mark.parametrize("status", [300, 400, 401, 402, 403, 404, 413, 422, 501, None])
+def test_what_would_be_said_again_is_not_asked_for(status: int | None) -> None:
+    assert wait_s(UpstreamError("no", status=status), 0, 2, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ContextOverflowError(5, 4),
+        SilenceError("nothing"),
+        BusyError("full"),
+        RefusedForGoodError("no", status=503),
+        UpstreamError("You exceeded your current quota, please check your plan", status=429),
+        UpstreamError("the server answered 429: insufficient_quota", status=429),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_asking_again_cannot_change(error: DragomanError) -> None:
+    assert wait_s(error, 0, 2, 0.0) is None
+
+
+def test_each_wait_is_twice_as_long_and_chance_takes_off_a_quarter_at_most() -> None:
+    error = BackendError("not there")
+    assert [wait_s(error, tried, 9, 0.0) for tried in range(7)] == [0.5, 1, 2, 4, 8, 8, 8]
+    assert wait_s(error, 0, 9, 1.0) == 0.375
+    assert wait_s(error, 2, 2, 0.0) is None
+    assert wait_s(error, 0, 0, 0.0) is None
+
+
+def test_a_connection_that_had_just_been_closed_is_made_anew_at_once() -> None:
+    assert wait_s(DroppedError("closed"), 0, 0, 0.0) == 0
+    assert wait_s(DroppedError("closed"), 1, 1, 0.0) is None
+    assert wait_s(DroppedError("closed"), 1, 2, 0.0) == 1
+
+
+def test_the_servers_own_time_goes_before_ours_unless_it_is_the_clients_to_wait() -> None:
+    assert wait_s(UpstreamError("later", status=429, retry_after_s=2.5), 0, 2, 1.0) == 2.5
+    assert wait_s(UpstreamError("later", status=429, retry_after_s=0), 0, 2, 1.0) == 0
+    assert wait_s(UpstreamError("later", status=429, retry_after_s=4), 0, 2, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "0.25"}, 0.25),
+        ({"retry-after": "Sun, 22 Nov 2026 10:00:30 GMT"}, 30),
+        ({"retry-after": "Sun, 22 Nov 2026 09:00:00 GMT"}, 0),
+        ({"retry-after": "7", "retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": "7", "retry-after-ms": "soon"}, 7),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "22 Nov 2026 10:00:30"}, None),
+        ({"retry-after": ""}, None),
+        ({}, None),
+    ],
+)
+def test_when_a_server_wants_to_be_asked_again(headers: dict[str, str], wait: float | None) -> None:
+    assert retry_after_s(headers, NOW) == wait

@@ -1,0 +1,119 @@
+"""A server that failed again and again is left alone, then tried by one."""
+
+import contextlib
+
+import pytest
+
+from dragoman.backends.breaker import FAILURES, REST_S, Breaker
+from dragoman.core.errors import BackendError, ContextOverflowError, DragomanError, SilenceError, UpstreamError
+
+
+class Clock:
+    """The time, as a test has it."""
+
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def fail(breaker: Breaker, error: BaseException, times: int = 1) -> None:
+    for _ in range(times):
+        with contextlib.suppress(type(error)), breaker.watching():
+            raise error
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def breaker(clock: Clock) -> Breaker:
+    return Breaker("far", clock)
+
+
+FAILED = [BackendError("gone"), SilenceError("nothing"), UpstreamError("bad", status=500)]
+
+
+@pytest.mark.parametrize("error", FAILED, ids=lambda e: type(e).__name__)
+def test_failures_in_a_row_open_it(error: DragomanError, breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, error, FAILURES - 1)
+    assert breaker.state == "closed"
+    breaker.check()
+    fail(breaker, error)
+    assert breaker.state == "open"
+    clock.s += REST_S - 2.5
+    with pytest.raises(BackendError, match=f"far failed {FAILURES} times in a row and is left alone") as refused:
+        breaker.check()
+    assert refused.value.retry_after_s == 3
+
+
+WELL = [UpstreamError("no", status=404), UpstreamError("later", status=429), ContextOverflowError(5, 4)]
+
+
+@pytest.mark.parametrize("error", WELL, ids=str)
+def test_a_refusal_shows_that_it_is_well(error: DragomanError, breaker: Breaker) -> None:
+    fail(breaker, BackendError("gone"), FAILURES - 1)
+    fail(breaker, error)
+    fail(breaker, BackendError("gone"), FAILURES - 1)
+    assert breaker.state == "closed"
+
+
+def test_so_does_an_answer(breaker: Breaker) -> None:
+    fail(breaker, BackendError("gone"), FAILURES - 1)
+    with breaker.watching():
+        breaker.heard()
+    fail(breaker, BackendError("gone"), FAILURES - 1)
+    assert breaker.state == "closed"
+
+
+def test_answers_that_all_break_in_the_middle_open_it(breaker: Breaker) -> None:
+    for _ in range(FAILURES):
+        with contextlib.suppress(SilenceError), breaker.watching():
+            breaker.heard()
+            raise SilenceError("nothing more")
+    assert breaker.state == "open"
+
+
+def opened(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, BackendError("gone"), FAILURES)
+    clock.s += REST_S
+
+
+def test_one_tries_it_then(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker, clock)
+    with breaker.watching():
+        assert breaker.state == "trying"
+        with pytest.raises(BackendError) as refused, breaker.watching():
+            pass
+        assert refused.value.retry_after_s == 1
+        assert breaker.state == "trying", "who was refused was not the one"
+    assert breaker.state == "closed"
+
+
+def test_others_need_not_wait_for_the_end_of_its_answer(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker, clock)
+    with breaker.watching():
+        breaker.heard()
+        breaker.check()
+        assert breaker.state == "closed"
+
+
+def test_if_it_fails_it_rests_again(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker, clock)
+    fail(breaker, BackendError("still gone"))
+    assert breaker.state == "open"
+    with pytest.raises(BackendError) as refused:
+        breaker.check()
+    assert refused.value.retry_after_s == REST_S
+
+
+def test_a_try_that_nobody_waits_for_any_more_leaves_it_to_the_next(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker, clock)
+    fail(breaker, GeneratorExit())
+    assert breaker.state == "open"
+    with breaker.watching():
+        assert breaker.state == "trying"
+    assert breaker.state == "closed"
