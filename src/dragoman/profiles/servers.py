@@ -9,6 +9,7 @@ A place in what a server tells of itself is written as
     POST /api/show#model_info/*.context_length  of the answer to {"model": "the model's"}; `*` stands for anything
 """
 
+import re
 from functools import cache
 from importlib import resources
 from typing import Literal, TypeAlias
@@ -29,6 +30,10 @@ class Sign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     at: Place
     words: str = msgspec.field(default="", name="is")
     """A regular expression that is found in it; empty: anything."""
+
+    def fits(self, told: str) -> bool:
+        """Whether what is told there is this sign."""
+        return re.search(self.words, told) is not None
 
 
 class Quirk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

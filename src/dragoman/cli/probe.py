@@ -1,0 +1,100 @@
+"""`dragoman probe`: find out what a server behind can do, and how it is best asked."""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from textwrap import fill
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dragoman.backends.http_config import HttpConfig
+from dragoman.core.errors import ConfigError
+from dragoman.profiles import servers
+
+if TYPE_CHECKING:
+    from dragoman.backends.probe.report import Report
+
+_MARKS: Final = {"yes": "yes", "partly": "partly", "no": "no", "unknown": "-"}
+_WIDTH: Final = 100
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "probe",
+        help="find out what a server can do",
+        description="Ask a server some thirty short questions, and say how it is best asked. Takes about a minute.",
+    )
+    command.add_argument("url", metavar="URL", help="where it is: http://127.0.0.1:1234/v1")
+    command.add_argument("--model", default="", help="the model to ask; needed where it lists several")
+    command.add_argument("--api", help="the API to ask it by: openai_chat, openai_responses or anthropic_messages")
+    command.add_argument("--kind", default="", help="the kind of server, where it is not recognised")
+    command.add_argument("--key-env", default="", metavar="VAR", help="the variable that holds its key")
+    command.add_argument("--within", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
+    command.add_argument("--tokens", type=int, default=64, help="most of an answer (default: 64); thinkers need more")
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Probe it; what was found goes to standard output.
+
+    Raises: ConfigError: the URL, the key or the model is missing or wrong. RemoteError: it does not answer.
+    """
+    try:
+        from dragoman.backends.probe import probe
+    except ImportError as error:
+        raise ConfigError("asking servers needs more than is installed: pip install 'dragoman[server]'") from error
+    config = HttpConfig(url=args.url, kind=args.kind, key_env=args.key_env)
+    if args.kind:
+        config = msgspec.structs.replace(config, api=servers.get(args.kind).api)
+    if args.api:
+        config = msgspec.structs.replace(config, api=args.api)
+    report = asyncio.run(probe(config, os.environ, args.model, within_s=args.within, tokens=args.tokens, tell=_tell))
+    _tell("")
+    print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else table(report, config))
+    return 0
+
+
+def _tell(what: str) -> None:
+    """What is being measured, on one line of a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what and f'measuring: {what}'}", end="", file=sys.stderr, flush=True)
+
+
+def table(report: "Report", config: HttpConfig) -> str:
+    """The report for people."""
+    version = f" {report.version}" if report.version else ""
+    lines = [
+        f"{report.url} is {report.title}{version}; asked: {report.model}, by {report.api}, in {report.seconds} s",
+        "",
+    ]
+    width = max(len(finding.what) for finding in report.findings)
+    for finding in report.findings:
+        head = f"{finding.what.ljust(width)}  {_MARKS[finding.verdict].ljust(6)}  "
+        lines.append(fill(finding.words, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head)))
+    quirks = servers.get(report.kind).quirks if report.kind else ()
+    lines += ["", f"Known of {report.title}:"] if quirks else []
+    lines += [
+        fill(f"{quirk.says} ({quirk.source})", _WIDTH, initial_indent="- ", subsequent_indent="  ") for quirk in quirks
+    ]
+    choice = report.choice
+    lines += ["", fill(f"Best asked in mode {choice.mode}: {choice.why}.", _WIDTH), "", settings(report, config)]
+    return "\n".join(lines)
+
+
+def settings(report: "Report", config: HttpConfig) -> str:
+    """The table for the settings' file."""
+    fields = {
+        "url": report.url,
+        "api": report.api if report.api != HttpConfig(url="").api else "",
+        "kind": report.kind,
+        "key_env": config.key_env,
+        "mode": report.choice.mode,
+        "format": report.choice.format,
+    }
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
+    return "\n".join([f"[servers.{report.kind or 'behind'}]", *lines])
