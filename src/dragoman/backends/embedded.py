@@ -20,6 +20,7 @@ from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.engine import Done, Engine, Piece, Progress
 from dragoman.backends.engine_child import EngineSettings
 from dragoman.backends.local import spared
+from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.prose import told_as_prose, told_to_answer
 from dragoman.backends.readable import readable
 from dragoman.backends.repeats import RepeatGuard, answered_calls
@@ -68,6 +69,8 @@ class Embedded:
                 f"trained, got {context_tokens}; 0 takes what it has"
             )
         self._context_tokens = context_tokens
+        self.own_words = OwnWords()
+        """What the model wrote of late."""
         self._trim = trim.checked(config.trim, "embedded.trim")
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = Model(profile.name if profile else path.stem, context_tokens)
@@ -131,6 +134,7 @@ class Embedded:
         try:
             async with aclosing(answer.events()) as events:
                 async for event in events:
+                    answer.listener.gave((event,))
                     yield event
         except DragomanError as error:
             if not answer.started:
@@ -142,7 +146,7 @@ class Embedded:
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
-        _, prompt, _ = await asyncio.to_thread(self._shown, request)
+        _, prompt, _ = await asyncio.to_thread(self._shown, self.own_words.restored(request))
         try:
             return await self.engine.count(prompt.text)
         except (BackendError, UpstreamError) as error:
@@ -228,7 +232,8 @@ class _Answer:
         self._turn = turn
         self._stops = StopStrings(request.stop)
         self._usage = Usage()
-        self._request = request
+        self.listener = Listener(backend.own_words)
+        self._request = backend.own_words.restored(request)
         self._answered = answered_calls(request) if backend.after_result == "no_repeats" else []
 
     async def _set_up(self, request: Request, answered: Sequence[ToolCall]) -> None:
@@ -236,6 +241,8 @@ class _Answer:
         self._prepared = await asyncio.to_thread(self._backend.prepared, request)
         self._reader = self._backend.reader(request, self._turn, self._prepared)
         self._repeats = RepeatGuard(answered, self._backend.format.write_call)
+        self.listener = Listener(self._backend.own_words)
+        self._came_to_its_end = False
         self._enough = False  # the calls that can be of use are out
         self._said = False  # something is out
 
@@ -280,6 +287,7 @@ class _Answer:
                         for event in self._begin(total):
                             yield event
                     case Piece(text):
+                        self.listener.wrote(text)
                         self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
                         for event in self._guarded(self._reader.feed(text)):
                             yield event
@@ -287,6 +295,7 @@ class _Answer:
                             break
                     case Done(finish, output_tokens, cached_tokens):
                         self._reason = "length" if finish == "length" else "stop"
+                        self._came_to_its_end = True
                         self._usage = msgspec.structs.replace(
                             self._usage, output_tokens=spent + output_tokens, cached_input_tokens=cached_tokens
                         )
@@ -323,5 +332,7 @@ class _Answer:
         return [*rest, *self._stops.end()]
 
     def _end(self) -> list[AnyEvent]:
+        if not self._came_to_its_end:
+            self.listener.broken_off()
         reason = "stop_sequence" if self._stops.found else self._reason
         return [UsageUpdate(self._usage), Finish(reason, self._stops.found)]

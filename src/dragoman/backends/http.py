@@ -26,6 +26,7 @@ from dragoman.backends import as_text
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.local import for_server, spared
+from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.reading import Reading
 from dragoman.backends.refused import without
 from dragoman.backends.reread import Reread
@@ -72,6 +73,8 @@ class Http:
         key = _key(name, config, environ)
         self._connection = Connection(name, config, self._dialect.sign(key), versioned=self._dialect.versioned, key=key)
         self._models = tuple(self._model(model) for model in config.models)
+        self._own_words = OwnWords()
+        """What models wrote of late whose text is read here."""
         self._lister: asyncio.Future[None] | None = None
         """Asks for models until the server is there."""
 
@@ -167,7 +170,9 @@ class Http:
         return amended
 
     async def _asked(self, outgoing: Outgoing, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
-        reading = Reading(self._dialect.reader(request, turn), outgoing, self._reread(request, turn))
+        reading = Reading(
+            self._dialect.reader(request, turn), outgoing, self._reread(request, turn), Listener(self._own_words)
+        )
         broken: BackendError | None = None
         posted = self._connection.post(self._dialect.path, outgoing.body, self._own(request))
         async with aclosing(posted) as pieces:
@@ -193,9 +198,9 @@ class Http:
             case "native":
                 return request, ()
             case "parse":
-                return as_text.parsed(request), ()
+                return as_text.parsed(self._own_words.restored(request)), ()
             case "inject":
-                return as_text.injected(request, way.format_of(request.model))
+                return as_text.injected(self._own_words.restored(request), way.format_of(request.model))
 
     def _reread(self, request: Request, turn: Turn) -> Reread | None:
         """What reads the text of the answer as the model wrote it, where the server does not."""

@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable, Iterator
 
+from dragoman.backends.own_words import Listener
 from dragoman.backends.reread import Reread
 from dragoman.backends.stops import StopStrings
 from dragoman.core.contracts import Outgoing, Reader
-from dragoman.core.events import AnyEvent, Failure, Finish, Start
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
 
 
 class Reading:
     """One answer; warnings about the request stand right behind Start."""
 
-    def __init__(self, reader: Reader, outgoing: Outgoing, reread: Reread | None) -> None:
-        """`reread` reads its text as the model wrote it; None: the server has read it."""
-        self._reader, self._outgoing, self._reread = reader, outgoing, reread
+    def __init__(self, reader: Reader, outgoing: Outgoing, reread: Reread | None, listener: Listener) -> None:
+        """`reread` reads its text as the model wrote it, for the `listener` to keep; None: the server has read it."""
+        self._reader, self._outgoing, self._reread, self._listener = reader, outgoing, reread, listener
         self._stops = StopStrings(outgoing.watched)
         self._ended = False
 
@@ -36,7 +37,9 @@ class Reading:
 
     def _passed(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         told = self._warned(events)
-        passed = self._stops.pass_on(self._reread.pass_on(told) if self._reread else told)
+        passed = self._stops.pass_on(self._reread.pass_on(self._heard(told)) if self._reread else told)
+        if self._reread:
+            self._listener.gave(passed)
         self._ended = self._ended or (bool(passed) and isinstance(passed[-1], Finish | Failure))
         return passed
 
@@ -45,3 +48,9 @@ class Reading:
             yield event
             if isinstance(event, Start):
                 yield from self._outgoing.warnings
+
+    def _heard(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
+        for event in events:
+            if isinstance(event, TextDelta):
+                self._listener.wrote(event.text)
+            yield event

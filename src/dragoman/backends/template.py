@@ -89,6 +89,8 @@ class ChatTemplate:
 
 def _messages(message: Message, thought: str) -> list[dict[str, Any]]:
     """The message as the template's interface has it; a tool result is a message of its own there."""
+    if message.written:
+        return [{"role": "assistant", "content": message.written}]
     results = [p for p in message.parts if isinstance(p, ToolResult)]
     out = [{"role": "tool", "content": _result_text(r), "tool_call_id": r.call_id} for r in results]
     calls = [p for p in message.parts if isinstance(p, ToolCall)]

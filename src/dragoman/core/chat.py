@@ -51,7 +51,7 @@ def as_chat(request: Request, format: Format) -> list[ChatTurn]:
     for i, message in enumerate(request.messages):
         names |= {p.id: p.name for p in message.parts if isinstance(p, ToolCall)}
         role, text = _turn(message, names, format, first=all(role == "system" for role, _ in spoken))
-        if text and i > last and role == "assistant":
+        if text and i > last and role == "assistant" and not message.written:
             text = _thoughts(message, format) + text
         if not text:
             continue
@@ -75,7 +75,7 @@ def _turn(message: Message, names: dict[str, str], format: Format, *, first: boo
             reminder = f"<system-reminder>\n{text}\n</system-reminder>" if text else ""
             return ChatTurn("system", text) if first else ChatTurn("user", reminder)
         case "assistant":
-            return ChatTurn("assistant", text)
+            return ChatTurn("assistant", message.written or text)
         case _:
             return ChatTurn("user", text)
 

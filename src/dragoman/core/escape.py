@@ -60,7 +60,8 @@ def _tool(tool: Tool, markers: Collection[str]) -> Tool:
 
 
 def _message(message: Message, markers: Collection[str], shown: Callable[[Part, Collection[str]], Part]) -> Message:
-    return msgspec.structs.replace(message, parts=tuple(shown(p, markers) for p in message.parts))
+    written = neutralise(message.written, markers) if shown is _part else message.written
+    return msgspec.structs.replace(message, parts=tuple(shown(p, markers) for p in message.parts), written=written)
 
 
 def _labels(part: Part, markers: Collection[str]) -> Part:

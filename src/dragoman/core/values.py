@@ -140,6 +140,8 @@ class Message(Value, frozen=True):
     role: Role
     parts: tuple[Part, ...]
     extra: Extra = {}
+    written: str = ""
+    """The model's own text of all this, word for word; it is shown that in place of the parts. Empty: not known."""
 
 
 class Tool(Value, frozen=True):
