@@ -9,11 +9,13 @@ client's stop strings, which are looked for here, behind the reader.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from dragoman import formats
 from dragoman.backends.readable import readable
+from dragoman.backends.rescue import Leaks, Quotes
 from dragoman.core.chat import as_chat
 from dragoman.core.contracts import Format, Turn
 from dragoman.core.events import Warning
@@ -77,3 +79,13 @@ def reader(format: Format, request: Request, tools: tuple[Tool, ...], turn: Turn
     """For one run of text of the answer, in which these tools may be called."""
     past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
     return ReplyReader(format, tools, new_id=turn.new_id, prompt_tail=prompt_tail, lenient=bool(tools), taken_ids=past)
+
+
+def leaks(request: Request, new: Callable[[Format], ReplyReader]) -> Callable[[bool, bool], Leaks]:
+    """What looks for calls left in a run of text, told whether the answer begins there, and whether all are to wait."""
+    quotes, is_json = Quotes(request), bool(request.response_schema)
+
+    def made(begins: bool, waits: bool) -> Leaks:
+        return Leaks(lambda name: new(formats.get(name)), quotes, begins=begins and not is_json, waits=waits)
+
+    return made

@@ -14,6 +14,7 @@ without thoughts, and one that refuses a setting by name without that (`refused`
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -30,7 +31,7 @@ from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.reading import Reading
 from dragoman.backends.refused import without
 from dragoman.backends.reread import Reread
-from dragoman.backends.ways import Ways
+from dragoman.backends.ways import AUTO, Ways
 from dragoman.core import shape, trim
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError
@@ -75,6 +76,8 @@ class Http:
         self._models = tuple(self._model(model) for model in config.models)
         self._own_words = OwnWords()
         """What models wrote of late whose text is read here."""
+        self._rescued: Counter[str] = Counter()
+        """By model, the calls that were found in its text."""
         self._lister: asyncio.Future[None] | None = None
         """Asks for models until the server is there."""
 
@@ -89,6 +92,7 @@ class Http:
             "url": self._connection.where,
             "ready": bool(self._models),
             **self._connection.state(),
+            "rescued": self._rescued.total(),
         }
 
     async def start(self) -> None:
@@ -203,16 +207,25 @@ class Http:
                 return as_text.injected(self._own_words.restored(request), way.format_of(request.model))
 
     def _reread(self, request: Request, turn: Turn) -> Reread | None:
-        """What reads the text of the answer as the model wrote it, where the server does not."""
-        way = self.ways.of(request.model)
-        if way.mode == "native":
+        """What reads the text of the answer as the model wrote it; None where the server is known to have done that."""
+        way, tools = self.ways.of(request.model), as_text.offered(request)
+        rescues = self._config.rescue and bool(tools)
+        if way.mode == "native" and not rescues:
             return None
-        tools = as_text.offered(request)
-        names: Mapping[str, str] = {}
-        if way.mode == "parse":  # the model knows them as the server was told
-            tools, names = as_text.spelled(tools, ANY if request.dialect == self._dialect.name else self._dialect.names)
-        reader = partial(as_text.reader, way.format_of(request.model), request, tools, turn)
-        return Reread(reader, names, parallel=request.tool_choice.parallel)
+        form = ANY if request.dialect == self._dialect.name or way.mode == "inject" else self._dialect.names
+        tools, names = as_text.spelled(tools, form)
+        new = partial(as_text.reader, request=request, tools=tools, turn=turn)
+        known = None if way.mode == "native" else way.format_of(request.model)
+        leaks = as_text.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
+        reader = partial(new, known) if known else None
+        saved = partial(self._saved, request.model)
+        return Reread(reader, leaks, turn.new_id, names, saved, parallel=request.tool_choice.parallel)
+
+    def _saved(self, model: str) -> None:
+        """A call of this model was found in its text."""
+        self._rescued[model] += 1
+        if self._rescued[model] == 1:
+            log.warning('%s leaves calls of %s in the text; mode = "parse" reads them for sure', self._name, model)
 
     def _limited(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
         """The request with no more tokens asked for than the server gives."""

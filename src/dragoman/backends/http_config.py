@@ -52,6 +52,9 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retries: Annotated[
         int, _doc("How often it is asked again where no answer has begun and that may help.", ge=0, le=10)
     ] = 2
+    rescue: Annotated[
+        bool, _doc("Whether calls that the server leaves in its text, and that name an offered tool, are made calls.")
+    ] = True
     connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
     first_byte_s: Annotated[
         float, _doc("Time until an answer begins, in seconds; a local model may read a long prompt for minutes.", gt=0)

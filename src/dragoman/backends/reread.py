@@ -3,7 +3,8 @@
     TextDelta('<tool_call>\\n{"name": "ping", …}\\n</tool_call>')   →   ToolCallStart, ToolCallDelta …, ToolCallEnd
 
 Calls that the server reads itself pass all the same, under numbers of their own. What it reads and also leaves in the
-text is made once.
+text is made once. What no known format explains may still be a call that was left there (`rescue`); one in the field
+for thoughts is made where the answer has nothing else.
 """
 
 import json
@@ -13,22 +14,25 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.backends.rescue import Leaks
+from dragoman.core.contracts import NewId
 from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
     ReasoningDelta,
-    RefusalDelta,
+    Start,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
-    VendorBlock,
+    UsageUpdate,
     Warning,
 )
 
 Key: TypeAlias = tuple[str, str]
+Reason: TypeAlias = Literal["stop", "length"]
 
 
 class TextReader(Protocol):
@@ -41,7 +45,7 @@ class TextReader(Protocol):
     def feed(self, text: str) -> list[AnyEvent]:
         """The events that this piece decides."""
 
-    def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
+    def close(self, reason: Reason = "stop") -> list[AnyEvent]:
         """The events that the end decides."""
 
 
@@ -49,12 +53,28 @@ class Reread:
     """Passes one answer's events on, its text read."""
 
     def __init__(
-        self, reader: Callable[[], TextReader], names: Mapping[str, str] | None = None, *, parallel: bool = True
+        self,
+        reader: Callable[[], TextReader] | None,
+        leaks: Callable[[bool, bool], Leaks] | None,
+        new_id: NewId,
+        names: Mapping[str, str],
+        rescued: Callable[[], None],
+        *,
+        parallel: bool = True,
     ) -> None:
-        """A `reader` is made for each run of text; `names`: by what the model knows a tool as, what the client does."""
-        self._new_reader, self._names, self._parallel = reader, names or {}, parallel
+        """A `reader` is made for each run of text, where the model's format is known; `leaks` looks for calls in what
+        is left, told whether the answer begins there and whether all must wait; `rescued` is told of each. `names`: the
+        client's, by the model's.
+        """
+        self._rescued = rescued
+        self._new_reader, self._new_leaks, self._names, self._parallel = reader, leaks, names, parallel
         self._reader: TextReader | None = None
-        self._numbers = _Numbers()
+        self._leaks: Leaks | None = None
+        self._thoughts: Leaks | None = None
+        """In the server's field for them; a call there is one where nothing else comes."""
+        self._numbers = _Numbers(new_id)
+        self._said = False
+        """Words or calls have gone out."""
         self.over = False
         """What matters of the answer has come: whoever reads it may go."""
 
@@ -62,36 +82,83 @@ class Reread:
         """The events that these make."""
         out: list[AnyEvent] = []
         for event in events:
-            if self.over and not isinstance(event, Failure | Finish):
-                continue
             match event:
-                case TextDelta(text):
-                    self._reader = self._reader or self._new_reader()
-                    out += self._read(self._reader.feed(text))
-                    self.over = self.over or self._reader.over
-                case Finish(reason):
-                    out += [*self._closed("length" if reason == "length" else "stop"), event]
-                case Failure():
-                    out += [*self._closed("length"), event]
-                case ReasoningDelta() | RefusalDelta() | VendorBlock():
-                    out += [*self._closed("stop"), event]
-                case ToolCallStart():
-                    out += [*self._closed("stop"), *self._numbers.pass_on(event, "server")]
-                case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
-                    out += self._numbers.pass_on(event, "server")
-                case _:
+                case Start() | UsageUpdate() | Warning():
                     out.append(event)
+                case Finish(reason):
+                    out += [*self._ended("length" if reason == "length" else "stop"), event]
+                case Failure():
+                    out += [*self._closed("length"), *self._thought(), event]
+                case _ if not self.over:
+                    out += self._answer(event)
+                case _:
+                    pass
         return out
 
-    def end(self) -> list[AnyEvent]:
-        """What is left of an answer that is gone from before its end."""
-        return self._closed("stop")
+    def _answer(self, event: AnyEvent) -> list[AnyEvent]:
+        """What the answer itself is made of."""
+        match event:
+            case TextDelta(text):
+                aside = self._thought() if text.strip() else []
+                return [*aside, *self._text(text)]
+            case ReasoningDelta(text, "", "") if self._new_leaks:
+                closed = self._closed("stop")
+                self._thoughts = self._thoughts or self._new_leaks(False, True)
+                return [*closed, *_as_thoughts(self._thoughts.feed(text))]
+            case ToolCallStart() | ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
+                before = [*self._closed("stop"), *self._thought()] if isinstance(event, ToolCallStart) else []
+                self._said = True
+                return [*before, *self._numbers.pass_on(event, "server")]
+            case _:
+                return [*self._closed("stop"), *self._thought(), event]
 
-    def _closed(self, reason: Literal["stop", "length"]) -> list[AnyEvent]:
+    def _text(self, text: str) -> list[AnyEvent]:
+        if self._new_reader is None:
+            return self._found([TextDelta(text)])
+        self._reader = self._reader or self._new_reader()
+        out = self._found(self._reader.feed(text))
+        self.over = self.over or self._reader.over
+        return out
+
+    def _found(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        """What a reader gave, with what it left in the text."""
+        if self._new_leaks is None:
+            return self._numbered(events)
+        out: list[AnyEvent] = []
+        for event in events:
+            match event:
+                case TextDelta(text):
+                    self._leaks = self._leaks or self._new_leaks(not self._said, False)
+                    out += self._numbered(self._leaks.feed(text))
+                    self.over = self.over or self._leaks.over
+                case Warning():
+                    out.append(event)
+                case _:
+                    out += [*self._left("stop"), *self._numbered([event])]
+        return out
+
+    def _ended(self, reason: Reason) -> list[AnyEvent]:
+        out = self._closed(reason)
+        if self._thoughts is None or self._said:
+            return [*out, *self._thought()]
+        thoughts, self._thoughts = self._thoughts, None
+        return [*out, *self._numbered(_as_thoughts(thoughts.close(reason)))]
+
+    def _closed(self, reason: Reason) -> list[AnyEvent]:
+        """What the end of a run of text adds."""
         reader, self._reader = self._reader, None
-        return self._read(reader.close(reason)) if reader else []
+        return [*(self._found(reader.close(reason)) if reader else []), *self._left(reason)]
 
-    def _read(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    def _left(self, reason: Reason) -> list[AnyEvent]:
+        leaks, self._leaks = self._leaks, None
+        return self._numbered(leaks.close(reason)) if leaks else []
+
+    def _thought(self) -> list[AnyEvent]:
+        """What waited in the thoughts, which something else has followed."""
+        thoughts, self._thoughts = self._thoughts, None
+        return _as_thoughts(thoughts.give_up()) if thoughts else []
+
+    def _numbered(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         out: list[AnyEvent] = []
         for event in events:
             if self.over:
@@ -100,12 +167,25 @@ class Reread:
                 case ToolCallStart(name=name):
                     event = msgspec.structs.replace(event, name=self._names.get(name, name))
                     out += self._numbers.pass_on(event, "text")
+                    self._said = True
                 case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                     out += self._numbers.pass_on(event, "text")
                     self.over = isinstance(event, ToolCallEnd) and not self._parallel
+                    if isinstance(event, ToolCallIncomplete):  # whose text follows, and is no other call
+                        self._new_leaks = None
+                case TextDelta(text):
+                    self._said = self._said or bool(text.strip())
+                    out.append(event)
+                case Warning("rescued_call"):
+                    self._rescued()
+                    out.append(event)
                 case _:
                     out.append(event)
         return out
+
+
+def _as_thoughts(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    return [ReasoningDelta(event.text) if isinstance(event, TextDelta) else event for event in events]
 
 
 Source: TypeAlias = Literal["text", "server"]
@@ -114,7 +194,8 @@ Source: TypeAlias = Literal["text", "server"]
 class _Numbers:
     """Numbers calls of the text and of the server as one answer's, and drops what is there from the other already."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_id: NewId) -> None:
+        self._new_id, self._ids = new_id, set[str]()
         self._calls = 0
         self._made: dict[Source, Counter[Key]] = {"text": Counter(), "server": Counter()}
         self._name, self._arguments = "", list[str]()
@@ -124,7 +205,10 @@ class _Numbers:
         """The event of a call; one that may be the other's once more waits until it is whole."""
         other: Source = "server" if source == "text" else "text"
         match event:
-            case ToolCallStart(_, _, name):
+            case ToolCallStart(_, id, name):
+                if id in self._ids:  # a reader knows only of its own
+                    event = msgspec.structs.replace(event, id=f"call_{self._new_id()}")
+                self._ids.add(event.id)
                 self._name, self._arguments = name, []
                 self._held = [] if self._made[other] else None
                 self._calls += 1

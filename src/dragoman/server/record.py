@@ -98,6 +98,8 @@ class Record:
         facts = self._facts | {"status": self.status, "ms": self._ms()}
         if "model" in facts:
             facts["calls"] = self._calls.calls
+        if rescued := self._warnings.count("rescued_call"):
+            facts["rescued"] = rescued
         if self._warnings:
             facts["warnings"] = self._warnings
         if self.error:
