@@ -111,7 +111,8 @@ def configuration_page() -> str:
         "it, flags over that. `dragoman serve --check` says what is in force and where it comes from, and finds what\n"
         "would keep `serve` from starting: models, files, aliases and hosts that are not there. Lists in the\n"
         "environment are separated by commas; an empty variable is refused. `[aliases]` maps names that clients\n"
-        'ask for to models: `"gpt-4o" = "smollm2-135m"`.\n\n'
+        'ask for to models: `"gpt-4o" = "smollm2-135m"`, or to several, the next of which is asked when one fails:\n'
+        '`"coder" = ["lan/qwen3-coder", "openrouter/qwen3-coder"]`.\n\n'
         "Names in `server.allowed_hosts` may have a scheme and a port, which do not count: `mybox`, `mybox:8484` and\n"
         "`https://mybox` are the same. A web page under such a name, or on loopback, gets the CORS headers that let\n"
         "it read the answers; its preflight needs no key.\n\n"

@@ -85,7 +85,10 @@ def test_every_setting_can_be_a_variable() -> None:
         ('[server]\nkeys = [""]', "got an empty one - at server.keys"),
         ("[server]\nping_s = 16", "expected a number of at most 15, got 16 - at server.ping_s, from /config.toml"),
         ("[embedded]\nparallel = 0", "expected a whole number of at least 1, got 0 - at embedded.parallel"),
-        ("[aliases]\na = 5", "expected the name of a model, got 5 - at aliases.a, from /config.toml"),
+        (
+            "[aliases]\na = 5",
+            "expected the name of a model, or a list of names, got 5 - at aliases.a, from /config.toml",
+        ),
         ("[server\n", "/config.toml is not TOML"),
     ],
 )

@@ -3,8 +3,8 @@
     body ─dialect.read_request→ Request ─Gateway.answer→ events ─dialect.Writer.send→ SSE or JSON
 
 Whatever a backend does, what leaves here begins with Start, ends with Finish or Failure, names only offered tools, and
-tells how many tokens it took. An answer that may be gone on from is kept for a while (`memory`); nothing else outlives
-its request.
+tells how many tokens it took. Where several backends have the model, the next is asked when one fails before its answer
+has begun. An answer that may be gone on from is kept for a while (`memory`); nothing else outlives its request.
 """
 
 import dataclasses
@@ -19,7 +19,16 @@ from dragoman import dialects
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Model, Turn
 from dragoman.core.conversation import in_order
-from dragoman.core.errors import BackendError, ConfigError, DragomanError, UnknownModelError, one_of, quote
+from dragoman.core.errors import (
+    BackendError,
+    ConfigError,
+    DragomanError,
+    RemoteError,
+    UnknownModelError,
+    logged,
+    one_of,
+    quote,
+)
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -52,10 +61,14 @@ class Gateway:
     """Knows the backends and their models."""
 
     def __init__(
-        self, backends: Sequence[Backend], aliases: Mapping[str, str] | None = None, memory: Memory | None = None
+        self,
+        backends: Sequence[Backend],
+        aliases: Mapping[str, str | Sequence[str]] | None = None,
+        memory: Memory | None = None,
     ) -> None:
+        """`aliases`: other names, each of one model or of several, the next of which is asked when one fails."""
         self._backends = tuple(backends)
-        self._aliases = dict(aliases or {})
+        self._aliases = {alias: targets(meant) for alias, meant in (aliases or {}).items()}
         self.memory = Memory() if memory is None else memory
 
     async def start(self) -> None:
@@ -67,7 +80,7 @@ class Gateway:
     def _check_aliases(self) -> None:
         """An alias that leads nowhere is a slip; while a backend knows no models yet, nobody can tell."""
         known = self._by_name()
-        for alias, target in self._aliases.items():
+        for alias, target in ((alias, target) for alias, meant in self._aliases.items() for target in meant):
             if target not in known and all(backend.models() for backend in self._backends):
                 raise unserved(alias, target, known)
 
@@ -79,7 +92,8 @@ class Gateway:
     def models(self) -> list[Model]:
         """What can be asked for, each name once: the models, then what else they are called."""
         known = self._by_name()
-        named = {a: dataclasses.replace(known[m], id=a) for a, m in self._aliases.items() if m in known}
+        first = {alias: next((m for m in meant if m in known), "") for alias, meant in self._aliases.items()}
+        named = {alias: dataclasses.replace(known[m], id=alias) for alias, m in first.items() if m}
         return list((known | named).values())
 
     def _by_name(self) -> dict[str, Model]:
@@ -92,24 +106,30 @@ class Gateway:
         """Facts of each backend for /health."""
         return [backend.state() for backend in self._backends]
 
-    def plan(self, request: Request) -> tuple[Backend, Request]:
-        """The backend that answers, and the request under the model's own name.
+    def plan(self, request: Request) -> "list[tuple[Backend, Request]]":
+        """The backends that can answer, in the order in which they are asked, and the request under their own name.
 
         Raises: UnknownModelError: nobody offers the model. BackendError: a backend that may have it is not there yet.
         """
         meant = dialects.get(request.dialect).meant_by(request.model) if request.dialect else request.model
         for name in dict.fromkeys((request.model, meant)):
-            wanted = self._aliases.get(name, name)
-            for backend in self._backends:
-                if found := next((m for m in backend.models() if wanted == m.id or wanted in m.aliases), None):
-                    return backend, msgspec.structs.replace(request, model=found.id)
+            meant_by_it = self._aliases.get(name, (name,))
+            if found := {(each, id): None for wanted in meant_by_it for each, id in self._offering(wanted)}:
+                return [(each, msgspec.structs.replace(request, model=id)) for each, id in found]
         known = [model.id for model in self.models()]
-        if waiting := [str(backend.state().get("backend", "")) for backend in self._backends if not backend.models()]:
+        if waiting := [_name(backend) for backend in self._backends if not backend.models()]:
             raise BackendError(
                 f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not there yet",
                 retry_after_s=3,
             )
         raise UnknownModelError(request.model, known)
+
+    def _offering(self, wanted: str) -> "list[tuple[Backend, str]]":
+        """Who has a model of this name, and its own name there; where it is one's own, what is merely also called so
+        is another.
+        """
+        own = [(each, m.id) for each in self._backends for m in each.models() if m.id == wanted]
+        return own or [(each, m.id) for each in self._backends for m in each.models() if wanted in m.aliases]
 
     def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The events of one answer; closing the generator stops the model.
@@ -145,37 +165,63 @@ class Gateway:
         request = self.memory.recall(request).request
         if not request.model:
             return Count(GENERIC.estimate_request(request), estimated=True)
-        backend, planned, _ = self._planned(request)
+        (backend, planned), *_ = self.plan(request)
+        messages, mended = in_order(planned.messages)
+        if mended:
+            planned = msgspec.structs.replace(planned, messages=messages)
         if (tokens := await backend.count_tokens(planned)) is not None:
             return Count(tokens, estimated=False)
         return Count(vocabularies.find(planned.model).estimate_request(planned), estimated=True)
 
-    def _planned(self, request: Request) -> tuple[Backend, Request, tuple[Warning, ...]]:
-        """As `plan`, with the conversation in order; and what was done for that."""
-        backend, planned = self.plan(request)
-        messages, warnings = in_order(planned.messages)
-        return backend, msgspec.structs.replace(planned, messages=messages) if warnings else planned, warnings
-
     async def _events(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
-        backend, planned, warnings = self._planned(request)
-        early = bool(request.dialect) and dialects.get(request.dialect).early_usage
-        usage = UsageFiller(planned, vocabularies.find(planned.model), early=early)
-        begun = False
-        async with aclosing(backend.ask(planned, turn)) as events:
+        """Of the first backend that begins an answer."""
+        (backend, planned), *others = self.plan(request)
+        messages, warnings = in_order(request.messages)
+        while True:
+            ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
             try:
-                async for event in events:
-                    if isinstance(event, Failure) and not begun:
-                        raise event.error
-                    begun = True
-                    for each in _for_client(usage.pass_on(event), request, warnings):
-                        yield each
-                    if isinstance(event, Finish | Failure):
-                        return
-                raise BackendError("the backend ended without finishing its answer")
-            except DragomanError as error:
-                if not begun:
+                async with aclosing(_answered(backend, ordered, request, turn, tuple(warnings))) as events:
+                    async for event in events:
+                        yield event
+                return
+            except RemoteError as error:  # before Start, so that nothing has gone on
+                if not others:
                     raise
-                yield Failure(error)
+                told = f"{_name(backend)} could not answer ({logged(error)})"
+            (backend, planned), *others = others
+            log.warning("%s; %s is asked for %s", told, _name(backend), quote(planned.model))
+            warnings = (*warnings, Warning("failed_over", f"{told}; {_name(backend)} was asked"))
+
+
+def _name(backend: Backend) -> str:
+    return str(backend.state().get("backend", ""))
+
+
+async def _answered(
+    backend: Backend, planned: Request, request: Request, turn: Turn, warnings: tuple[Warning, ...]
+) -> AsyncGenerator[AnyEvent, None]:
+    """What one backend answers, as it is for the client who sent the request; what is told of that, behind Start.
+
+    Raises: DragomanError: before Start; later the stream ends with Failure.
+    """
+    early = bool(request.dialect) and dialects.get(request.dialect).early_usage
+    usage = UsageFiller(planned, vocabularies.find(planned.model), early=early)
+    begun = False
+    async with aclosing(backend.ask(planned, turn)) as events:
+        try:
+            async for event in events:
+                if isinstance(event, Failure) and not begun:
+                    raise event.error
+                begun = True
+                for each in _for_client(usage.pass_on(event), request, warnings):
+                    yield each
+                if isinstance(event, Finish | Failure):
+                    return
+            raise BackendError("the backend ended without finishing its answer")
+        except DragomanError as error:
+            if not begun:
+                raise
+            yield Failure(error)
 
 
 def _for_client(
@@ -207,6 +253,11 @@ async def _with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerat
                     yield Warning("extra_call", "a second call was dropped, as one at most was asked for", dropped)
                 case _:
                     yield event
+
+
+def targets(meant: str | Sequence[str]) -> tuple[str, ...]:
+    """The models that an alias stands for."""
+    return (meant,) if isinstance(meant, str) else tuple(meant)
 
 
 def unserved(alias: str, target: str, known: Iterable[str]) -> ConfigError:

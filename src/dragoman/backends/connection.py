@@ -27,7 +27,7 @@ from dragoman.backends.again import DroppedError, RefusedForGoodError
 from dragoman.backends.breaker import Breaker
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.places import Places
-from dragoman.core.errors import BackendError, DragomanError, RemoteError, SilenceError, UpstreamError
+from dragoman.core.errors import BackendError, DragomanError, RemoteError, SilenceError, UpstreamError, logged
 from dragoman.core.upstream_errors import answered_error
 
 log = logging.getLogger("dragoman.backends.connection")
@@ -147,7 +147,7 @@ class Connection:
                 wait_s = again.wait_s(error, tried, self._config.retries, random.random())
                 if wait_s is None:
                     raise
-                log.warning("%s; it is asked again in %.1f s", error.message, wait_s)
+                log.warning("%s: %s; asked again in %.1f s", self._name, logged(error), wait_s)
             tried += 1
             await again.pause(wait_s)
 

@@ -17,7 +17,7 @@ from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.cli.pull import fetched
 from dragoman.core.contracts import Backend
 from dragoman.core.errors import ConfigError
-from dragoman.gateway import Gateway, unserved
+from dragoman.gateway import Gateway, targets, unserved
 from dragoman.memory import Memory
 from dragoman.server import config as settings
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         _say(unknown)
     in_box = not config.servers or any(key.startswith("embedded.") for key in origin)
     name = _model(config.embedded) if in_box and not (config.servers and not config.embedded.enabled) else ""
-    for alias, target in config.aliases.items():
+    for alias, target in ((alias, target) for alias, meant in config.aliases.items() for target in targets(meant)):
         if target != name and not config.servers:
             raise unserved(alias, target, [name])
     missing = _missing_extras("server", *(("embedded",) if name else ()))

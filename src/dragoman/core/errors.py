@@ -190,6 +190,15 @@ class SilenceError(RemoteError):
     status_hint = 504
 
 
+def logged(error: DragomanError) -> str:
+    """What of an error may stand in a log: neither what a field held nor a server's words, which may repeat that."""
+    if isinstance(error, UpstreamError):
+        return f"status {error.status}"
+    if isinstance(error, RequestError) and error.path not in ("", "$"):
+        return f"at {error.path}"
+    return error.message
+
+
 def quote(value: str, limit_chars: int = 80) -> str:
     """The value in quotes, its middle cut out and its length told where it is long."""
     if len(value) <= limit_chars:

@@ -70,7 +70,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedded: EmbeddedConfig = EmbeddedConfig()
     servers: Annotated[dict[str, HttpConfig], _doc("Servers behind, each a table of its own.")] = {}
     memory: MemoryConfig = MemoryConfig()
-    aliases: Annotated[dict[str, str], _doc("Model names that clients ask for, and the models meant.")] = {}
+    aliases: Annotated[
+        dict[str, str | tuple[str, ...]],
+        _doc("Model names that clients ask for, and the model meant, or several, the next where one fails."),
+    ] = {}
 
 
 def default_path() -> Path:
@@ -194,9 +197,10 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
         elif key not in known and not key.startswith("aliases."):
             raise ConfigError(f"unknown setting '{key}'{_meant(key, known)} - in {origin[key]}")
     for alias, target in tables.get("aliases", {}).items():
-        if not isinstance(target, str):
+        names = target if isinstance(target, list) else [target]
+        if not names or not all(isinstance(name, str) for name in names):
             where = f"at aliases.{alias}, from {origin[f'aliases.{alias}']}"
-            raise ConfigError(f"expected the name of a model, got {toml(target)} - {where}")
+            raise ConfigError(f"expected the name of a model, or a list of names, got {toml(target)} - {where}")
 
 
 def _check_server(key: str, origin: str) -> None:

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 
 from dragoman.core.collect import finish_of
-from dragoman.core.errors import DragomanError, RequestError, UpstreamError
+from dragoman.core.errors import DragomanError, logged
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -87,10 +87,7 @@ class Record:
 
     def failed(self, error: BaseException) -> None:
         """Why it went wrong: the first reason stays. What a field held is the client's own; its place is told."""
-        field = error.path if isinstance(error, RequestError) and error.path != "$" else ""
-        said = f"at {field}" if field else str(error) if isinstance(error, DragomanError) else ""
-        if isinstance(error, UpstreamError):  # whose words may repeat the client's
-            said = f"status {error.status}"
+        said = logged(error) if isinstance(error, DragomanError) else ""
         self.error = self.error or f"{type(error).__name__}: {said}".removesuffix(": ")
 
     def log(self) -> None:
