@@ -84,6 +84,9 @@ class Synthetic:
         """One a script."""
         return [Model(m) for m in MODELS]
 
+    async def refresh(self) -> None:
+        """It has no others."""
+
     async def start(self) -> None:
         """Nothing to load."""
 

@@ -7,6 +7,7 @@ tells how many tokens it took. Where several backends have the model, the next i
 has begun. An answer that may be gone on from is kept for a while (`memory`); nothing else outlives its request.
 """
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
@@ -124,6 +125,14 @@ class Gateway:
             )
         raise UnknownModelError(request.model, known)
 
+    async def _found(self, request: Request) -> "list[tuple[Backend, Request]]":
+        """As `plan`; where nobody has the model, the backends first learn whether they have it by now."""
+        try:
+            return self.plan(request)
+        except (UnknownModelError, BackendError):
+            await asyncio.gather(*(backend.refresh() for backend in self._backends))
+            return self.plan(request)
+
     def _offering(self, wanted: str) -> "list[tuple[Backend, str]]":
         """Who has a model of this name, and its own name there; where it is one's own, what is merely also called so
         is another.
@@ -165,7 +174,7 @@ class Gateway:
         request = self.memory.recall(request).request
         if not request.model:
             return Count(GENERIC.estimate_request(request), estimated=True)
-        (backend, planned), *_ = self.plan(request)
+        (backend, planned), *_ = await self._found(request)
         messages, mended = in_order(planned.messages)
         if mended:
             planned = msgspec.structs.replace(planned, messages=messages)
@@ -175,7 +184,7 @@ class Gateway:
 
     async def _events(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
-        (backend, planned), *others = self.plan(request)
+        (backend, planned), *others = await self._found(request)
         messages, warnings = in_order(request.messages)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned

@@ -102,6 +102,9 @@ class Embedded:
         """The one."""
         return (self._model,)
 
+    async def refresh(self) -> None:
+        """It has no others."""
+
     async def start(self) -> None:
         """Load the weights.
 

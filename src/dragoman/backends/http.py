@@ -11,7 +11,6 @@ without thoughts, and one that refuses a setting by name without that (`refused`
 `connection`'s.
 """
 
-import asyncio
 import logging
 import re
 from collections import Counter
@@ -26,20 +25,20 @@ from dragoman import dialects
 from dragoman.backends import as_text
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.listing import Listing
 from dragoman.backends.local import for_server, spared
 from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.reading import Reading
-from dragoman.backends.refused import without
+from dragoman.backends.refused import Refusals, without
 from dragoman.backends.reread import Reread
 from dragoman.backends.ways import AUTO, Ways
-from dragoman.core import shape, trim
+from dragoman.core import trim
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
-from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError
+from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Warning
 from dragoman.core.names import ANY
 from dragoman.core.outgoing import fitted
 from dragoman.core.targets import Target, relaxing
-from dragoman.core.upstream_errors import answered_error
 from dragoman.core.values import Reasoning, Request
 from dragoman.profiles import servers
 from dragoman.profiles.servers import Kind
@@ -48,7 +47,6 @@ log = logging.getLogger("dragoman.backends.http")
 
 _ASKED_AT_MOST: Final = 8
 """Times that one request is sent, each time without something that the server has refused."""
-_LIST_AGAIN_S: Final = 3.0
 _SIGNATURE: Final = re.compile(
     r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified"
     r"|invalid `data` in `redacted_thinking`|thinking.{0,40}blocks.{0,80}cannot be modified"
@@ -73,16 +71,22 @@ class Http:
         """How each of its models is asked."""
         key = _key(name, config, environ)
         self._connection = Connection(name, config, self._dialect.sign(key), versioned=self._dialect.versioned, key=key)
-        self._models = tuple(self._model(model) for model in config.models)
+        self._listing = None if config.models else Listing(name, self._connection)
+        self._listed: tuple[str, ...] | None = None
+        """Of which the models were made."""
+        self._models: tuple[Model, ...] = ()
+        self._refusals = Refusals()
         self._own_words = OwnWords()
         """What models wrote of late whose text is read here."""
         self._rescued: Counter[str] = Counter()
         """By model, the calls that were found in its text."""
-        self._lister: asyncio.Future[None] | None = None
-        """Asks for models until the server is there."""
 
     def models(self) -> Sequence[Model]:
         """Those of the settings, else those that it listed; each under `NAME/model` too."""
+        listed = self._listing.ids if self._listing else self._config.models
+        if listed is not self._listed:
+            self._listed = listed
+            self._models = tuple(Model(id, owner=self._name, aliases=(f"{self._name}/{id}",)) for id in listed)
         return self._models
 
     def state(self) -> Mapping[str, object]:
@@ -90,7 +94,7 @@ class Http:
         return {
             "backend": self._name,
             "url": self._connection.where,
-            "ready": bool(self._models),
+            "ready": bool(self.models()),
             **self._connection.state(),
             "rescued": self._rescued.total(),
         }
@@ -98,15 +102,19 @@ class Http:
     async def start(self) -> None:
         """Open the pool of connections, and ask for the models."""
         await self._connection.start()
-        if not self._models and not await self._list():
-            self._lister = asyncio.ensure_future(self._list_later())
+        if self._listing:
+            await self._listing.start()
 
     async def close(self) -> None:
         """Close the pool."""
-        if self._lister is not None:
-            self._lister.cancel()
-            await asyncio.wait({self._lister})
+        if self._listing:
+            await self._listing.close()
         await self._connection.close()
+
+    async def refresh(self) -> None:
+        """Ask for its models anew, unless the settings name them."""
+        if self._listing:
+            await self._listing.refresh()
 
     async def count_tokens(self, request: Request) -> int | None:
         """What the server counts; None where its API has no question for that, or it does not answer it, or estimates.
@@ -138,6 +146,8 @@ class Http:
         Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
         """
         outgoing = self._outgoing(request)
+        if request.dialect != self._dialect.name:
+            outgoing = self._refusals.heeded(request.model, outgoing)
         for left in reversed(range(_ASKED_AT_MOST)):
             try:
                 async with aclosing(self._asked(outgoing, request, turn)) as events:
@@ -168,6 +178,7 @@ class Http:
             amended, what = self._outgoing(without_thoughts(request)), "the proof of thoughts"
         elif error.status in (400, 422) and request.dialect != self._dialect.name:
             amended = without(outgoing, error.message)
+            self._refusals.remember(request.model, error.message, outgoing, amended)
         if amended is None or amended.body == outgoing.body:
             return None
         log.warning("%s refused %s; it is asked once more without", self._name, what)
@@ -242,30 +253,6 @@ class Http:
     def _own(self, request: Request) -> Mapping[str, str]:
         """The client's headers, where they are for this API."""
         return request.headers if request.dialect == self._dialect.name else {}
-
-    async def _list_later(self) -> None:
-        """Ask again until it is there; that it is not has been logged."""
-        while not self._models:
-            await asyncio.sleep(_LIST_AGAIN_S)
-            await self._list(quiet=True)
-        log.info("%s is there, with %d models", self._name, len(self._models))
-
-    async def _list(self, *, quiet: bool = False) -> bool:
-        """Ask for its models; whether it has any."""
-        try:
-            said = await self._connection.asked("/v1/models")
-            if said.status >= 300:
-                raise answered_error(said.status, said.body)
-            found = [item.fields().need("id").string() for item in shape.at(said.body).fields().items("data")]
-        except DragomanError as e:
-            if not quiet:
-                log.warning("%s tells no models (%s); start it, or name them in its settings", self._name, e)
-            return False
-        self._models = tuple(map(self._model, found))
-        return bool(self._models)
-
-    def _model(self, id: str) -> Model:
-        return Model(id, owner=self._name, aliases=(f"{self._name}/{id}",))
 
 
 def without_thoughts(request: Request) -> Request:

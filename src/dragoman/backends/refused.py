@@ -13,7 +13,8 @@
     "granite4:3b" does not support thinking
 
 Which settings a model takes no API tells, and two models of one vendor differ: so it is asked, and once more without
-what it refuses. Whoever speaks the server's own API is told of its refusal instead.
+what it refuses; for a while that is remembered (`Refusals`). Whoever speaks the server's own API is told of its refusal
+instead.
 
 Source: the words of OpenAI (https://github.com/microsoft/vscode/issues/253673,
 https://github.com/microsoft/agent-framework/issues/7483), Groq, and servers made with pydantic, such as
@@ -21,7 +22,9 @@ Mistral's, 2026-11.
 """
 
 import re
-from typing import Final
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -58,6 +61,50 @@ _MAY_GO: Final = frozenset(
 )
 """Without which the answer is still one to what was asked."""
 _RENAMED: Final = {"max_tokens": "max_completion_tokens"}
+_ONE_VALUE: Final = re.compile(r"unsupported value|think value|invalid reasoning value", re.IGNORECASE)
+"""Another value of the same setting may be taken."""
+REMEMBERED_S: Final = 600.0
+"""Long enough to be of use in a conversation, short enough for a model that was exchanged."""
+_REMEMBERED_AT_MOST: Final = 256
+
+
+class _Refusal(NamedTuple):
+    """What was refused, and until when that is taken for granted."""
+
+    until_s: float
+    items: frozenset[tuple[str, bytes]]
+    """The settings with their values, where it is about those; else empty."""
+
+
+class Refusals:
+    """What the models of a server refused lately."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._known: dict[tuple[str, str], _Refusal] = {}
+        """By the model and the server's words, the oldest first."""
+
+    def remember(self, model: str, words: str, asked: Outgoing, amended: Outgoing | None) -> None:
+        """The model refused what was asked in these words, and may take what was amended, if there is such a thing."""
+        if amended is not None:
+            items = _items(asked) - _items(amended) if _ONE_VALUE.search(words) else frozenset()
+            self._known.pop((model, words), None)
+            self._known[model, words] = _Refusal(self._now_s() + REMEMBERED_S, items)
+            if len(self._known) > _REMEMBERED_AT_MOST:
+                del self._known[next(iter(self._known))]
+
+    def heeded(self, model: str, outgoing: Outgoing) -> Outgoing:
+        """The request without what the model refused."""
+        now_s = self._now_s()
+        for (refuser, words), refusal in self._known.items():
+            if refuser == model and refusal.until_s > now_s and refusal.items <= _items(outgoing):
+                outgoing = without(outgoing, words) or outgoing
+        return outgoing
+
+
+def _items(outgoing: Outgoing) -> frozenset[tuple[str, bytes]]:
+    body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
+    return frozenset((name, bytes(raw)) for name, raw in body.items())
 
 
 def without(outgoing: Outgoing, words: str) -> Outgoing | None:

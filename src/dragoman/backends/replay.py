@@ -70,6 +70,9 @@ class Replay:
         """The recorded one."""
         return (self._model,)
 
+    async def refresh(self) -> None:
+        """It has no others."""
+
     async def start(self) -> None:
         """Nothing to do."""
 

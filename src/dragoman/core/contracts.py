@@ -344,6 +344,9 @@ class Backend(Protocol):
     def models(self) -> Sequence[Model]:
         """What it offers now."""
 
+    async def refresh(self) -> None:
+        """Learn anew what it offers, as somebody asks for something else; nothing where that was done just now."""
+
     def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The answer's events, from Start to Finish; closing the generator stops the model.
 
