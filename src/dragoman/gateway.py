@@ -18,7 +18,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Backend, Model, Turn
+from dragoman.core.contracts import Backend, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import (
     BackendError,
@@ -44,7 +44,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
-from dragoman.core.values import Request
+from dragoman.core.values import Earlier, Request
 from dragoman.memory import Memory, Passed, Recalled
 from dragoman.profiles import vocabularies
 
@@ -139,6 +139,24 @@ class Gateway:
         """
         own = [(each, m.id) for each in self._backends for m in each.models() if m.id == wanted]
         return own or [(each, m.id) for each in self._backends for m in each.models() if wanted in m.aliases]
+
+    def relay(self, request: Request, body: bytes, turn: Turn) -> Relay | None:
+        """The answer's bytes, where nothing has to be changed in it or in the body; None: `answer` has its events.
+
+        So it is also where several backends may answer, as one of them may have to stand in for another.
+        """
+        if request.keep or request.previous or (request.tools and not request.tool_choice.parallel):
+            return None
+        try:
+            [(backend, planned), *others] = self.plan(request)
+        except (UnknownModelError, BackendError):
+            return None
+        if others or not isinstance(backend, Relays):
+            return None
+        named = any(isinstance(part, Earlier) for message in planned.messages for part in message.parts)
+        if named or in_order(planned.messages)[1]:
+            return None
+        return backend.relay(planned, body, request.model, turn)
 
     def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The events of one answer; closing the generator stops the model.

@@ -30,6 +30,7 @@ from dragoman.backends.local import for_server, spared
 from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.reading import Reading
 from dragoman.backends.refused import Refusals, without
+from dragoman.backends.relay import HttpRelay
 from dragoman.backends.reread import Reread
 from dragoman.backends.ways import AUTO, Ways
 from dragoman.core import trim
@@ -66,6 +67,7 @@ class Http:
         self._dialect = _dialect(name, config)
         self._kind = _kind(name, config)
         self._target = _target(name, config, self._kind)
+        self._trusted = config.trusted or (self._kind is not None and self._kind.trusted)
         self._trim = trim.checked(config.trim, f"servers.{name}.trim")
         self.ways = Ways(name, config)
         """How each of its models is asked."""
@@ -139,6 +141,18 @@ class Http:
         except (BackendError, RequestError) as e:
             log.warning("%s does not count tokens: %s", self._name, e)
             return None
+
+    def relay(self, request: Request, body: bytes, name: str, turn: Turn) -> HttpRelay | None:
+        """The answer's bytes for a client of the server's own API, where its streams are trusted."""
+        passing = self._dialect.passing
+        if not self._trusted or passing is None or request.dialect != self._dialect.name:
+            return None
+        asked, _ = spared(self._limited(for_server(request, self._dialect, self._config.url))[0], self._trim)
+        fits = not self._config.schemas or not (request.tools or request.response_schema)
+        if not fits or self._shown(asked)[0] is not request:
+            return None
+        post = partial(self._connection.post, self._dialect.path, headers=self._own(request))
+        return HttpRelay(self._dialect, passing, request, body, name, turn, post)
 
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The answer's events; closing the generator closes the connection, which stops the server.

@@ -7,7 +7,7 @@ backend is an object with a life.
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -268,6 +268,22 @@ Kind: TypeAlias = Literal["tool", "call", "result"]
 
 
 @dataclass(frozen=True, slots=True)
+class Passing:
+    """What one has to know of an API's stream to pass its bytes on unread."""
+
+    ends: re.Pattern[bytes]
+    """An event with which an answer is over, the API's own error too; tried at the beginning of an event."""
+    end: bytes = b""
+    """What to write in its place where all but that has come; empty: it says more than that."""
+    within: str = ""
+    """The member of an event that holds the reply, and with it the model's name; empty: the event itself."""
+    wanted: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """What a request for a stream must say for the server to tell how many tokens it took."""
+    unasked: re.Pattern[bytes] | None = None
+    """An event that only comes for that; clients that have not asked for it are not told."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One API: how it asks and how it answers."""
 
@@ -309,6 +325,8 @@ class Dialect:
     """The model that such a name means; any other name is as it is."""
     counting: Counting | None = None
     """Where the API has that."""
+    passing: Passing | None = None
+    """How a stream goes from a server to a client of this API unread; None: it is always read."""
     early_usage: bool = False
     """Clients read the size of the prompt off the beginning of a stream."""
     forms: Mapping[Kind, Form] = field(default_factory=dict)
@@ -367,3 +385,24 @@ class Backend(Protocol):
 
     def state(self) -> Mapping[str, object]:
         """Facts for /health: at least `ready` (bool)."""
+
+
+class Relay(Protocol):
+    """An answer whose bytes go to the client as the server sent them."""
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Whole events of a stream, or the whole body; closing the generator stops the server.
+
+        Raises: DragomanError: before the first piece only; later, the stream ends with the API's own error.
+        """
+
+    def take(self) -> Sequence[AnyEvent]:
+        """What has become known of it since the last take: Start, at its end usage, and Finish or Failure."""
+
+
+@runtime_checkable
+class Relays(Protocol):
+    """A backend that can do without reading an answer."""
+
+    def relay(self, request: Request, body: bytes, name: str, turn: Turn) -> Relay | None:
+        """The answer to this very body, which names the model as its client does; None: `ask` is the only way."""

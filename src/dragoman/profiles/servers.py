@@ -62,6 +62,8 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whose JSON Schemas it takes (core/targets.py); empty: those of its API."""
     native: Literal["trusted", "measured"] = "measured"
     """Whether its own tool calls can be trusted whatever the model, or are to be measured."""
+    trusted: bool = False
+    """Its streams are as its API has them: they go to clients of that API unread."""
     tool_choice: tuple[ChoiceForm, ...] = ()
     """The forms that it heeds."""
     thoughts: Literal["reasoning_content", "reasoning", ""] = ""

@@ -13,12 +13,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Counting, Dialect, Turn, Writer
+from dragoman.core.contracts import Counting, Dialect, Relay, Turn, Writer
 from dragoman.core.errors import (
     BackendError,
     DragomanError,
@@ -28,6 +28,7 @@ from dragoman.core.errors import (
     RequestError,
     TooLargeError,
     UpgradeError,
+    UpstreamError,
     quote,
 )
 from dragoman.core.events import AnyEvent, Failure, Finish, Warning
@@ -42,6 +43,11 @@ log = logging.getLogger("dragoman.server")
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+T = TypeVar("T")
+
+_MENDED: Final = (400, 404, 422)
+"""What a server answers to a request that a backend may amend: a setting or schema that it does not take."""
 
 DRAIN_FACTOR = 4
 """How many times the limit of a too large body is still read and thrown away, so that the client sees the answer."""
@@ -75,7 +81,7 @@ def error_headers(error: DragomanError) -> dict[str, str]:
     return {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
 
 
-def warning_headers(events: Iterable[AnyEvent]) -> dict[str, str]:
+def warning_headers(events: Iterable[object]) -> dict[str, str]:
     """The codes of the warnings among these; their words may hold what somebody said."""
     codes = ",".join(dict.fromkeys(event.code for event in events if isinstance(event, Warning)))
     return {"x-dragoman-warnings": codes} if codes else {}
@@ -120,7 +126,8 @@ class Exchange:
             if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
                 request = msgspec.structs.replace(request, headers=carried)
             self._record.asked(self._dialect.name, request)
-            await self._watched(self._count(request, self._counting) if self._counting else self._answer(request))
+            answer = self._count(request, self._counting) if self._counting else self._answer(request, body)
+            await self._watched(answer)
         except ClientLeftError:
             self._record.status = 499
         except asyncio.CancelledError:  # nobody but the server's own end cancels an exchange
@@ -216,10 +223,35 @@ class Exchange:
         headers = {"x-dragoman-estimated": "true"} if count.estimated else {}
         await self._reply(200, counting.write_count(count.tokens), headers)
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: Request, body: bytes) -> None:
         turn = Turn(self._record.turn_id, int(time.time()), lambda: secrets.token_hex(12))
+        relay = self._gateway.relay(request, body, turn)
+        if relay is not None and await self._relayed(request, relay):
+            return
         async with aclosing(self._gateway.answer(request, turn)) as events:
-            await (self._stream(request, events) if request.stream else self._whole(request, events))
+            if not request.stream:
+                await self._whole(request, events)
+                return
+            self._writer = writer = self._dialect.writer(request)
+            await self._stream(events, lambda batch: self._told(batch, b"".join(map(writer.send, batch))))
+
+    async def _relayed(self, request: Request, relay: Relay) -> bool:
+        """Pass the answer on unread. False: the server has refused it, and when it is read that may be mended."""
+        self._record.relayed = True
+        try:
+            async with aclosing(relay.pieces()) as pieces:
+                if not request.stream:
+                    body = b"".join([piece async for piece in pieces])
+                    self._told(relay.take(), b"")
+                    await self._reply(200, body, {})
+                    return True
+                self._writer = self._dialect.writer(request)
+                await self._stream(pieces, lambda batch: self._told(relay.take(), b"".join(batch)))
+        except UpstreamError as error:
+            if error.status not in _MENDED:
+                raise
+            self._record.relayed = False
+        return self._record.relayed
 
     async def _whole(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
         collector = Collector(self._dialect.name)  # parts are numbered as in the stream
@@ -231,18 +263,19 @@ class Exchange:
         body = self._dialect.write_reply(collector.reply(), request)
         await self._reply(200, body, warning_headers(collector.warnings))
 
-    async def _stream(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
-        inbox = Inbox(QUEUE_EVENTS)
-        pump = asyncio.ensure_future(_pump(events, inbox))
-        self._writer = self._dialect.writer(request)
+    async def _stream(self, answer: AsyncGenerator[T, None], written: Callable[[Sequence[T]], bytes]) -> None:
+        inbox = Inbox[T](QUEUE_EVENTS)
+        pump = asyncio.ensure_future(_pump(answer, inbox))
         try:
-            await self._write_stream(self._writer, inbox, pump)
+            await self._write_stream(inbox, written, pump)
         finally:
             inbox.close()
             pump.cancel()
             await asyncio.wait({pump})
 
-    async def _write_stream(self, writer: Writer, inbox: Inbox, pump: "asyncio.Future[None]") -> None:
+    async def _write_stream(
+        self, inbox: Inbox[T], written: Callable[[Sequence[T]], bytes], pump: "asyncio.Future[None]"
+    ) -> None:
         silence_s = self._config.hold_s
         while True:
             batch, ended = await inbox.take(silence_s)
@@ -256,18 +289,21 @@ class Exchange:
                     pump.result()
             if batch:
                 await self._begin(batch)
-                for event in batch:
-                    self._record.saw(event)
-                data = b"".join(map(writer.send, batch))
-                if isinstance(batch[-1], Finish | Failure):
-                    self._writer = None
-                await self._write(data)
+                await self._write(written(batch))
             if ended:
                 pump.result()
                 await self._end(b"")
                 return
 
-    async def _begin(self, first: Sequence[AnyEvent] = ()) -> None:
+    def _told(self, events: Sequence[AnyEvent], data: bytes) -> bytes:
+        """The data, with what it says noted down."""
+        for event in events:
+            self._record.saw(event)
+        if events and isinstance(events[-1], Finish | Failure):
+            self._writer = None
+        return data
+
+    async def _begin(self, first: Sequence[object] = ()) -> None:
         """The head of a stream; what is to be told of the request itself comes with Start."""
         if self._sent:
             return
@@ -294,8 +330,8 @@ class Exchange:
         await respond(self._out, status, body, self._headers | dict(headers))
 
 
-async def _pump(events: AsyncGenerator[AnyEvent, None], inbox: Inbox) -> None:
-    """Move events into the inbox."""
+async def _pump(events: AsyncGenerator[T, None], inbox: Inbox[T]) -> None:
+    """Move what comes into the inbox."""
     try:
         async for event in events:
             inbox.put(event)

@@ -1,4 +1,4 @@
-"""Events on their way from a backend to one client: all that have come since the last look, or silence.
+"""Events, or bytes, on their way from a backend to one client: all that have come since the last look, or silence.
 
     backend task:  inbox.put(event), then `await inbox.room()` while it is `full`; at last inbox.end()
     client's task: events, ended = await inbox.take(silence_s)      no event and no end: silence
@@ -9,17 +9,18 @@ queue in between make a delta a quarter cheaper than `asyncio.timeout` around `a
 
 import asyncio
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
-from dragoman.core.events import AnyEvent
+T = TypeVar("T")
 
 
-class Inbox:
+class Inbox(Generic[T]):
     """For one writer and one reader, of one event loop."""
 
     def __init__(self, limit_events: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._limit = limit_events
-        self._events: list[AnyEvent] = []
+        self._events: list[T] = []
         self._ended = False
         self._reader: asyncio.Future[None] | None = None  # waits for an event
         self._writer: asyncio.Future[None] | None = None  # waits for room
@@ -31,7 +32,7 @@ class Inbox:
         """The reader is slow: the writer should wait."""
         return len(self._events) >= self._limit
 
-    def put(self, event: AnyEvent) -> None:
+    def put(self, event: T) -> None:
         """One more."""
         self._events.append(event)
         _wake(self._reader)
@@ -47,7 +48,7 @@ class Inbox:
             self._writer = self._loop.create_future()
             await self._writer
 
-    async def take(self, silence_s: float) -> tuple[Sequence[AnyEvent], bool]:
+    async def take(self, silence_s: float) -> tuple[Sequence[T], bool]:
         """All events that are there, and whether they are the last; waits for one, but not longer than that."""
         if not self._events and not self._ended:
             self._ring_at(self._loop.time() + silence_s)

@@ -37,6 +37,8 @@ class Record:
         """What the client is told, too."""
         self.status = 0
         self.error = ""
+        self.relayed = False
+        """The answer was passed on unread: how many calls were in it is not known."""
         self._began = time.monotonic()
         self._facts: dict[str, object] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -75,7 +77,8 @@ class Record:
                 self._facts["input_tokens"] = usage.input_tokens
                 self._facts["output_tokens"] = usage.output_tokens
             case Finish():
-                self._facts["finish"] = finish_of(event, self._calls)
+                unseen = self.relayed and not self._calls.calls
+                self._facts["finish"] = event.reason if unseen else finish_of(event, self._calls)
             case Failure(error):
                 self.failed(error)
             case _:
@@ -93,7 +96,9 @@ class Record:
     def log(self) -> None:
         """Write the line."""
         facts = self._facts | {"status": self.status, "ms": self._ms()}
-        if "model" in facts:
+        if self.relayed:
+            facts["relayed"] = True
+        elif "model" in facts:
             facts["calls"] = self._calls.calls
         if rescued := self._warnings.count("rescued_call"):
             facts["rescued"] = rescued

@@ -41,9 +41,11 @@ because Claude Code's discovery of models passes over all others; asking for tha
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/messages-count-tokens (2026-11).
 """
 
+import re
 from typing import Final
 
-from dragoman.core.contracts import Counting, Dialect, Form
+from dragoman.core import sse
+from dragoman.core.contracts import Counting, Dialect, Form, Passing
 from dragoman.core.names import LONG_NAME_FORM
 from dragoman.dialects.anthropic_messages.replies_in import Reader, count_of
 from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_count, write_error, write_reply
@@ -66,6 +68,11 @@ DIALECT: Final = Dialect(
     carries=("anthropic-beta", "anthropic-version"),
     asides=frozenset({BILLING}),
     hosts=frozenset({"api.anthropic.com"}),
+    passing=Passing(
+        ends=re.compile(rb"event: ?(message_stop|error)\r?\n"),
+        end=sse.encode(b'{"type":"message_stop"}', "message_stop"),
+        within="message",
+    ),
     listed_as=listed_as,
     meant_by=meant_by,
     forms={

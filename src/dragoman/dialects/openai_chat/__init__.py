@@ -37,10 +37,11 @@ Refused by name: `n` over 1.
 Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
 """
 
+import re
 from typing import Final
 
 from dragoman.core import sse
-from dragoman.core.contracts import Dialect, Form
+from dragoman.core.contracts import Dialect, Form, Passing
 from dragoman.core.names import NAME_FORM
 from dragoman.core.openai_errors import sign, status, write_error
 from dragoman.dialects.openai_chat.replies_in import Reader
@@ -63,6 +64,12 @@ DIALECT: Final = Dialect(
     names=NAME_FORM,
     versioned=True,
     carries=("openai-beta",),
+    passing=Passing(
+        ends=re.compile(rb'data: ?(\[DONE\]|\{"error")'),
+        end=sse.encode(b"[DONE]"),
+        wanted={"stream_options": {"include_usage": True}},
+        unasked=re.compile(rb'data: ?(?=.*"choices": ?\[\])(?=.*"usage": ?\{)'),
+    ),
     forms={
         "tool": Form(
             example='{"type": "function", "function": {"name": …, "parameters": …}}',

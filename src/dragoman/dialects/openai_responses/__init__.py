@@ -44,10 +44,11 @@ Source: https://platform.openai.com/docs/api-reference/responses and its page on
 the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/issues/881.
 """
 
+import re
 from typing import Final
 
 from dragoman.core import sse
-from dragoman.core.contracts import Counting, Dialect, Form
+from dragoman.core.contracts import Counting, Dialect, Form, Passing
 from dragoman.core.names import NAME_FORM
 from dragoman.core.openai_errors import sign, status, write_error
 from dragoman.dialects.openai_responses.replies_in import Reader, count_of
@@ -70,6 +71,10 @@ DIALECT: Final = Dialect(
     names=NAME_FORM,
     versioned=True,
     carries=("openai-beta",),
+    passing=Passing(
+        ends=re.compile(rb"event: ?(response\.(completed|incomplete|failed)|error)\r?\n"),
+        within="response",
+    ),
     forms={
         "tool": Form(
             example='{"type": "function", "name": …, "parameters": …}',

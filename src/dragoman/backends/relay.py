@@ -1,0 +1,153 @@
+"""The fast path: the bytes of a trusted server's answer, for a client of the same API, unread but for both ends.
+
+    client's body ─(model's name)→ POST; bytes ─Splice→ bytes for the client
+
+What is read is the first event, which may be an error that the client is to get with its status, and the last ones, for
+usage and for how it ended. An answer that is no stream where one was asked for, or the other way round, is read whole.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Final
+
+import msgspec
+
+from dragoman.core.collect import collect
+from dragoman.core.contracts import Dialect, Passing, Turn
+from dragoman.core.errors import BackendError, DragomanError, UpstreamError
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallStart, UsageUpdate
+from dragoman.core.splice import Splice, named
+from dragoman.core.values import Request
+
+_REST_S: Final = 0.25
+"""Time for the end of a connection's answer behind the end of the stream, so that it can be used again."""
+_NO_STREAM: Final = (b"{", b"[", b"<")
+_BLANK: Final = b" \t\r\n\xef\xbb\xbf"
+
+Post = Callable[[bytes], AsyncGenerator[bytes, None]]
+"""Asks the server with this body."""
+
+
+class HttpRelay:
+    """One answer."""
+
+    def __init__(
+        self, dialect: Dialect, passing: Passing, request: Request, body: bytes, name: str, turn: Turn, post: Post
+    ) -> None:
+        """`body` is the client's, in which the model is called `name`."""
+        self._dialect, self._passing, self._request, self._turn, self._post = dialect, passing, request, turn, post
+        self._name = None if name == request.model else name
+        self._hides_usage = request.stream and bool(passing.wanted) and not request.stream_usage
+        self.body = self._asked(body)
+        """What the server is sent."""
+        self._told: list[AnyEvent] = []
+        self._started = False
+
+    def _asked(self, body: bytes) -> bytes:
+        wanted = self._passing.wanted if self._hides_usage else {}
+        if self._name is None and not wanted:
+            return body
+        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        said: dict[str, object] = {**members, "model": self._request.model}
+        for member, values in wanted.items():
+            had = msgspec.json.decode(members.get(member, b"null"), type=dict[str, msgspec.Raw] | None)
+            said[member] = {**(had or {}), **values}
+        return msgspec.json.encode(said)
+
+    def take(self) -> Sequence[AnyEvent]:
+        """What has become known; see `Relay`."""
+        told, self._told = self._told, []
+        return told
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The bytes for the client; see `Relay`."""
+        async with aclosing(self._post(self.body)) as pieces:
+            begun = b""
+            async for piece in pieces:
+                begun += piece
+                if begun.lstrip(_BLANK):
+                    break
+            if self._request.stream and begun.lstrip(_BLANK)[:1] not in _NO_STREAM:
+                async with aclosing(self._stream(begun, pieces)) as stream:
+                    async for data in stream:
+                        yield data
+            else:
+                yield self._read(begun + b"".join([piece async for piece in pieces]))
+
+    async def _stream(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        splice = Splice(self._passing, self._name, hides_usage=self._hides_usage)
+        error: DragomanError | None = None
+        try:
+            data = splice.feed(begun)
+            while not splice.first:
+                yield data
+                data = splice.feed(await anext(pieces))
+            self._start(splice.first)
+            yield data
+            while not splice.over:
+                yield splice.feed(await anext(pieces))
+            await _rest(pieces)
+        except StopAsyncIteration:
+            data = splice.close()
+            if splice.first and not self._started:
+                self._start(splice.first)
+            yield data
+        except DragomanError as broken:
+            if not self._started:
+                raise
+            error = broken
+        yield self._end(splice, error)
+
+    def _start(self, first: bytes) -> None:
+        """Raises: DragomanError: the server begins with an error, as which the client is told of it."""
+        events = self._dialect.reader(self._request, self._turn).feed(first)
+        for event in events:
+            if isinstance(event, Failure):
+                raise event.error
+        self._started = True
+        self._told += [event for event in events if isinstance(event, Start)]
+
+    def _end(self, splice: Splice, error: DragomanError | None) -> bytes:
+        """What the client still lacks, once it is known how the stream ended.
+
+        Raises: DragomanError: it never began.
+        """
+        reader = self._dialect.reader(self._request, self._turn)
+        events = [event for piece in (splice.first, *splice.last) for event in reader.feed(piece)] + reader.close()
+        self._told += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
+        last = events[-1]
+        if not splice.over and isinstance(last, Failure) and error is not None:
+            last = Failure(error)
+        elif not splice.over and isinstance(last, Finish) and not self._passing.end:
+            last = Failure(UpstreamError("the server's stream broke off before its end"))
+        if isinstance(last, Failure) and not self._started:
+            raise last.error
+        self._told.append(last)
+        if splice.over:
+            return b""
+        return self._dialect.writer(self._request).send(last) if isinstance(last, Failure) else self._passing.end
+
+    def _read(self, body: bytes) -> bytes:
+        """What the client gets for an answer that is to be read whole.
+
+        Raises: DragomanError: it is none.
+        """
+        reader = self._dialect.reader(self._request, self._turn)
+        events = reader.feed(body) + reader.close()
+        if isinstance(events[-1], Failure):
+            raise events[-1].error
+        self._told += events
+        if self._request.stream:
+            return b"".join(map(self._dialect.writer(self._request).send, events))
+        if body.lstrip(_BLANK)[:1] in _NO_STREAM:
+            return body if self._name is None else named(body, self._name)
+        return self._dialect.write_reply(collect(events, self._dialect.name), self._request)
+
+
+async def _rest(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Wait for the end of the answer, which nothing stands before."""
+    with suppress(TimeoutError, BackendError):
+        async with asyncio.timeout(_REST_S):
+            async for _ in pieces:
+                pass

@@ -1,0 +1,307 @@
+"""The fast path over HTTP: what a trusted server says passes unread, what goes wrong is told as ever.
+
+client ─HTTP→ gateway ─HTTP→ a server that plays what a test tells it to, or another gateway
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anthropic
+import httpx2
+import msgspec
+import openai
+import pytest
+import pytest_asyncio
+
+from dragoman import dialects
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
+from dragoman.gateway import Gateway
+from far import (
+    END,
+    FRONTS,
+    RESPONSES,
+    Server,
+    begins,
+    dies,
+    ends_as_failed,
+    gateway,
+    piece,
+    says_nothing,
+    server,
+    told,
+    whole,
+)
+from gateway import CHAT, DEADLINE_S, MESSAGES, http_request
+from scenarios import DIED, SCENARIOS, WHOLE, expected, play
+from scripted import IMPATIENT, eventually, served, serving
+from sdks import CHAT as CHAT_API
+from sdks import MESSAGES as MESSAGES_API
+from sdks import RESPONSES as RESPONSES_API
+from sdks import USER, Api, Ask, Sdk
+from test_http import COMPLETION
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# The vendors' own packages, through two gateways: the one in front passes on what the other writes
+
+
+APIS = (CHAT_API, RESPONSES_API, MESSAGES_API)
+ASKS = [
+    pytest.param(api, ask, id=ask.__name__)
+    for api in APIS
+    for ask in api.modes
+    if not ask.__name__.endswith(("async", "parse"))
+]
+
+
+@dataclass
+class Behind:
+    url: str
+    sdks: dict[str, Sdk]
+    asked: list[Any]
+
+
+@contextlib.asynccontextmanager
+async def trusting(url: str, **settings: Any) -> AsyncIterator[str]:
+    """The URL of a gateway that trusts this one, of whichever API."""
+    backends = [
+        Http(name, HttpConfig(url=url, api=name, models=tuple(SCENARIOS), trusted=True, retries=0), {})
+        for name in dialects.names()
+    ]
+    async with serving(Gateway(backends), **settings) as (_, own):
+        yield own
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def behind() -> AsyncIterator[Behind]:
+    settings: Any = {"api_key": "k", "max_retries": 0, "timeout": DEADLINE_S}
+    async with served(play, names=list(SCENARIOS), **IMPATIENT) as s, trusting(s.url) as url:
+        with (
+            openai.OpenAI(base_url=f"{url}/v1", **settings) as openais,
+            anthropic.Anthropic(base_url=url, **settings) as anthropics,
+        ):
+            yield Behind(url, {"openai": Sdk(openais, None), "anthropic": Sdk(anthropics, None)}, s.sent)
+
+
+async def sdk_says(api: Api, ask: Ask, behind: Behind, scenario: str) -> Any:
+    name = {id(CHAT_API): "openai_chat", id(RESPONSES_API): "openai_responses"}.get(id(api), "anthropic_messages")
+    asks = api.asks([USER], api.tools) | ({"store": False} if api is RESPONSES_API else {})
+    return await behind.sdks[api.package].run(ask, model=f"{name}/{scenario}", **asks)
+
+
+@pytest.mark.parametrize("scenario", WHOLE)
+@pytest.mark.parametrize(("api", "ask"), ASKS)
+async def test_the_packages_see_what_they_see_without(
+    api: Api, ask: Ask, scenario: str, behind: Behind, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="dragoman.access")
+    reply = await sdk_says(api, ask, behind, scenario)
+    assert api.said(reply)[0] == expected(scenario)
+    assert reply.model.endswith(f"/{scenario}")
+    await eventually(lambda: len(caplog.messages) == 2)
+    inner, outer = sorted((json.loads(m) for m in caplog.messages), key=lambda line: "relayed" in line)
+    assert outer["relayed"]
+    assert {n: outer[n] for n in ("input_tokens", "output_tokens")} == {"input_tokens": 90, "output_tokens": 12}
+    assert "calls" in inner
+    assert outer["finish"] == ("content_filter" if scenario == "refusal" and api is MESSAGES_API else inner["finish"])
+
+
+@pytest.mark.parametrize(("api", "ask"), ASKS)
+async def test_the_packages_see_what_broke(api: Api, ask: Ask, behind: Behind) -> None:
+    with pytest.raises(api.error, match=DIED):
+        api.said(await sdk_says(api, ask, behind, "broken"))
+
+
+# What does not pass
+
+
+@contextlib.asynccontextmanager
+async def trusted(
+    play: Callable[[Server, asyncio.StreamWriter], Awaitable[None]], api: str, **more: Any
+) -> AsyncIterator[Any]:
+    """A server that plays this, and the URL of a gateway that trusts it."""
+    async with server(play) as behind, gateway(behind.url, api=api, trusted=True, **more) as url:
+        yield behind, url
+
+
+OF_PATH = {dialects.get(name).path: name for name in dialects.names()}
+SMALL = {
+    CHAT: b'{"model": "m",  "messages": [{"role": "user", "content": "hi"}], "x": 1.50',
+    MESSAGES: b'{"model": "m",  "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, "x": 1.50',
+    RESPONSES: b'{"model": "m",  "input": "hi", "store": false, "x": 1.50',
+}
+
+
+async def post(url: str, path: str, body: bytes) -> httpx2.Response:
+    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        return await client.post(path, content=body)
+
+
+def body_of(path: str, more: bytes = b"") -> bytes:
+    return SMALL[path] + more + b"}"
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_a_request_goes_as_it_came(path: str) -> None:
+    async with trusted(whole(500, "{}"), OF_PATH[path]) as (behind, url):
+        await post(url, path, body_of(path))
+        await post(url, path, body_of(path).replace(b'"m"', b'"far/m"'))
+    assert behind.asked[0][2] == body_of(path)
+    assert json.loads(behind.asked[1][2]) == json.loads(body_of(path))
+    assert behind.asked[1][2].endswith(b'"x":1.50}')
+
+
+NOT_PASSED: list[tuple[str, bytes]] = [
+    (CHAT, b', "tools": [{"type": "function", "function": {"name": "f"}}], "parallel_tool_calls": false'),
+    (CHAT, b', "messages": [{"role": "tool", "tool_call_id": "c", "content": "late"}]'),
+    (CHAT, b', "max_tokens": 900'),
+    (RESPONSES, b', "store": true'),
+]
+
+
+@pytest.mark.parametrize(("path", "more"), NOT_PASSED)
+async def test_what_has_to_be_changed_or_kept_is_read(path: str, more: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="dragoman.access")
+    async with trusted(whole(200, COMPLETION), OF_PATH[path], max_tokens=100) as (behind, url):
+        await post(url, path, body_of(path, more))
+        assert behind.asked[0][2] != body_of(path, more)
+    assert "relayed" not in json.loads(caplog.messages[-1])
+
+
+@pytest.mark.parametrize("path", [front for front in FRONTS if front != CHAT])
+async def test_another_api_behind_is_translated(path: str) -> None:
+    async with trusted(whole(200, COMPLETION), "openai_chat") as (_, url):
+        answer = await post(url, path, body_of(path))
+    assert "Hello" in answer.text
+    assert answer.json().keys() != json.loads(COMPLETION).keys()
+
+
+async def test_some_kinds_of_servers_are_trusted() -> None:
+    async with server(whole(200, COMPLETION)) as behind, gateway(behind.url, kind="openai") as url:
+        answer = await post(url, CHAT, body_of(CHAT))
+    assert answer.content == COMPLETION.encode()
+
+
+async def test_an_untrusted_server_is_read() -> None:
+    async with server(whole(200, COMPLETION)) as behind, gateway(behind.url) as url:
+        answer = await post(url, CHAT, body_of(CHAT))
+    assert answer.json()["object"] == "chat.completion"
+
+
+async def test_what_is_refused_is_mended_on_the_other_way() -> None:
+    refusal = json.dumps({"error": {"message": "reasoning_content is not supported"}})
+
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        bad = b"reasoning_content" in server.asked[-1][2]
+        await whole(400 if bad else 200, refusal if bad else COMPLETION)(server, writer)
+
+    thoughts = b', "messages": [{"role": "assistant", "content": "Hi", "reasoning_content": "Hm"}]'
+    async with trusted(play, "openai_chat") as (behind, url):
+        answer = await post(url, CHAT, body_of(CHAT, thoughts))
+    assert answer.json()["choices"][0]["message"]["content"] == "Hello"
+    assert len(behind.asked) == 3
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("status", [401, 429, 500])
+@pytest.mark.parametrize("path", FRONTS)
+async def test_a_refusal_is_the_clients_own_error(path: str, status: int) -> None:
+    play = whole(status, '{"error": {"message": "because"}}', retry_after="7")
+    async with trusted(play, OF_PATH[path], retries=0) as (behind, url):
+        for stream in (b', "stream": true', b""):
+            answer = await post(url, path, body_of(path, stream))
+            assert answer.status_code == {401: 502, 429: 429, 500: 502}[status]
+            assert told(path, answer) == f"the server answered {status}: because"
+    assert len(behind.asked) == 2
+
+
+@pytest.mark.parametrize("path", FRONTS)
+@pytest.mark.parametrize("said", ["<html>Welcome</html>", "", '{"error": {"message": "slow down", "code": 429}}'])
+async def test_an_answer_that_is_none_is_an_error(path: str, said: str) -> None:
+    async with trusted(whole(200, said), OF_PATH[path]) as (_, url):
+        for stream in (b', "stream": true', b""):
+            answer = await post(url, path, body_of(path, stream))
+            assert answer.status_code == (429 if "429" in said else 502)
+            assert told(path, answer)
+
+
+async def test_a_server_that_dies_in_mid_stream() -> None:
+    async with trusted(dies, "openai_chat") as (_, url):
+        answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
+    assert "It is" in answer.text
+    assert "far broke the connection off" in answer.text
+    assert ends_as_failed(CHAT, answer.text)
+
+
+async def test_one_that_dies_in_the_middle_of_an_event() -> None:
+    async def halves(server: Server, writer: asyncio.StreamWriter) -> None:
+        await begins(server, writer)
+        writer.write(b'8\r\ndata: {"\r\n0\r\n\r\n')
+
+    async with trusted(halves, "openai_chat") as (_, url):
+        answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
+    assert 'data: {"\n' not in answer.text
+    assert ends_as_failed(CHAT, answer.text)
+
+
+async def test_a_finish_without_the_end_gets_it() -> None:
+    async def lacks(server: Server, writer: asyncio.StreamWriter) -> None:
+        await begins(server, writer)
+        writer.write(piece({}, "stop") + b"0\r\n\r\n")
+
+    async with trusted(lacks, "openai_chat") as (_, url):
+        answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
+    assert answer.text.endswith('"finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
+
+
+async def test_a_server_that_holds_the_connection_behind_its_end_holds_up_nobody() -> None:
+    async def holds(server: Server, writer: asyncio.StreamWriter) -> None:
+        await begins(server, writer)
+        writer.write(piece({}, "stop") + END.removesuffix(b"0\r\n\r\n"))
+        await server.left.wait()
+
+    async with trusted(holds, "openai_chat") as (behind, url):
+        answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
+        assert answer.text.endswith("data: [DONE]\n\n")
+        await behind.left.wait()
+
+
+async def test_silence_has_its_pings_and_its_limit() -> None:
+    async def pauses(server: Server, writer: asyncio.StreamWriter) -> None:
+        await begins(server, writer)
+        await server.left.wait()
+
+    config = HttpConfig(url="", models=("m",), trusted=True, silence_s=0.3)
+    async with server(pauses) as behind:
+        backend = Http("far", msgspec.structs.replace(config, url=behind.url), {})
+        async with serving(Gateway([backend]), ping_s=0.05) as (_, url):
+            answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
+    assert answer.text.count(": ping\n\n") >= 2
+    assert ends_as_failed(CHAT, answer.text)
+
+
+@pytest.mark.parametrize("stream", [b', "stream": true', b""])
+@pytest.mark.parametrize("play", [begins, says_nothing], ids=["streaming", "before the first byte"])
+async def test_a_client_that_leaves_leaves_the_server(
+    play: Callable[[Server, asyncio.StreamWriter], Awaitable[None]], stream: bytes
+) -> None:
+    async def plays(server: Server, writer: asyncio.StreamWriter) -> None:
+        await play(server, writer)
+        await server.left.wait()
+
+    async with trusted(plays, "openai_chat") as (behind, url):
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(http_request(CHAT, body_of(CHAT, stream)))
+        await eventually(lambda: behind.asked)
+        writer.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await behind.left.wait()
