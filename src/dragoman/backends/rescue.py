@@ -48,6 +48,8 @@ TRIES: Final = 256
 """Things of an answer that are looked into and turn out to be no call; behind them nothing more is looked for."""
 SPACE_CHARS: Final = 256
 """The longest white space that waits for what comes behind it."""
+STEP_CHARS: Final = 128
+"""As much of what may be a call is read before it is asked whether it still may."""
 LINE_CHARS: Final = 256
 """As much of a line as one looks at."""
 _FENCE: Final = re.compile(r"[\s>*+-]*(?:\d+[.)]\s*)?(`{3,}(?=[^`]*\Z)|~{3,})")
@@ -316,8 +318,9 @@ class _Candidate:
 
     def feed(self, text: str) -> str:
         """Read on, up to where it is known whether this is a call; the rest of the text is given back."""
-        # One by one, so that it is known where a call ends; a reader that sees no difference is quick at it.
-        step = 1 if self._waits or self._compares else len(text)
+        # One by one, so that it is known where a call ends; a reader that sees no difference is quick at it. Else in
+        # small steps, as what is no call shows that soon, and all behind it is to be read again.
+        step = 1 if self._waits or self._compares else STEP_CHARS
         for at in range(0, len(text), step):
             self._read(text[at : at + step])
             if self.is_none or self.is_call:
