@@ -82,6 +82,22 @@ def test_no_cut_matters(case: Case) -> None:
     assert told(read(case.dialect, [data.replace(b"\n", b"\r\n")])) == whole or case.kind == "answer, bytes"
 
 
+@pytest.mark.parametrize("dialect", dialects.names())
+def test_bytes_that_are_no_utf8_are_told_of_once_and_lose_no_word(dialect: str) -> None:
+    said = [ev.Start("1", "m", 0), ev.TextDelta("caf@"), ev.TextDelta(" and th@"), ev.Finish("stop")]
+    writer = dialects.get(dialect).writer(v.Request("m", (), stream=True))
+    stream = b"".join(map(writer.send, said))
+    got = [e for e in read(dialect, [stream.replace(b"@", b"\xe9")]) if isinstance(e, ev.Warning | ev.TextDelta)]
+    assert "".join(e.text for e in got if isinstance(e, ev.TextDelta)) == "caf\ufffd and th\ufffd"
+    assert [e.code for e in got if isinstance(e, ev.Warning)] == ["broken_characters"]
+
+
+def test_an_error_that_is_no_utf8_is_one() -> None:
+    (only,) = read("openai_chat", [b'{"error": {"message": "caf\xe9"}}'])
+    assert isinstance(only, ev.Failure)
+    assert only.error.message == "caf\ufffd"
+
+
 # There and back
 
 WRITTEN = [c for c in CASES if c.kind.startswith(("events", "whole"))]

@@ -1,7 +1,8 @@
 """The bytes of a server behind, to the JSON objects in them: a stream of server-sent events, or one whole body.
 
 Servers answer a request for a stream with a whole body, and the other way round; what came is told by its first
-character. Anything else, such as a proxy's page of HTML, is an error of the server's.
+character. Anything else, such as a proxy's page of HTML, is an error of the server's. Bytes that are no UTF-8, as of a
+character that was cut between two tokens, are read as U+FFFD, and told of.
 """
 
 import re
@@ -14,7 +15,7 @@ from dragoman.core.contracts import Turn
 from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quote
 from dragoman.core.events import AnyEvent
 from dragoman.core.names import ANY, Names
-from dragoman.core.shape import Fields
+from dragoman.core.shape import Cursor, Fields
 from dragoman.core.sse import EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
 from dragoman.core.upstream_errors import said_error
 from dragoman.core.values import Request, ToolCall
@@ -39,7 +40,7 @@ class UpstreamReader:
     Never raises: an answer that breaks off, or is none, ends with Failure.
     """
 
-    __slots__ = ("_body", "_ended", "_frame", "_out", "_sse", "_whole", "_whole_body")
+    __slots__ = ("_body", "_ended", "_frame", "_mended", "_out", "_sse", "_whole", "_whole_body")
 
     def __init__(
         self,
@@ -54,6 +55,8 @@ class UpstreamReader:
         self._body = bytearray()
         self._whole_body: bool | None = None
         """Not a stream; None before the first character."""
+        self._mended = False
+        """Something of it was no UTF-8."""
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """The events that this piece adds."""
@@ -109,12 +112,24 @@ class UpstreamReader:
         self._out.finish("stop")
 
     def _object(self, data: bytes, take: Callable[[Fields], None]) -> None:
+        told_before = self._mended
         try:
             cursor = shape.at(data)
         except RequestError:
-            shown = quote(data[:80].decode("utf-8", "replace"))
-            raise UpstreamError(f"expected JSON of the server, got {len(data)} bytes that begin {shown}") from None
+            cursor, self._mended = _mended(data), True
         fields = cursor.fields()
         if (error := said_error(fields)) is not None:
             raise error
+        if self._mended and not told_before:
+            self._out.warn("broken_characters", "bytes of the answer that are no UTF-8 were read as U+FFFD")
         take(fields)
+
+
+def _mended(data: bytes) -> Cursor:
+    """The JSON with U+FFFD for what is no UTF-8, where that is all that is wrong with it."""
+    text = data.decode("utf-8", "replace")
+    try:
+        return shape.at(text)
+    except RequestError:
+        told = f"expected JSON of the server, got {len(data)} bytes that begin {quote(text[:80])}"
+        raise UpstreamError(told) from None
