@@ -19,6 +19,7 @@ from canitoolcall.results import Observation, Status
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import edge_cases
+import faults
 
 import test_canitoolcall as neutral
 from dragoman import formats
@@ -133,6 +134,7 @@ PAGES = {
     DOCS / "formats.md": formats_page,
     DOCS / "configuration.md": configuration_page,
     DOCS / "edge-cases.md": partial(edge_cases.page, NOTE),
+    DOCS / "faults.md": partial(faults.page, NOTE),
     PROVEN: proven_table,
 }
 

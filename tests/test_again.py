@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dragoman.backends.again import DroppedError, RefusedForGoodError, retry_after_s, wait_s
+from dragoman.backends import again
+from dragoman.backends.again import FailedError, retry_after_s
 from dragoman.core.errors import (
     BackendError,
     BusyError,
@@ -13,6 +14,11 @@ from dragoman.core.errors import (
     SilenceError,
     UpstreamError,
 )
+
+
+def wait_s(error: DragomanError, tried: int, retries: int, chance: float) -> float | None:
+    return again.wait_s(FailedError(error), tried, retries, chance)
+
 
 NOW = datetime(2026, 11, 22, 10, 0, 0, tzinfo=UTC)
 
@@ -33,7 +39,6 @@ def test_what_would_be_said_again_is_not_asked_for(status: int | None) -> None:
         ContextOverflowError(5, 4),
         SilenceError("nothing"),
         BusyError("full"),
-        RefusedForGoodError("no", status=503),
         UpstreamError("You exceeded your current quota, please check your plan", status=429),
         UpstreamError("the server answered 429: insufficient_quota", status=429),
     ],
@@ -51,10 +56,15 @@ def test_each_wait_is_twice_as_long_and_chance_takes_off_a_quarter_at_most() -> 
     assert wait_s(error, 0, 0, 0.0) is None
 
 
+def test_a_server_that_says_so_itself_is_not_asked_again() -> None:
+    assert again.wait_s(FailedError(UpstreamError("no", status=503), for_good=True), 0, 2, 0.0) is None
+
+
 def test_a_connection_that_had_just_been_closed_is_made_anew_at_once() -> None:
-    assert wait_s(DroppedError("closed"), 0, 0, 0.0) == 0
-    assert wait_s(DroppedError("closed"), 1, 1, 0.0) is None
-    assert wait_s(DroppedError("closed"), 1, 2, 0.0) == 1
+    dropped = FailedError(BackendError("closed"), dropped=True)
+    assert again.wait_s(dropped, 0, 0, 0.0) == 0
+    assert again.wait_s(dropped, 1, 1, 0.0) is None
+    assert again.wait_s(dropped, 1, 2, 0.0) == 1
 
 
 def test_the_servers_own_time_goes_before_ours_unless_it_is_the_clients_to_wait() -> None:

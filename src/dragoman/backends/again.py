@@ -33,23 +33,28 @@ _IN_VAIN: Final = re.compile(r"insufficient_quota|exceeded your current quota", 
 """A 429 of OpenAI's that is about money (https://developers.openai.com/api/docs/guides/error-codes, 2026-11)."""
 
 
-class DroppedError(BackendError):
-    """The connection was closed before an answer began, as one that was kept open is at some time."""
+class FailedError(Exception):
+    """One try came to nothing."""
+
+    def __init__(self, error: DragomanError, *, dropped: bool = False, for_good: bool = False) -> None:
+        super().__init__(error)
+        self.error = error
+        self.dropped = dropped
+        """The connection was closed in place of an answer, as one that was kept open is at some time."""
+        self.for_good = for_good
+        """The server says that it need not be asked again."""
 
 
-class RefusedForGoodError(UpstreamError):
-    """The server says that it need not be asked again."""
-
-
-def wait_s(error: DragomanError, tried: int, retries: int, chance: float) -> float | None:
+def wait_s(failed: FailedError, tried: int, retries: int, chance: float) -> float | None:
     """Seconds to wait before the server is asked once more, after it was `tried` before; None: it is not.
 
     `chance` lies between 0 and 1. After a connection that was kept open had just been closed, one more try is at once
     and for free.
     """
-    if isinstance(error, DroppedError) and tried == 0:
+    error = failed.error
+    if failed.dropped and tried == 0:
         return 0.0
-    if tried >= retries or not _may_help(error):
+    if tried >= retries or failed.for_good or not _may_help(error):
         return None
     if error.retry_after_s is not None:
         return error.retry_after_s if error.retry_after_s <= LONGEST_TOLD_S else None
@@ -63,13 +68,9 @@ async def pause(wait_s: float) -> None:
 
 
 def _may_help(error: DragomanError) -> bool:
-    match error:
-        case RefusedForGoodError():
-            return False
-        case UpstreamError():
-            return error.status in _STATUSES and not _IN_VAIN.search(error.message)
-        case _:
-            return isinstance(error, BackendError)
+    if isinstance(error, UpstreamError):
+        return error.status in _STATUSES and not _IN_VAIN.search(error.message)
+    return isinstance(error, BackendError)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:

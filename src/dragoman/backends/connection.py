@@ -13,6 +13,7 @@ proxy of the environment is used.
 import asyncio
 import io
 import logging
+import os
 import random
 import socket
 from collections.abc import AsyncGenerator, Mapping
@@ -23,11 +24,11 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from dragoman.backends import again
-from dragoman.backends.again import DroppedError, RefusedForGoodError
+from dragoman.backends.again import FailedError
 from dragoman.backends.breaker import Breaker
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.places import Places
-from dragoman.core.errors import BackendError, DragomanError, RemoteError, SilenceError, UpstreamError, logged
+from dragoman.core.errors import BackendError, RemoteError, SilenceError, logged
 from dragoman.core.upstream_errors import answered_error
 
 log = logging.getLogger("dragoman.backends.connection")
@@ -143,11 +144,11 @@ class Connection:
         while True:
             try:
                 return await self._asked(url, body, headers)
-            except RemoteError as error:
-                wait_s = again.wait_s(error, tried, self._config.retries, random.random())
+            except FailedError as failed:
+                wait_s = again.wait_s(failed, tried, self._config.retries, random.random())
                 if wait_s is None:
-                    raise
-                log.warning("%s: %s; asked again in %.1f s", self._name, logged(error), wait_s)
+                    raise failed.error from None
+                log.warning("%s: %s; asked again in %.1f s", self._name, logged(failed.error), wait_s)
             tried += 1
             await again.pause(wait_s)
 
@@ -164,15 +165,13 @@ class Connection:
                 async with response:
                     raise self._refused(response, await _head(response))
         except (aiohttp.ClientError, TimeoutError) as e:
-            raise self._broken(e, begun=False) from None
+            raise FailedError(self._broken(e, begun=False), dropped=_is_closed(e)) from None
 
-    def _refused(self, response: aiohttp.ClientResponse, head: bytes) -> DragomanError:
+    def _refused(self, response: aiohttp.ClientResponse, head: bytes) -> FailedError:
         fields = {name.lower(): value for name, value in response.headers.items()}
         wait_s = again.retry_after_s(fields, datetime.now(UTC))
         error = answered_error(response.status, self._hidden(head), wait_s)
-        if isinstance(error, UpstreamError) and fields.get("x-should-retry") == "false":
-            return RefusedForGoodError(error.message, status=error.status, retry_after_s=wait_s)
-        return error
+        return FailedError(error, for_good=fields.get("x-should-retry") == "false")
 
     def _begins(self, response: aiohttp.ClientResponse) -> None:
         """The first byte is here: from now on the limit is that of silence."""
@@ -193,12 +192,26 @@ class Connection:
             case TimeoutError():
                 told = f"{self._name} said nothing for {config.first_byte_s:g} s after it was asked"
                 return SilenceError(f"{told} (setting first_byte_s)")
-            case aiohttp.ClientConnectorError():
-                return BackendError(f"{self._name} cannot be reached at {self.where}: {error.os_error.strerror}")
-            case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError() if not begun:
-                return DroppedError(f"{self._name} closed the connection before it answered")
+            case aiohttp.ClientConnectorError(os_error=OSError(errno=number, strerror=words)):
+                why = os.strerror(number) if number and number > 0 else words  # names that are not found are below 0
+                return BackendError(f"{self._name} cannot be reached at {self.where}: {why}")
+            case _ if not begun and _is_closed(error):
+                return BackendError(f"{self._name} closed the connection before it answered")
+            case aiohttp.ClientResponseError():
+                return BackendError(f"{self._name} at {self.where} sent what is no HTTP")
             case _:
-                return BackendError(f"{self._name} broke the connection off: {type(error).__name__}")
+                return BackendError(f"{self._name} broke the connection off in its answer")
+
+
+def _is_closed(error: Exception) -> bool:
+    """The connection was closed by the other end, and not merely never made."""
+    match error:
+        case aiohttp.ClientConnectorError():
+            return False
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
+            return True
+        case _:
+            return False
 
 
 def _socket(address: Any) -> socket.socket:

@@ -100,7 +100,7 @@ class UpstreamReader:
 
     def _close(self) -> None:
         if self._sse is not None:
-            self._events(self._sse.close())
+            self._events([last for last in self._sse.close() if _is_whole(last.data)])
             self._finish(done=False)
         elif self._out.phase != "ended":
             self._object(bytes(self._body), self._whole)
@@ -123,6 +123,16 @@ class UpstreamReader:
         if self._mended and not told_before:
             self._out.warn("broken_characters", "bytes of the answer that are no UTF-8 were read as U+FFFD")
         take(fields)
+
+
+def _is_whole(data: bytes) -> bool:
+    """The event behind which the stream ended without a blank line is not merely a beginning."""
+    if data.strip() == _DONE:
+        return True
+    try:
+        return bool(shape.at(data.decode("utf-8", "replace")))
+    except RequestError:
+        return False
 
 
 def _mended(data: bytes) -> Cursor:
