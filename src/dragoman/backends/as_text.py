@@ -10,6 +10,7 @@ client's stop strings, which are looked for here, behind the reader.
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -35,6 +36,9 @@ from dragoman.core.values import (
     ToolResult,
 )
 
+_SCHEMA_FIELDS: Final = ("output_config", "output_format", "response_format", "text")
+"""Where the APIs have the schema of the reply, beside how else it is to be."""
+
 
 def parsed(request: Request) -> Request:
     """The request to a server whose text is read."""
@@ -49,11 +53,18 @@ def injected(request: Request, format: Format) -> tuple[Request, tuple[Warning, 
     request = readable(request)
     turns = (Message(turn.role, (Text(turn.text),)) for turn in as_chat(request, format))
     plain = replace(parsed(request), messages=tuple(turns), tools=(), tool_choice=ToolChoice())
+    told = []
+    if request.response_schema and offered(request):  # which would let no call through
+        extra = {name: raw for name, raw in request.extra.items() if name not in _SCHEMA_FIELDS}
+        plain = replace(plain, response_schema="", extra=extra)
+        told.append(
+            Warning("unconstrained", "the reply is not held to its schema, as the model may call a tool instead")
+        )
     shown = [part for message in request.messages for part in message.parts]
     shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
-    if not any(map(_is_picture, shown)):
-        return plain, ()
-    return plain, (Warning("left_out", "pictures and files are placeholders where tools are written as text"),)
+    if any(map(_is_picture, shown)):
+        told.append(Warning("left_out", "pictures and files are placeholders where tools are written as text"))
+    return plain, tuple(told)
 
 
 def _is_picture(part: Part) -> bool:

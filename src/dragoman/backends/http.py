@@ -17,22 +17,23 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from dragoman import dialects
-from dragoman.backends import as_text
+from dragoman.backends import as_text, completions, held
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.listing import Listing
 from dragoman.backends.local import for_server, spared
 from dragoman.backends.own_words import Listener, OwnWords
+from dragoman.backends.readable import readable
 from dragoman.backends.reading import Reading
 from dragoman.backends.refused import Refusals, without
 from dragoman.backends.relay import HttpRelay
 from dragoman.backends.reread import Reread
-from dragoman.backends.ways import AUTO, Ways
+from dragoman.backends.ways import AUTO, Way, Ways
 from dragoman.core import trim
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
 from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError
@@ -44,10 +45,15 @@ from dragoman.core.values import Reasoning, Request
 from dragoman.profiles import servers
 from dragoman.profiles.servers import Kind
 
+if TYPE_CHECKING:  # it needs an extra that servers behind do not
+    from dragoman.backends.template import ChatTemplate
+
 log = logging.getLogger("dragoman.backends.http")
 
 _ASKED_AT_MOST: Final = 8
 """Times that one request is sent, each time without something that the server has refused."""
+_REFUSES: Final = (400, 404, 422, 500, 501)
+"""What servers answer where they cannot make a grammar of what they are sent."""
 _SIGNATURE: Final = re.compile(
     r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified"
     r"|invalid `data` in `redacted_thinking`|thinking.{0,40}blocks.{0,80}cannot be modified"
@@ -80,6 +86,8 @@ class Http:
         self._refusals = Refusals()
         self._own_words = OwnWords()
         """What models wrote of late whose text is read here."""
+        self._templates: dict[str, ChatTemplate] = {}
+        """By the file that the settings name; "": the one that the server tells."""
         self._rescued: Counter[str] = Counter()
         """By model, the calls that were found in its text."""
 
@@ -159,6 +167,9 @@ class Http:
 
         Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
         """
+        way = self.ways.of(request.model)
+        if way.endpoint == "completions" and way.template not in self._templates:
+            self._templates[way.template] = await completions.template(self._name, way.template, self._connection)
         outgoing = self._outgoing(request)
         if request.dialect != self._dialect.name:
             outgoing = self._refusals.heeded(request.model, outgoing)
@@ -174,16 +185,41 @@ class Http:
                     raise
                 outgoing = amended
 
-    def _outgoing(self, request: Request) -> Outgoing:
+    def _outgoing(self, request: Request, *, hold: bool = True) -> Outgoing:
         asked, limited = self._limited(for_server(request, self._dialect, self._config.url))
         asked, trimming = spared(asked, self._trim)
-        shown, lost = self._shown(asked)
+        way = self.ways.of(request.model)
+        outgoing = self._prompted(asked, way) if way.endpoint == "completions" else self._written(asked)
+        outgoing = outgoing._replace(warnings=(*limited, *trimming, *outgoing.warnings))
+        return self._held(outgoing, asked, way, hold) if way.mode == "inject" else outgoing
+
+    def _written(self, request: Request) -> Outgoing:
+        """The request in the words of the server's API."""
+        shown, lost = self._shown(request)
         fit, adapted = fitted(shown, self._target) if self._target else (shown, ())
         if self._kind and self._kind.thoughts:
             fit = msgspec.structs.replace(fit, thoughts_as=self._kind.thoughts)
         outgoing = self._dialect.write_request(fit, request.model)
-        outgoing = outgoing._replace(warnings=(*limited, *trimming, *lost, *adapted, *outgoing.warnings))
-        return outgoing if shown is asked else outgoing._replace(watched=request.stop)
+        outgoing = outgoing._replace(warnings=(*lost, *adapted, *outgoing.warnings))
+        return outgoing if shown is request else outgoing._replace(watched=request.stop)
+
+    def _prompted(self, request: Request, way: Way) -> Outgoing:
+        """The request as a prompt."""
+        shown = readable(self._own_words.restored(request))
+        prompt = self._templates[way.template].prompt(shown, way.format_of(request.model))
+        return completions.written(shown, prompt)
+
+    def _held(self, outgoing: Outgoing, request: Request, way: Way, hold: bool) -> Outgoing:
+        """The request with what holds the model to what was asked for; unless the server has refused that."""
+        own = self._kind.constrain if self._kind and self._kind.api == self._dialect.name else ()
+        ways, tools = way.constrain or own, as_text.offered(request)
+        if way.endpoint == "completions" and request.response_schema and not tools:
+            to = held.to_json(ways, request.response_schema)
+        else:
+            to = held.to_calls(ways, way.format_of(request.model), tools, request.tool_choice)
+        if not hold and to.fields:
+            to = held.Held({}, (held.unconstrained("the server refused the grammar"),))
+        return held.added(outgoing, to)
 
     def _amended(self, outgoing: Outgoing, request: Request, error: UpstreamError) -> Outgoing | None:
         """What to ask in place of what the server has refused, where there is something."""
@@ -193,17 +229,20 @@ class Http:
         elif error.status in (400, 422) and request.dialect != self._dialect.name:
             amended = without(outgoing, error.message)
             self._refusals.remember(request.model, error.message, outgoing, amended)
+        if amended is None and error.status in _REFUSES and self.ways.of(request.model).mode == "inject":
+            amended, what = self._outgoing(request, hold=False), "the grammar"
         if amended is None or amended.body == outgoing.body:
             return None
         log.warning("%s refused %s; it is asked once more without", self._name, what)
         return amended
 
     async def _asked(self, outgoing: Outgoing, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
-        reading = Reading(
-            self._dialect.reader(request, turn), outgoing, self._reread(request, turn), Listener(self._own_words)
-        )
+        by_prompt = self.ways.of(request.model).endpoint == "completions"
+        reader = completions.Reader(request, turn) if by_prompt else self._dialect.reader(request, turn)
+        path = completions.PATH if by_prompt else self._dialect.path
+        reading = Reading(reader, outgoing, self._reread(request, turn, outgoing.opened), Listener(self._own_words))
         broken: BackendError | None = None
-        posted = self._connection.post(self._dialect.path, outgoing.body, self._own(request))
+        posted = self._connection.post(path, outgoing.body, self._own(request))
         async with aclosing(posted) as pieces:
             try:
                 async for piece in pieces:
@@ -231,7 +270,7 @@ class Http:
             case "inject":
                 return as_text.injected(self._own_words.restored(request), way.format_of(request.model))
 
-    def _reread(self, request: Request, turn: Turn) -> Reread | None:
+    def _reread(self, request: Request, turn: Turn, opened: str) -> Reread | None:
         """What reads the text of the answer as the model wrote it; None where the server is known to have done that."""
         way, tools = self.ways.of(request.model), as_text.offered(request)
         rescues = self._config.rescue and bool(tools)
@@ -242,7 +281,7 @@ class Http:
         new = partial(as_text.reader, request=request, tools=tools, turn=turn)
         known = None if way.mode == "native" else way.format_of(request.model)
         leaks = as_text.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
-        reader = partial(new, known) if known else None
+        reader = partial(new, known, prompt_tail=opened) if known else None
         saved = partial(self._saved, request.model)
         return Reread(reader, leaks, turn.new_id, names, saved, parallel=request.tool_choice.parallel)
 

@@ -14,6 +14,8 @@ class PerModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: str = ""
     format: str = ""
+    endpoint: str = ""
+    template: str = ""
 
 
 class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,8 +44,15 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "auto"
     format: Annotated[str, _doc("What its models write calls in (`dragoman formats`); empty: by their names.")] = ""
     per_model: Annotated[
-        dict[str, PerModel], _doc("`mode` and `format` of models of certain names, such as `qwen2.5-coder*`.")
+        dict[str, PerModel],
+        _doc("`mode`, `format`, `endpoint` and `template` of models of certain names, such as `qwen2.5-coder*`."),
     ] = {}
+    endpoint: Annotated[
+        str, _doc("In mode `inject`, what is asked: `chat`, or `completions` with a prompt that is made here.")
+    ] = "chat"
+    template: Annotated[
+        str, _doc("For `completions`: the file of the model's chat template; empty: what llama.cpp's server tells.")
+    ] = ""
     trim: Annotated[
         str, _doc("How far words about tools and of the system's are cut for a local model: none, tools or lean.")
     ] = "none"

@@ -23,8 +23,10 @@ from dragoman.profiles import families
 
 log = logging.getLogger("dragoman.backends.ways")
 
+Endpoint: TypeAlias = Literal["chat", "completions"]
 Mode: TypeAlias = Literal["native", "parse", "inject"]
 AUTO: Final = "auto"
+_ENDPOINTS: Final[dict[str, Endpoint]] = {endpoint: endpoint for endpoint in get_args(Endpoint)}
 _MODES: Final[dict[str, Mode]] = {mode: mode for mode in get_args(Mode)}
 
 
@@ -37,6 +39,12 @@ class Way:
     `inject`: it knows nothing of tools."""
     format: str = ""
     """What the model writes; empty: by its name."""
+    endpoint: Endpoint = "chat"
+    """What is asked where Dragoman writes the tools."""
+    template: str = ""
+    """For `completions`: the file of the model's chat template; empty: what the server tells."""
+    constrain: tuple[str, ...] = ()
+    """How the server can hold the model to a grammar, best first (`held`); empty: as its kind does."""
     why: str = "nothing else is known of it"
 
     def format_of(self, model: str) -> Format:
@@ -50,7 +58,7 @@ class Ways:
 
     def __init__(self, server: str, config: HttpConfig) -> None:
         """Raises: ConfigError: a mode, format or endpoint is none."""
-        own = PerModel(config.mode, config.format)
+        own = PerModel(config.mode, config.format, config.endpoint, config.template)
         for pattern, row in [("", own), *config.per_model.items()]:
             _check(row, f"servers.{server}{f'.per_model.{pattern}' if pattern else ''}")
         self._server, self._own, self._per_model = server, own, config.per_model
@@ -75,10 +83,16 @@ class Ways:
         rows = [row for pattern, row in self._per_model.items() if fnmatchcase(name, pattern.lower())] + [self._own]
         known = self._measured.get(model, Way())
         mode = next((row.mode for row in rows if row.mode not in ("", AUTO)), "")
-        format = next((row.format for row in rows if row.format), known.format)
-        if not mode:
-            return replace(known, format=format)
-        return replace(known, mode=_MODES[mode], format=format, why="the settings say so")
+        endpoint = next(_ENDPOINTS[row.endpoint] for row in rows if row.endpoint)
+        way = replace(
+            known,
+            format=next((row.format for row in rows if row.format), known.format),
+            endpoint=endpoint,
+            template=next((row.template for row in rows if row.template), ""),
+        )
+        if not mode and endpoint == "completions":
+            return replace(way, mode="inject", why="its prompts are made here, as the settings say")
+        return replace(way, mode=_MODES[mode], why="the settings say so") if mode else way
 
 
 def _check(row: PerModel, where: str) -> None:
@@ -86,6 +100,11 @@ def _check(row: PerModel, where: str) -> None:
         raise ConfigError(
             f"unknown mode {row.mode!r}{one_of(row.mode, (AUTO, *_MODES), 'expected ')} - at {where}.mode"
         )
+    if row.endpoint and row.endpoint not in _ENDPOINTS:
+        hint = one_of(row.endpoint, _ENDPOINTS, "expected ")
+        raise ConfigError(f"unknown endpoint {row.endpoint!r}{hint} - at {where}.endpoint")
+    if row.endpoint == "completions" and row.mode not in ("", AUTO, "inject"):
+        raise ConfigError(f"completions know nothing of tools: expected mode inject, got {row.mode} - at {where}.mode")
     if row.format:
         try:
             formats.get(row.format)

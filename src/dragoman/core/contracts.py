@@ -216,6 +216,8 @@ class Outgoing(NamedTuple):
     """What its API cannot say, or says in another way."""
     watched: tuple[str, ...] = ()
     """Stop strings that the server does not know of: whoever reads the answer ends it there."""
+    opened: str = ""
+    """Of a prompt: what of the reply it has opened already, such as `<think>`."""
 
 
 class Reader(Protocol):

@@ -1,0 +1,118 @@
+"""Asking for the completion of a prompt that is made here, of the model's own chat template: `POST /v1/completions`.
+
+    {"model": "m", "prompt": "<|im_start|>system\\n…", "stream": true, "max_tokens": 99}
+    data: {"choices": [{"text": "Bern", "index": 0, "finish_reason": null}]}
+
+Nothing stands between the conversation and the model then: not the server's own idea of a template, nor of tools, and
+what the template opens of the reply, such as `<think>`, is known. The template is that of a file, or what llama.cpp's
+server tells. The token that a text begins with is left out, as servers put it there themselves.
+
+Source: https://platform.openai.com/docs/api-reference/completions; llama.cpp, tools/server/README.md, `/props` and
+`/v1/completions` (2026-11), b11549 of xllamacpp, run.
+"""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from dragoman.backends import sampling
+from dragoman.backends.connection import Connection
+from dragoman.core import shape
+from dragoman.core.assemble import Assembler
+from dragoman.core.contracts import Outgoing, Turn
+from dragoman.core.errors import BackendError, ConfigError, RequestError
+from dragoman.core.events import Warning
+from dragoman.core.shape import Fields
+from dragoman.core.upstream import UpstreamReader
+from dragoman.core.values import FinishReason, Request, Usage
+
+if TYPE_CHECKING:
+    from dragoman.backends.template import ChatTemplate, Prompt
+
+PATH: Final = "/v1/completions"
+_CONTROL: Final = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|\[/?[A-Z_]{2,20}\]|</?(?:start|end)_of_\w+>|</?s>"
+)
+"""What looks like a control token in a template: its tokenizer would take it for one in anybody's words."""
+
+
+async def template(name: str, file: str, connection: Connection) -> "ChatTemplate":
+    """The chat template of this file, or else of the server.
+
+    Raises: ConfigError: the file cannot be read, or is none, or the extra `templates` is missing. BackendError: the
+        server tells none.
+    """
+    from dragoman.backends.template import ChatTemplate
+
+    told = await _props(connection)
+    source = _file(file, name) if file else told.get("chat_template", "")
+    if not source:
+        raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
+    eos = told.get("eos_token", "")
+    control = {token[0] for token in _CONTROL.finditer(source)} | ({eos} if eos else set())
+    return ChatTemplate(source, "", eos, sorted(control))
+
+
+def written(request: Request, prompt: "Prompt") -> Outgoing:
+    """The body that asks the server for more of this prompt."""
+    body: dict[str, Any] = {"model": request.model, "prompt": prompt.text, "stream": True}
+    body |= {"stream_options": {"include_usage": True}, **sampling.settings(request)}
+    if request.max_tokens is not None:
+        body["max_tokens"] = request.max_tokens
+    lost = sampling.ignored(request)
+    told = (Warning("ignored_setting", f"where prompts are made here, nothing is done with {', '.join(lost)}"),)
+    return Outgoing(msgspec.json.encode(body), told if lost else (), request.stop, prompt.tail)
+
+
+class Reader(UpstreamReader):
+    """Reads the text of one completion."""
+
+    __slots__ = ("_reason",)
+
+    def __init__(self, request: Request, turn: Turn) -> None:
+        super().__init__(Assembler(turn, request.model), self._chunk, self._chunk, self._end)
+        self._reason: FinishReason | None = None
+
+    def _chunk(self, fields: Fields) -> None:
+        self._out.start()
+        for choice in fields.items("choices"):
+            said = choice.fields()
+            self._out.text(said.string("text"))
+            if (reason := said.take("finish_reason")) is not None and reason.string():
+                self._reason = "length" if reason.string() == "length" else "stop"
+        if (usage := fields.take("usage")) is not None:
+            self._out.usage(_usage(usage.fields()))
+
+    def _end(self) -> bool:
+        if self._reason is None:
+            return False
+        self._out.finish(self._reason)
+        return True
+
+
+def _usage(counts: Fields) -> Usage:
+    cached = counts.take("prompt_tokens_details")
+    return Usage(
+        input_tokens=counts.integer("prompt_tokens") or 0,
+        output_tokens=counts.integer("completion_tokens") or 0,
+        cached_input_tokens=(cached.fields().integer("cached_tokens") if cached else 0) or 0,
+    )
+
+
+def _file(file: str, name: str) -> str:
+    try:
+        return Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"cannot read the chat template {file}: {e} - at servers.{name}.template") from None
+
+
+async def _props(connection: Connection) -> dict[str, str]:
+    """What the server tells of its template; nothing where it is none of llama.cpp's."""
+    said = await connection.asked("/props")
+    try:
+        fields = shape.at(said.body).fields() if said.status == 200 else None
+    except RequestError:
+        fields = None
+    return {key: fields.string(key) for key in ("chat_template", "eos_token")} if fields else {}
