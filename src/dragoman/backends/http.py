@@ -23,6 +23,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.backends import as_text, completions, held
+from dragoman.backends.auto import Auto
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.listing import Listing
@@ -66,8 +67,11 @@ _SIGNATURE: Final = re.compile(
 class Http:
     """One server."""
 
-    def __init__(self, name: str, config: HttpConfig, environ: Mapping[str, str]) -> None:
-        """Raises: ConfigError: the API is unknown, or the key's variable is not set."""
+    def __init__(self, name: str, config: HttpConfig, environ: Mapping[str, str], *, may_probe: bool = False) -> None:
+        """`may_probe`: models of mode `auto` are measured, unless the settings forbid it.
+
+        Raises: ConfigError: the API is unknown, or the key's variable is not set.
+        """
         self._name = name
         self._config = config
         self._dialect = _dialect(name, config)
@@ -90,6 +94,8 @@ class Http:
         """By the file that the settings name; "": the one that the server tells."""
         self._rescued: Counter[str] = Counter()
         """By model, the calls that were found in its text."""
+        may_probe = may_probe and config.probe
+        self._auto = Auto(name, config, self._connection, self.ways, self._recognised) if may_probe else None
 
     def models(self) -> Sequence[Model]:
         """Those of the settings, else those that it listed; each under `NAME/model` too."""
@@ -119,6 +125,8 @@ class Http:
         """Close the pool."""
         if self._listing:
             await self._listing.close()
+        if self._auto is not None:
+            await self._auto.close()
         await self._connection.close()
 
     async def refresh(self) -> None:
@@ -167,6 +175,8 @@ class Http:
 
         Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
         """
+        if self._auto is not None:
+            self._auto.use(request.model)
         way = self.ways.of(request.model)
         if way.endpoint == "completions" and way.template not in self._templates:
             self._templates[way.template] = await completions.template(self._name, way.template, self._connection)
@@ -177,6 +187,7 @@ class Http:
             try:
                 async with aclosing(self._asked(outgoing, request, turn)) as events:
                     async for event in events:
+                        self._saw(request.model, event)
                         yield event
                 return
             except UpstreamError as error:
@@ -184,6 +195,14 @@ class Http:
                 if amended is None:
                     raise
                 outgoing = amended
+
+    def _saw(self, model: str, event: AnyEvent) -> None:
+        if self._auto is not None:
+            self._auto.saw(model, event)
+
+    def _recognised(self, kind: Kind) -> None:
+        """What is known of its kind counts where the settings do not say otherwise."""
+        self._kind, self._target = kind, _target(self._name, self._config, kind)
 
     def _outgoing(self, request: Request, *, hold: bool = True) -> Outgoing:
         asked, limited = self._limited(for_server(request, self._dialect, self._config.url))

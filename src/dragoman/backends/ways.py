@@ -70,6 +70,10 @@ class Ways:
         self._measured[model] = way
         self._chosen.pop(model, None)
 
+    def is_open(self, model: str) -> bool:
+        """Whether the settings leave open how this model is asked."""
+        return not any(row.mode not in ("", AUTO) for row in self._rows(model))
+
     def of(self, model: str) -> Way:
         """How this model is asked; said in the log when it is chosen."""
         if model not in self._chosen:
@@ -79,8 +83,7 @@ class Ways:
         return self._chosen[model]
 
     def _choose(self, model: str) -> Way:
-        name = model.lower()
-        rows = [row for pattern, row in self._per_model.items() if fnmatchcase(name, pattern.lower())] + [self._own]
+        rows = self._rows(model)
         known = self._measured.get(model, Way())
         mode = next((row.mode for row in rows if row.mode not in ("", AUTO)), "")
         endpoint = next(_ENDPOINTS[row.endpoint] for row in rows if row.endpoint)
@@ -93,6 +96,11 @@ class Ways:
         if not mode and endpoint == "completions":
             return replace(way, mode="inject", why="its prompts are made here, as the settings say")
         return replace(way, mode=_MODES[mode], why="the settings say so") if mode else way
+
+    def _rows(self, model: str) -> list[PerModel]:
+        """What the settings say of it, the closest first."""
+        name = model.lower()
+        return [row for pattern, row in self._per_model.items() if fnmatchcase(name, pattern.lower())] + [self._own]
 
 
 def _check(row: PerModel, where: str) -> None:

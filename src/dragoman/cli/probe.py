@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """
     try:
         from dragoman.backends.probe import probe
+        from dragoman.backends.probe.remembered import remember
     except ImportError as error:
         raise ConfigError("asking servers needs more than is installed: pip install 'dragoman[server]'") from error
     config = HttpConfig(url=args.url, kind=args.kind, key_env=args.key_env)
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         config = msgspec.structs.replace(config, api=args.api)
     report = asyncio.run(probe(config, os.environ, args.model, within_s=args.within, tokens=args.tokens, tell=_tell))
     _tell("")
+    remember(config, report.model, report.kind, report.fingerprint, report.choice)  # mode auto goes by it
     print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else table(report, config))
     return 0
 

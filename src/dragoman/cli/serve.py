@@ -88,7 +88,7 @@ def _servers(config: settings.Config) -> list[Backend]:
         return []
     from dragoman.backends.http import Http
 
-    return [Http(name, server, os.environ) for name, server in config.servers.items()]
+    return [Http(name, server, os.environ, may_probe=True) for name, server in config.servers.items()]
 
 
 def _embedded(config: EmbeddedConfig) -> tuple[Backend]:

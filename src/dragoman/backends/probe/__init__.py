@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from dragoman import dialects
+from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.probe.advice import choose
 from dragoman.backends.probe.asking import TOKENS, Asker
@@ -22,7 +23,7 @@ from dragoman.backends.probe.telling import Telling
 from dragoman.core.errors import BackendError, UpstreamError
 from dragoman.profiles import servers
 
-__all__ = ["DECISIVE", "MEASURES", "TOKENS", "WITHIN_S", "Choice", "Finding", "Report", "probe"]
+__all__ = ["DECISIVE", "MEASURES", "TOKENS", "WITHIN_S", "Choice", "Finding", "Report", "measured", "of", "probe"]
 
 WITHIN_S = 60.0
 
@@ -49,31 +50,47 @@ async def probe(
     Raises: ConfigError: the URL, the key or the model is missing or wrong; the message has what to type.
         RemoteError: the server is not there, or its model does not answer.
     """
-    began = time.monotonic()
     async with connected(config, environ) as connection:
         telling = Telling(connection, config.url)
         models = await reached(connection, telling, config, environ)
-        model = model_of(models, model)
-        kind = servers.get(config.kind) if config.kind else await telling.kind()
-        subject = Subject(Asker(connection, dialects.get(config.api), model, within_s, tokens), telling, kind)
-        for what in only:
-            tell(what)
-            subject.findings[what] = await MEASURES[what](subject)
-            _check(subject, config)
-        version = await telling.told(kind.version, model) if kind and kind.version else None
-        return Report(
-            url=config.url,
-            api=config.api,
-            model=model,
-            kind=kind.name if kind else "",
-            title=kind.title if kind else "a server of no known kind",
-            version=version or "",
-            fingerprint=await telling.fingerprint(kind, model),
-            models=models,
-            findings=tuple(subject.findings.values()),
-            choice=choose(subject.findings, kind),
-            seconds=round(time.monotonic() - began, 1),
-        )
+        subject = await of(telling, connection, config, model_of(models, model))
+        subject.asker.within_s, subject.asker.tokens = within_s, tokens
+        return await measured(subject, config, only, tell)
+
+
+async def of(telling: Telling, connection: Connection, config: HttpConfig, model: str) -> Subject:
+    """A model of a server that is reached; what the settings say of its kind counts."""
+    kind = servers.get(config.kind) if config.kind else await telling.kind()
+    return Subject(Asker(connection, dialects.get(config.api), model), telling, kind)
+
+
+async def measured(
+    subject: Subject, config: HttpConfig, only: Iterable[str], tell: Callable[[str], None] = _silent
+) -> Report:
+    """What was found of it.
+
+    Raises: ConfigError, RemoteError: as `probe`.
+    """
+    began = time.monotonic()
+    for what in only:
+        tell(what)
+        subject.findings[what] = await MEASURES[what](subject)
+        _check(subject, config)
+    telling, kind, model = subject.telling, subject.kind, subject.model
+    version = await telling.told(kind.version, model) if kind and kind.version else None
+    return Report(
+        url=config.url,
+        api=config.api,
+        model=model,
+        kind=kind.name if kind else "",
+        title=kind.title if kind else "a server of no known kind",
+        version=version or "",
+        fingerprint=await telling.fingerprint(kind, model),
+        models=await telling.models(),
+        findings=tuple(subject.findings.values()),
+        choice=choose(subject.findings, kind),
+        seconds=round(time.monotonic() - began, 1),
+    )
 
 
 def _check(subject: Subject, config: HttpConfig) -> None:

@@ -21,7 +21,7 @@ from dragoman.backends.refused import without
 from dragoman.conversion import random_id
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Dialect, Outgoing, Turn
-from dragoman.core.errors import BackendError, DragomanError, SilenceError, UpstreamError
+from dragoman.core.errors import DragomanError, SilenceError, UpstreamError
 from dragoman.core.events import ToolCallDelta
 from dragoman.core.sse import Decoder
 from dragoman.core.values import (
@@ -190,24 +190,17 @@ class Asker:
         )
 
     async def _bytes(self, path: str, body: bytes, limit_s: float) -> tuple[bytes, DragomanError | None, float]:
-        began = time.monotonic()
-        got, error = await self._once(path, body, limit_s)
-        if isinstance(error, BackendError) and not got:
-            # llama-server closes connections behind a stream that it said it would keep: seen with b11549.
-            got, error = await self._once(path, body, limit_s)
-        return got, error, time.monotonic() - began
-
-    async def _once(self, path: str, body: bytes, limit_s: float) -> tuple[bytes, DragomanError | None]:
-        got = bytearray()
+        began, got = time.monotonic(), bytearray()
+        error: DragomanError | None = None
         try:
             async with asyncio.timeout(limit_s), aclosing(self.connection.post(path, body, {})) as pieces:
                 async for piece in pieces:
                     got += piece
         except TimeoutError:
-            return bytes(got), SilenceError(f"no whole answer within {limit_s:.0f} s")
-        except DragomanError as error:
-            return bytes(got), error
-        return bytes(got), None
+            error = SilenceError(f"no whole answer within {limit_s:.0f} s")
+        except DragomanError as e:
+            error = e
+        return bytes(got), error, time.monotonic() - began
 
 
 def _decoded(got: bytes) -> list[Any]:

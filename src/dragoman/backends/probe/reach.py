@@ -42,7 +42,8 @@ async def connected(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGene
     if at.scheme not in ("http", "https") or not at.hostname:
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {config.url!r}")
     dialect, secret = dialects.get(config.api), key(config, environ)
-    connection = Connection("the server", config, dialect.sign(secret), versioned=dialect.versioned, key=secret)
+    once = msgspec.structs.replace(config, retries=0)  # what it refuses is a finding
+    connection = Connection("the server", once, dialect.sign(secret), versioned=dialect.versioned, key=secret)
     await connection.start()
     try:
         yield connection
