@@ -1,6 +1,7 @@
 """What a model on one's own machine is spared."""
 
 import json
+import re
 
 import httpx2
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from dragoman import dialects
 from dragoman.backends.local import for_server
 from far import ask, gateway, server, whole
-from gateway import DEADLINE_S
+from gateway import CHAT, DEADLINE_S
 from gateway import MESSAGES as PATH
 
 MESSAGES = dialects.get("anthropic_messages")
@@ -64,3 +65,32 @@ async def test_the_line_does_not_reach_a_server_of_this_api_that_is_not_the_vend
     asked, counted = (json.loads(said) for _, _, said in behind.asked)
     assert asked["system"] in ("Be brief.", [{"type": "text", "text": "Be brief."}])
     assert "system" not in counted
+
+
+@pytest.mark.parametrize(("words", "refused"), [(1000, False), (5000, False), (9000, True)])
+async def test_what_a_server_would_cut_in_silence_is_refused_where_it_is_surely_too_long(
+    words: int, refused: bool
+) -> None:
+    answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
+    async with server(whole(200, answer)) as behind, gateway(behind.url, context_tokens=4096) as url:
+        told = await ask(url, PATH, False, system="one word " * (words // 2))
+    assert len(behind.asked) == (not refused)
+    assert told.status_code == (400 if refused else 200)
+    if refused:
+        assert re.fullmatch(r"prompt is too long: 8\d\d\d tokens > 4096 maximum", told.json()["error"]["message"])
+
+
+@pytest.mark.parametrize("words", [1000, 9000])
+async def test_that_goes_for_answers_that_are_passed_on_unread_too(words: int) -> None:
+    answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
+    tool = {"type": "function", "function": {"name": "f", "description": "one word " * (words // 2)}}
+    async with server(whole(200, answer)) as behind, gateway(behind.url, context_tokens=4096, trusted=True) as url:
+        told = await ask(url, CHAT, False, tools=[tool])
+    assert (told.status_code, len(behind.asked)) == ((200, 1) if words == 1000 else (400, 0))
+
+
+async def test_with_trimming_it_may_not_be_too_long() -> None:
+    answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
+    tools = [{"name": "Bash", "description": f"Runs it. {'And more. ' * 5000}", "input_schema": {"type": "object"}}]
+    async with server(whole(200, answer)) as behind, gateway(behind.url, context_tokens=4096, trim="tools") as url:
+        assert (await ask(url, PATH, False, tools=tools)).status_code == 200

@@ -27,6 +27,15 @@ PROMPT = [
     "The input token count (5000) exceeds the maximum number of tokens allowed (4096).",
     "Prompt contains 5000 tokens and 0 draft tokens, too large for model with 4096 maximum context length",
     "Input length (5000) exceeds model's maximum context length (4096).",
+    "Cannot truncate prompt with n_keep (5000) >= n_ctx (4096)",
+    "The number of tokens to keep from the initial prompt is greater than the context length "
+    "(n_keep: 5000>= n_ctx: 4096).",
+    "Prompt too long: 5000 tokens exceeds max context window of 4096 tokens",
+    "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+    "This endpoint's maximum context length is 4096 tokens. However, you requested about 5100 tokens (4600 of text "
+    "input, 400 of tool input, 100 in the output). Please reduce the length of either one",
+    "This model's maximum context length is 4096 tokens. However, your prompt contains at least 5000 input tokens, "
+    "which exceeds this limit even without any output tokens.",
     "Input length 5000 exceeds the maximum allowed input length of 4096 tokens.",
 ]
 BOTH = [
@@ -37,6 +46,10 @@ BOTH = [
     "contains at least 3000 input tokens, for a total of at least 5000 tokens.",
     "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (3000 in the messages, "
     "2000 in the completion).",
+    "This endpoint's maximum context length is 4096 tokens. However, you requested about 5000 tokens (3000 of text "
+    'input, 2000 in the output). Please reduce the length of either one, or use the "middle-out" transform',
+    "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 3000 `inputs` tokens and 2000 "
+    "`max_new_tokens`",
     "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 5000 "
     "tokens: 3000 tokens from the input messages and 2000 tokens for the completion.",
 ]
@@ -48,6 +61,11 @@ NO_NUMBERS = [
     {"message": "prompt too long; exceeded max context length by 904 tokens"},
     {"message": "the input length exceeds the context length"},
     {"message": "Input is too long for requested model."},
+    {"message": "Prompt exceeds maximum context length"},
+    {
+        "message": "This model's maximum context length is 4096 tokens. However, your prompt contains 99000 characters "
+        "(more than 90000 characters, which is the upper bound for 4000 input tokens)."
+    },
 ]
 
 

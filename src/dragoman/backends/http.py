@@ -27,7 +27,7 @@ from dragoman.backends.auto import Auto
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.listing import Listing
-from dragoman.backends.local import for_server, spared
+from dragoman.backends.local import for_server, refuse_overlong, spared
 from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.readable import readable
 from dragoman.backends.reading import Reading
@@ -102,8 +102,11 @@ class Http:
         listed = self._listing.ids if self._listing else self._config.models
         if listed is not self._listed:
             self._listed = listed
-            self._models = tuple(Model(id, owner=self._name, aliases=(f"{self._name}/{id}",)) for id in listed)
+            self._models = tuple(map(self._model, listed))
         return self._models
+
+    def _model(self, id: str) -> Model:
+        return Model(id, self._config.context_tokens or None, self._name, (f"{self._name}/{id}",))
 
     def state(self) -> Mapping[str, object]:
         """Where it is, and whether it has told its models."""
@@ -164,6 +167,8 @@ class Http:
         if not self._trusted or passing is None or request.dialect != self._dialect.name:
             return None
         asked, _ = spared(self._limited(for_server(request, self._dialect, self._config.url))[0], self._trim)
+        if self._config.context_tokens:
+            refuse_overlong(asked, self._config.context_tokens)
         fits = not self._config.schemas or not (request.tools or request.response_schema)
         if not fits or self._shown(asked)[0] is not request:
             return None
@@ -207,6 +212,7 @@ class Http:
     def _outgoing(self, request: Request, *, hold: bool = True) -> Outgoing:
         asked, limited = self._limited(for_server(request, self._dialect, self._config.url))
         asked, trimming = spared(asked, self._trim)
+        refuse_overlong(asked, self._config.context_tokens)
         way = self.ways.of(request.model)
         outgoing = self._prompted(asked, way) if way.endpoint == "completions" else self._written(asked)
         outgoing = outgoing._replace(warnings=(*limited, *trimming, *outgoing.warnings))

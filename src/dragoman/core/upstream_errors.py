@@ -10,7 +10,10 @@ Source: https://developers.openai.com/api/docs/guides/error-codes, https://docs.
 the words of llama.cpp (tools/server, `exceed_context_size_error`), vLLM (vllm/renderers/params.py), SGLang and
 Together (https://github.com/openclaw/openclaw/issues/129352), Ollama (https://github.com/openclaw/openclaw/pull/36074),
 LM Studio, xAI, Mistral, Gemini and others (https://github.com/earendil-works/pi/pull/5929, its issues 4943 and 5677),
-2026-11.
+LM Studio's newer ones (https://github.com/anomalyco/opencode/issues/11141), OpenRouter
+(https://github.com/boldsoftware/shelley/issues/159), Text Generation Inference
+(https://github.com/huggingface/chat-ui/issues/340), oMLX (https://github.com/ValueCell-ai/ClawX/issues/658), mlx-serve
+(https://github.com/ddalcu/mlx-serve/issues/66), 2026-11.
 """
 
 import re
@@ -27,13 +30,19 @@ _OVERFLOW: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
         r"prompt is too long: (?P<input>\d+) tokens > (?P<limit>\d+)",
+        r"prompt too long: (?P<input>\d+) tokens exceeds max context window of (?P<limit>\d+)",
+        r"maximum context length is \d+ tokens.{0,40}contains \d+ characters",
         r"exceed context limit: (?P<input>\d+) \+ (?P<output>\d+) > (?P<limit>\d+)",
         rf"is too large: (?P<output>\d+)\..{{0,20}}{_LIMIT} and your request has (?P<input>\d+)",
         rf"{_LIMIT}.{{0,30}}requested (?P<output>\d+) output tokens.{{0,40}}?(?P<input>\d+) input tokens",
         rf"{_LIMIT}.{{0,40}}\((?P<input>\d+) .{{0,60}}?(?P<output>\d+) (in|for) the completion",
+        rf"{_LIMIT}.{{0,40}}about (?P<total>\d+) tokens \(.{{0,80}}?(?P<output>\d+) in the output",
+        r"must be <= (?P<limit>\d+)\. Given: (?P<input>\d+) `inputs` tokens and (?P<output>\d+)",
+        r"must have less than (?P<limit>\d+) tokens\. Given: (?P<input>\d+)",
         r"maximum context length of (?P<limit>\d+) tokens.{0,60}?: (?P<input>\d+) tokens.{0,40}? and (?P<output>\d+)",
         rf"{_LIMIT}\D{{0,80}}(?P<input>\d+)",
         r"request \((?P<input>\d+) tokens\) exceeds the available context size \((?P<limit>\d+) tokens\)",
+        r"n_keep:? ?\(?(?P<input>\d+)\)? ?>= ?n_ctx:? ?\(?(?P<limit>\d+)",
         r"first (?P<input>\d+) tokens when context the overflows.{0,120}?length of only (?P<limit>\d+)",
         r"input \((?P<input>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+)",
         r"prompt \(length (?P<input>\d+)\) is longer than the maximum model length of (?P<limit>\d+)",
@@ -43,7 +52,7 @@ _OVERFLOW: Final = tuple(
         r"input length \(?(?P<input>\d+)\)? exceeds .{0,12}maximum .{0,24}?length(?: of)? \(?(?P<limit>\d+)",
         r"context[_ ]length[_ ]exceeded|exceed_context_size_error|exceeds the (context window|available context size)"
         r"|exceeded max context length|input length exceeds .{0,12}context length"
-        r"|input is too long for requested model",
+        r"|input is too long for requested model|prompt exceeds maximum context length",
     )
 )
 
@@ -106,7 +115,8 @@ def overflow(message: str) -> ContextOverflowError | None:
     if found is None:
         return None
     told = {name: int(count) for name, count in found.groupdict().items()}
-    input, limit, output = told.get("input", 0), told.get("limit", 0), told.get("output", 0)
+    limit, output = told.get("limit", 0), told.get("output", 0)
+    input = told.get("input", told.get("total", 0) - output)
     return ContextOverflowError(input, limit, output if input < limit else 0)
 
 
