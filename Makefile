@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
 
-.PHONY: help serve weights weights-1.5b clients test check format docs bench forty claude fuzz clean
+.PHONY: help serve weights weights-1.5b clients test servers check format docs bench forty claude fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -24,7 +24,7 @@ $(VENV)/serve.done: pyproject.toml | $(BIN)/python
 $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
 	@echo "== installing the tools and real clients for tests"
 	@$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
-	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles
+	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles --group servers
 	@touch $@
 
 $(VENV)/field.done: pyproject.toml $(VENV)/dev.done
@@ -53,6 +53,9 @@ clients: $(NPM)/clients.done
 test: $(VENV)/dev.done clients weights ## run all tests, real model and real clients included (ARGS="-k …")
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
+	@$(BIN)/python -m pytest --every --durations 10 tests/test_real_servers.py $(ARGS)
 
 check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
 	@echo "== format and lint" && $(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -15,11 +15,19 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="keep what real clients send (tests/data/clients)")
+    parser.addoption("--every", action="store_true", help="run the tests too that are left out for their time")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record") and hasattr(config, "workerinput"):
         raise pytest.UsageError("--record writes whole files, so it takes one process: -n 0")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--every"):
+        left = [item for item in items if item.get_closest_marker("every")]
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(scope="session")
