@@ -69,6 +69,7 @@ class Gateway:
     ) -> None:
         """`aliases`: other names, each of one model or of several, the next of which is asked when one fails."""
         self._backends = tuple(backends)
+        self._relays = {id(backend): backend for backend in backends if isinstance(backend, Relays)}
         self._aliases = {alias: targets(meant) for alias, meant in (aliases or {}).items()}
         self.memory = Memory() if memory is None else memory
 
@@ -151,12 +152,13 @@ class Gateway:
             [(backend, planned), *others] = self.plan(request)
         except (UnknownModelError, BackendError):
             return None
-        if others or not isinstance(backend, Relays):
+        if others or id(backend) not in self._relays:
+            return None
+        relay = self._relays[id(backend)].relay(planned, body, request.model, turn)
+        if relay is None or in_order(planned.messages)[1]:
             return None
         named = any(isinstance(part, Earlier) for message in planned.messages for part in message.parts)
-        if named or in_order(planned.messages)[1]:
-            return None
-        return backend.relay(planned, body, request.model, turn)
+        return None if named else relay
 
     def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The events of one answer; closing the generator stops the model.

@@ -114,7 +114,7 @@ class HttpRelay:
         Raises: DragomanError: it never began.
         """
         reader = self._dialect.reader(self._request, self._turn)
-        events = [event for piece in (splice.first, *splice.last) for event in reader.feed(piece)] + reader.close()
+        events = reader.feed(b"".join(splice.ending())) + reader.close()
         self._told += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
         last = events[-1]
         if not splice.over and isinstance(last, Failure) and error is not None:

@@ -3,7 +3,7 @@
     splice = Splice(dialect.passing, model="as-the-client-calls-it")
     splice.feed(piece)          # bytes for the client
     splice.over                 # an event has come with which the answer is over
-    splice.first, splice.last   # all that has to be read: who speaks, and how it ended
+    splice.ending()             # all that has to be read: who speaks, and how it ended
 
 Only whole events leave here, so what breaks off in the middle of one can still be ended with an error, and a ping may
 stand between any two pieces.
@@ -27,7 +27,7 @@ _DATA: Final = re.compile(rb"^(data: ?)(\{.*\})", re.MULTILINE)
 _MODEL: Final = b'"model"'
 """In a string of JSON the quotes have a backslash before them, so this is a member, if not always the one meant."""
 _LAST: Final = 4
-"""Pieces that hold the end of any stream: why it ended, its usage, the end itself, and a comment between them."""
+"""Events that are the end of any stream: why it ended, its usage, the end itself, and a comment between them."""
 
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -36,7 +36,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class Splice:
     """One stream."""
 
-    __slots__ = ("_hides_usage", "_model", "_passing", "_rest", "first", "last", "over")
+    __slots__ = ("_hides_usage", "_last", "_model", "_passing", "_rest", "first", "over")
 
     def __init__(self, passing: Passing, model: str | None = None, *, hides_usage: bool = False) -> None:
         """`model`: what the client calls it, where the server does not. `hides_usage`: it has not asked for it."""
@@ -46,8 +46,8 @@ class Splice:
         self._rest = bytearray()
         self.first = b""
         """The first event."""
-        self.last: deque[bytes] = deque(maxlen=_LAST)
-        """What came behind it, of late."""
+        self._last: deque[bytes] = deque(maxlen=_LAST)
+        """Pieces that came behind it, of late."""
         self.over = False
 
     def feed(self, piece: bytes) -> bytes:
@@ -59,7 +59,7 @@ class Splice:
         if not whole:
             return b""
         if self.first:
-            self.last.append(whole)
+            self._last.append(whole)
         else:
             self._begin(whole)
         self.over = self.over or self._ends(whole)
@@ -71,9 +71,18 @@ class Splice:
         """What is left where the server has left out the last blank line; half an event is left behind."""
         rest = bytes(self._rest).strip()
         data = self.feed(b"\n\n") if rest == self._passing.end.strip() or _is_whole(rest) else b""
-        events = (event.lstrip() for piece in (self.first, *self.last) for event in _EVENT.findall(piece))
-        self.over = self.over or any(map(self._passing.ends.match, events))
+        self.over = self.over or any(self._passing.ends.match(event.lstrip()) for event in self.ending())
         return data
+
+    def ending(self) -> list[bytes]:
+        """The first event and the last ones: all that has to be read."""
+        pieces = b"".join(self._last)
+        at = len(pieces)
+        for _ in range(_LAST + 1):
+            if at < 0:
+                break
+            at = max(pieces.rfind(b"\n\n", 0, at), pieces.rfind(b"\n\r\n", 0, at))
+        return [self.first, *_EVENT.findall(pieces, max(at, 0))]
 
     def _whole(self, piece: bytes) -> bytes:
         """As much as ends with an event."""
@@ -92,11 +101,10 @@ class Splice:
 
     def _begin(self, whole: bytes) -> None:
         """Comments may come before the first event."""
-        events = _EVENT.findall(whole)
-        at = next((i for i, event in enumerate(events) if b"data:" in event), None)
-        if at is not None:
-            self.first = events[at]
-            self.last.append(b"".join(events[at + 1 :]))
+        first = next((event for event in _EVENT.finditer(whole) if b"data:" in event[0]), None)
+        if first is not None:
+            self.first = first[0]
+            self._last.append(whole[first.end() :])
 
     def _ends(self, whole: bytes) -> bool:
         """Whether the last of these events is an end; where a comment stands behind it, `close` finds it."""
