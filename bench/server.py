@@ -36,9 +36,10 @@ from dragoman.core.reader import ReplyReader
 from dragoman.core.values import Request, ToolCall, Usage
 from dragoman.gateway import Gateway
 from dragoman.server import run as server
-from dragoman.server.answer import Receive, Scope, Send, encoded, respond
+from dragoman.server.answer import Scope, Send, encoded, respond
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
+from dragoman.server.watch import Receive
 
 MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
 AT_ONCE: Final = 8
@@ -239,11 +240,13 @@ def main(kind: str, port: str = "") -> int:
 
 
 def behind(url: str) -> list[Backend]:
-    """A server of each API."""
+    """A server of each API, and once more as `trusted_NAME`."""
     from dragoman.backends.http import Http  # here, as its packages would count as memory of the others
     from dragoman.backends.http_config import HttpConfig
 
-    return [Http(api, HttpConfig(url=url, api=api, models=MODELS), os.environ) for api in dialects.names()]
+    read = {api: HttpConfig(url=url, api=api, models=MODELS) for api in dialects.names()}
+    unread = {f"trusted_{name}": msgspec.structs.replace(config, trusted=True) for name, config in read.items()}
+    return [Http(name, config, os.environ) for name, config in (read | unread).items()]
 
 
 if __name__ == "__main__":

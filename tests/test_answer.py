@@ -334,7 +334,7 @@ async def test_one_line_of_facts_and_no_words(stream: bool, path: str, caplog: p
     facts = json.loads(line)
     assert facts.pop("ms") >= facts.pop("first_ms") >= 0
     assert facts.pop("id") == answer.headers["x-request-id"] == answer.headers["request-id"]
-    assert line.startswith('{"time": "20')
+    assert line.startswith('{"time":"20')
     when = datetime.fromisoformat(facts.pop("time"))
     assert when.utcoffset() == timedelta(0)
     assert abs(datetime.now(UTC) - when) < timedelta(seconds=DEADLINE_S)

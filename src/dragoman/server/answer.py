@@ -37,11 +37,11 @@ from dragoman.gateway import Gateway
 from dragoman.server.config import ServerConfig
 from dragoman.server.inbox import Inbox
 from dragoman.server.record import Record
+from dragoman.server.watch import ClientLeftError, Receive, Watch
 
 log = logging.getLogger("dragoman.server")
 
 Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 T = TypeVar("T")
@@ -54,10 +54,6 @@ DRAIN_FACTOR = 4
 
 QUEUE_EVENTS = 256
 """Events that wait for a slow client before the backend is made to wait."""
-
-
-class ClientLeftError(Exception):
-    """The client closed the connection."""
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -107,9 +103,7 @@ class Exchange:
         self._record = record
         self._receive = receive
         self._send = send
-        self._now_s = asyncio.get_running_loop().time
-        self._writing_since_s: float | None = None
-        """When the write began that the client has not taken yet."""
+        self._watch: Watch | None = None
         self._sent = False
         """The status line is out."""
         self._ended = False
@@ -126,8 +120,8 @@ class Exchange:
             if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
                 request = msgspec.structs.replace(request, headers=carried)
             self._record.asked(self._dialect.name, request)
-            answer = self._count(request, self._counting) if self._counting else self._answer(request, body)
-            await self._watched(answer)
+            async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
+                await (self._count(request, self._counting) if self._counting else self._answer(request, body))
         except ClientLeftError:
             self._record.status = 499
         except asyncio.CancelledError:  # nobody but the server's own end cancels an exchange
@@ -189,33 +183,6 @@ class Exchange:
             raise RequestError("the body is empty; expected a JSON object")
         return b"".join(pieces)
 
-    async def _watched(self, answer: Awaitable[None]) -> None:
-        """Run the answer until it is done, or the client goes or takes nothing any more."""
-        task = asyncio.ensure_future(answer)
-        gone = asyncio.ensure_future(self._gone())
-        try:
-            while not (task.done() or gone.done()) and (left_s := self._patience_s()) > 0:
-                await asyncio.wait({task, gone}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() and self._ended:  # a server says "disconnect" after the last byte too
-                await asyncio.wait({task})
-            left = not task.done()
-        finally:
-            for each in (gone, task):
-                each.cancel()
-            await asyncio.wait({task, gone})
-        if left and (task.cancelled() or isinstance(task.exception(), DragomanError)):
-            raise ClientLeftError
-        task.result()
-
-    def _patience_s(self) -> float:
-        """How long the client may still take; looked at seldom, because a timer for each write would cost more."""
-        limit_s = self._config.write_timeout_s
-        return limit_s if self._writing_since_s is None else self._writing_since_s + limit_s - self._now_s()
-
-    async def _gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
     async def _count(self, request: Request, counting: Counting) -> None:
         """Tell how large a request is, in place of answering it."""
         count = await self._gateway.count(request)
@@ -271,7 +238,7 @@ class Exchange:
         finally:
             inbox.close()
             pump.cancel()
-            await asyncio.wait({pump})
+            await _done(pump)
 
     async def _write_stream(
         self, inbox: Inbox[T], written: Callable[[Sequence[T]], bytes], pump: "asyncio.Future[None]"
@@ -284,7 +251,7 @@ class Exchange:
                 await self._write(self._dialect.ping)
             silence_s = self._config.ping_s
             if ended:
-                await asyncio.wait({pump})
+                await _done(pump)
                 if not self._sent:
                     pump.result()
             if batch:
@@ -317,17 +284,33 @@ class Exchange:
             await self._out({"type": "http.response.body", "body": data, "more_body": True})
 
     async def _end(self, data: bytes) -> None:
-        self._ended = True
+        self._over()
         await self._out({"type": "http.response.body", "body": data})
 
+    def _over(self) -> None:
+        """The last byte goes out; what the client does from here on changes nothing."""
+        self._ended = True
+        if self._watch is not None:
+            self._watch.over = True
+
     async def _out(self, message: MutableMapping[str, Any]) -> None:
-        self._writing_since_s = self._now_s()
+        if self._watch is None:
+            await self._send(message)
+            return
+        self._watch.writes()
         await self._send(message)
-        self._writing_since_s = None
+        self._watch.wrote()
 
     async def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        self._sent = self._ended = True
+        self._sent = True
+        self._over()
         await respond(self._out, status, body, self._headers | dict(headers))
+
+
+async def _done(task: "asyncio.Future[None]") -> None:
+    """Wait for its end, as it mostly has; what came of it is not asked."""
+    if not task.done():
+        await asyncio.wait({task})
 
 
 async def _pump(events: AsyncGenerator[T, None], inbox: Inbox[T]) -> None:

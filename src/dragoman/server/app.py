@@ -27,10 +27,11 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.gateway import Gateway
-from dragoman.server.answer import Exchange, Receive, Route, Scope, Send, encoded, error_headers, respond
+from dragoman.server.answer import Exchange, Route, Scope, Send, encoded, error_headers, respond
 from dragoman.server.config import LOOPBACK, ServerConfig, host_name
 from dragoman.server.models import listed, one_model
 from dragoman.server.record import Record
+from dragoman.server.watch import Receive
 
 _OPEN: Final = ("/", "/health", "/ready")
 """What nobody needs a key for."""

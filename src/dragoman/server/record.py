@@ -1,10 +1,11 @@
 """One structured line for each request: who asked for what, how it went, how long it took. Never what was said."""
 
-import json
 import logging
 import secrets
 import time
 from datetime import UTC, datetime
+
+import msgspec
 
 from dragoman.core.collect import finish_of
 from dragoman.core.errors import DragomanError, logged
@@ -106,7 +107,7 @@ class Record:
             facts["warnings"] = self._warnings
         if self.error:
             facts["error"] = self.error[:300]
-        log.info("%s", json.dumps(facts, ensure_ascii=False))
+        log.info("%s", msgspec.json.encode(facts).decode())
 
     def _ms(self) -> int:
         return round((time.monotonic() - self._began) * 1000)

@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway
-from dragoman.server.answer import Receive, Scope, Send
+from dragoman.server.answer import Scope, Send
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
+from dragoman.server.watch import Receive
 
 try:
     import uvicorn
