@@ -1,0 +1,200 @@
+"""How one server is asked, and what reads its answer.
+
+    native    Request → the API's words; bytes → the API's reader → events
+    parse     the same, and text among the events is read as the model's format has it
+    inject    plain turns or, for `completions`, a prompt; text is read as in `parse`
+
+Each method is given the `Way` of the request's model; one request keeps it to its end, whatever is measured meanwhile.
+"""
+
+import logging
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dragoman.backends import as_text, completions, held
+from dragoman.backends.connection import Connection
+from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.local import for_server, refuse_overlong, spared
+from dragoman.backends.own_words import Listener, OwnWords
+from dragoman.backends.readable import readable
+from dragoman.backends.reading import Reading
+from dragoman.backends.reread import Reread
+from dragoman.backends.ways import AUTO, Way
+from dragoman.core import trim
+from dragoman.core.contracts import Dialect, Outgoing, Turn
+from dragoman.core.errors import ConfigError
+from dragoman.core.events import Warning
+from dragoman.core.names import ANY
+from dragoman.core.outgoing import fitted
+from dragoman.core.targets import Target, relaxing
+from dragoman.core.values import Request
+from dragoman.profiles import servers
+from dragoman.profiles.servers import Kind
+
+if TYPE_CHECKING:  # it needs an extra that servers behind do not
+    from dragoman.backends.template import ChatTemplate
+
+log = logging.getLogger("dragoman.backends.http")
+
+
+class Asking:
+    """What one server is told, and what is made of what it says."""
+
+    def __init__(self, name: str, config: HttpConfig, dialect: Dialect) -> None:
+        """Raises: ConfigError: a kind, a target of schemas or a tier of trimming is none."""
+        self._name, self._config, self._dialect = name, config, dialect
+        self.kind = _kind(name, config)
+        self._target = _target(name, config, self.kind)
+        self._trim = trim.checked(config.trim, f"servers.{name}.trim")
+        self._own_words = OwnWords()
+        """What models wrote of late whose text is read here."""
+        self._templates: dict[str, ChatTemplate] = {}
+        """By the file that the settings name; "": the one that the server tells."""
+        self.rescued: Counter[str] = Counter()
+        """By model, the calls that were found in its text."""
+
+    def recognised(self, kind: Kind) -> None:
+        """What is known of its kind counts where the settings do not say otherwise."""
+        self.kind, self._target = kind, _target(self._name, self._config, kind)
+
+    async def prepare(self, way: Way, connection: Connection) -> None:
+        """Have at hand what asking in this way needs.
+
+        Raises: ConfigError, BackendError: there is no chat template to make prompts of.
+        """
+        if way.endpoint == "completions" and way.template not in self._templates:
+            self._templates[way.template] = await completions.template(self._name, way.template, connection)
+
+    def path(self, way: Way) -> str:
+        """Where the server is asked."""
+        return completions.PATH if way.endpoint == "completions" else self._dialect.path
+
+    def goes_as_it_came(self, request: Request, way: Way) -> bool:
+        """Whether a request of the server's own API has nothing in it to be changed.
+
+        Raises: ContextOverflowError: it is too long for the model.
+        """
+        asked, _ = self._shortened(request)
+        refuse_overlong(asked, self._config.context_tokens)
+        fits = not self._config.schemas or not (request.tools or request.response_schema)
+        return fits and way.mode == "native" and asked is request
+
+    def counted(self, request: Request, way: Way) -> bytes:
+        """The body that asks for the same, for its tokens to be counted.
+
+        Raises: UnsupportedError: its API cannot say what is asked.
+        """
+        return self._written(self._shortened(request)[0], way).body
+
+    def outgoing(self, request: Request, way: Way, *, hold: bool = True) -> Outgoing:
+        """The body that asks for the answer; `hold` the model to calls, unless the server has refused to.
+
+        Raises: UnsupportedError: its API cannot say what is asked. ContextOverflowError: it is too long for the model.
+        """
+        asked, warnings = self._shortened(request)
+        refuse_overlong(asked, self._config.context_tokens)
+        outgoing = self._prompted(asked, way) if way.endpoint == "completions" else self._written(asked, way)
+        outgoing = outgoing._replace(warnings=(*warnings, *outgoing.warnings))
+        return self._held(outgoing, asked, way, hold) if way.mode == "inject" else outgoing
+
+    def reading(self, request: Request, turn: Turn, way: Way, outgoing: Outgoing) -> Reading:
+        """What reads the answer to that."""
+        by_prompt = way.endpoint == "completions"
+        reader = completions.Reader(request, turn) if by_prompt else self._dialect.reader(request, turn)
+        return Reading(reader, outgoing, self._reread(request, turn, way, outgoing.opened), Listener(self._own_words))
+
+    def _shortened(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
+        """The request without what is not for this server, and no longer than it may be."""
+        request, limited = self._limited(for_server(request, self._dialect, self._config.url))
+        request, trimmed = spared(request, self._trim)
+        return request, (*limited, *trimmed)
+
+    def _limited(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
+        """The request with no more tokens asked for than the server gives."""
+        most, asked = self._config.max_tokens, request.max_tokens
+        if asked is None and most:
+            return msgspec.structs.replace(request, max_tokens=most), ()
+        if not most or asked is None or asked <= most:
+            return request, ()
+        told = Warning(
+            "lowered_limit", f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for"
+        )
+        return msgspec.structs.replace(request, max_tokens=most), (told,)
+
+    def _written(self, request: Request, way: Way) -> Outgoing:
+        """The request in the words of the server's API."""
+        shown, lost = self._shown(request, way)
+        fit, adapted = fitted(shown, self._target) if self._target else (shown, ())
+        if self.kind and self.kind.thoughts:
+            fit = msgspec.structs.replace(fit, thoughts_as=self.kind.thoughts)
+        outgoing = self._dialect.write_request(fit, request.model)
+        outgoing = outgoing._replace(warnings=(*lost, *adapted, *outgoing.warnings))
+        return outgoing if shown is request else outgoing._replace(watched=request.stop)
+
+    def _shown(self, request: Request, way: Way) -> tuple[Request, tuple[Warning, ...]]:
+        """The request as its model is asked, and what is lost on that way."""
+        match way.mode:
+            case "native":
+                return request, ()
+            case "parse":
+                return as_text.parsed(self._own_words.restored(request)), ()
+            case "inject":
+                return as_text.injected(self._own_words.restored(request), way.format_of(request.model))
+
+    def _prompted(self, request: Request, way: Way) -> Outgoing:
+        """The request as a prompt."""
+        shown = readable(self._own_words.restored(request))
+        prompt = self._templates[way.template].prompt(shown, way.format_of(request.model))
+        return completions.written(shown, prompt)
+
+    def _held(self, outgoing: Outgoing, request: Request, way: Way, hold: bool) -> Outgoing:
+        """The request with what holds the model to what was asked for; unless the server has refused that."""
+        own = self.kind.constrain if self.kind and self.kind.api == self._dialect.name else ()
+        ways, tools = way.constrain or own, as_text.offered(request)
+        if way.endpoint == "completions" and request.response_schema and not tools:
+            to = held.to_json(ways, request.response_schema)
+        else:
+            to = held.to_calls(ways, way.format_of(request.model), tools, request.tool_choice)
+        if not hold and to.fields:
+            to = held.Held({}, (held.unconstrained("the server refused the grammar"),))
+        return held.added(outgoing, to)
+
+    def _reread(self, request: Request, turn: Turn, way: Way, opened: str) -> Reread | None:
+        """What reads the text of the answer as the model wrote it; None where the server is known to have done that."""
+        tools = as_text.offered(request)
+        rescues = self._config.rescue and bool(tools)
+        if way.mode == "native" and not rescues:
+            return None
+        form = ANY if request.dialect == self._dialect.name or way.mode == "inject" else self._dialect.names
+        tools, names = as_text.spelled(tools, form)
+        new = partial(as_text.reader, request=request, tools=tools, turn=turn)
+        known = None if way.mode == "native" else way.format_of(request.model)
+        leaks = as_text.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
+        reader = partial(new, known, prompt_tail=opened) if known else None
+        saved = partial(self._saved, request.model)
+        return Reread(reader, leaks, turn.new_id, names, saved, parallel=request.tool_choice.parallel)
+
+    def _saved(self, model: str) -> None:
+        """A call of this model was found in its text."""
+        self.rescued[model] += 1
+        if self.rescued[model] == 1:
+            log.warning('%s leaves calls of %s in the text; mode = "parse" reads them for sure', self._name, model)
+
+
+def _kind(name: str, config: HttpConfig) -> Kind | None:
+    try:
+        return servers.get(config.kind) if config.kind else None
+    except ConfigError as e:
+        raise ConfigError(f"{e.message} - at servers.{name}.kind") from None
+
+
+def _target(name: str, config: HttpConfig, kind: Kind | None) -> Target | None:
+    """What the settings say, or else the kind, where what the API takes is not that."""
+    schemas = config.schemas or (kind.schemas if kind else "")
+    try:
+        return relaxing(schemas) if schemas else None
+    except ConfigError as e:
+        raise ConfigError(f"{e.message} - at servers.{name}.schemas") from None
