@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import edge_cases
 import faults
+import kinds
 
 import test_canitoolcall as neutral
 from dragoman import formats
@@ -135,6 +136,7 @@ PAGES = {
     DOCS / "configuration.md": configuration_page,
     DOCS / "edge-cases.md": partial(edge_cases.page, NOTE),
     DOCS / "faults.md": partial(faults.page, NOTE),
+    DOCS / "kinds.md": partial(kinds.page, NOTE),
     PROVEN: proven_table,
 }
 

@@ -16,7 +16,7 @@ import pytest
 
 from dragoman import formats
 from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.probe import DECISIVE, MEASURES, Report, probe
+from dragoman.backends.probe import DECISIVE, MEASURES, Report, around, probe
 from dragoman.backends.probe.leaked import Leaked, leaked
 from dragoman.backends.probe.measures.images import red_png
 from dragoman.backends.probe.reach import connected
@@ -32,6 +32,12 @@ from dragoman.server import config
 from odd import NOTHING_HERE, Answer, Says, call, chat, models, odd, refused, stream
 
 CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Findings are kept there, and not with those of whoever runs the tests."""
+    monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
 
 
 async def probed(says: Says, *only: str, path: str = "/v1", **more: Any) -> Report:
@@ -635,3 +641,33 @@ async def test_exit_status_tells_whose_fault_it_is(capsys: pytest.CaptureFixture
     assert (status, "expected a URL like http://127.0.0.1:1234/v1" in err) == (2, True)
     status, _, err = await asyncio.to_thread(command, capsys, far.url, "--kind", "vlm")
     assert (status, "did you mean 'vllm'" in err) == (2, True)
+
+
+# Without a URL
+
+
+@pytest.mark.asyncio
+async def test_servers_on_this_machine_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(path: str, asked: dict[str, Any]) -> Answer:
+        return Answer("<html></html>", kind="text/html")
+
+    def vllm(path: str, asked: dict[str, Any]) -> Answer:
+        return models("a", "b", owned_by="vllm") if path == "/v1/models" else NOTHING_HERE
+
+    async with odd(of(calls)) as unknown, odd(vllm) as known, odd(other) as page:
+        urls = [server.url for server in (unknown, known, page)]
+        monkeypatch.setattr(around, "usual_ports", lambda: tuple(int(url.rpartition(":")[2]) for url in urls))
+        status, out, _ = await asyncio.to_thread(command, capsys)
+        assert status == 0
+        assert out == f"{urls[0]}/v1  of no known kind  m\n{urls[1]}/v1  vLLM  a, b\n"
+        status, out, _ = await asyncio.to_thread(command, capsys, "--json")
+        assert [near["kind"] for near in json.loads(out)] == ["", "vllm"]
+    status, out, err = await asyncio.to_thread(command, capsys)
+    assert (status, out) == (1, "")
+    assert "dragoman probe URL" in err
+
+
+def test_usual_ports_are_those_of_the_rows() -> None:
+    assert {1234, 8080, 8484, 11434} <= set(around.usual_ports())

@@ -137,6 +137,7 @@ class Auto:
     def _take(self, found: Remembered, how: str) -> None:
         choice = found.choice
         self._ways.take(found.model, Way(choice.mode, choice.format, why=f"{how}{choice.why}"))
+        self._ways.of(found.model)  # which says it in the log
         kind = next((kind for kind in servers.kinds() if kind.name == found.kind), None)
         if kind is not None and not self._config.kind:
             self._recognised(kind)

@@ -26,7 +26,7 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "openai_chat"
     )
     kind: Annotated[
-        str, _doc("The kind of server it is, such as vllm or lm_studio (docs/servers.md); `dragoman probe` tells it.")
+        str, _doc("The kind of server it is, such as vllm or lm_studio (docs/kinds.md); `dragoman probe` tells it.")
     ] = ""
     key: Annotated[str, _doc("The API key that it wants; empty: none.")] = ""
     key_env: Annotated[str, _doc("The variable of the environment that holds the key.")] = ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MARKS: Final = {"yes": "yes", "partly": "partly", "no": "no", "unknown": "-"}
 _WIDTH: Final = 100
+_LISTED_AT_MOST: Final = 5
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -28,7 +29,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="find out what a server can do",
         description="Ask a server some thirty short questions, and say how it is best asked. Takes about a minute.",
     )
-    command.add_argument("url", metavar="URL", help="where it is: http://127.0.0.1:1234/v1")
+    command.add_argument(
+        "url",
+        nargs="?",
+        metavar="URL",
+        help="where it is: http://127.0.0.1:1234/v1 (default: list those that run here)",
+    )
     command.add_argument("--model", default="", help="the model to ask; needed where it lists several")
     command.add_argument("--api", help="the API to ask it by: openai_chat, openai_responses or anthropic_messages")
     command.add_argument("--kind", default="", help="the kind of server, where it is not recognised")
@@ -49,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         from dragoman.backends.probe.remembered import remember
     except ImportError as error:
         raise ConfigError("asking servers needs more than is installed: pip install 'dragoman[server]'") from error
+    if args.url is None:
+        return _list(args.json)
     config = HttpConfig(url=args.url, kind=args.kind, key_env=args.key_env)
     if args.kind:
         config = msgspec.structs.replace(config, api=servers.get(args.kind).api)
@@ -58,6 +66,22 @@ def run(args: argparse.Namespace) -> int:
     _tell("")
     remember(config, report.model, report.kind, report.fingerprint, report.choice)  # mode auto goes by it
     print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else table(report, config))
+    return 0
+
+
+def _list(as_json: bool) -> int:
+    """The servers that run on this machine."""
+    from dragoman.backends.probe.around import around, usual_ports
+
+    found = asyncio.run(around(usual_ports()))
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(found), indent=2))
+    for near in () if as_json else found:
+        listed = near.models if len(near.models) <= _LISTED_AT_MOST else (*near.models[:_LISTED_AT_MOST], "…")
+        print(f"{near.url}  {near.title or 'of no known kind'}  {', '.join(listed) or 'no model'}")
+    if not found:
+        print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
+        return 1
     return 0
 
 
