@@ -42,7 +42,7 @@ def llama(mode: str) -> Iterator[Real]:
     template = "" if mode == "inject" else str(HERMES)
     args = (str(weights.find(SMALL)), "4096", template, *(["pure"] if mode == "parse" else []))
     with process([sys.executable, str(HERE / "llama_server.py"), *args]) as (server, log):
-        url = until(lambda: _first_line(server, log), "llama-server's URL", START_S)
+        url = until(lambda: first_url(server, log), "llama-server's URL", START_S)
         yield Real(f"{url}/v1", "smollm2")
 
 
@@ -89,7 +89,8 @@ def process(command: Sequence[str], **settings: str) -> Iterator[tuple["subproce
             server.communicate()
 
 
-def _first_line(server: "subprocess.Popen[bytes]", log: Path) -> str | None:
+def first_url(server: "subprocess.Popen[bytes]", log: Path) -> str | None:
+    """The URL that it has told; fails where it has ended."""
     text = log.read_text()
     assert server.poll() is None, f"ended: {text[-2000:]}"
     return next((line for line in text.splitlines() if line.startswith("http://")), None)
