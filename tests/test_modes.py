@@ -55,6 +55,18 @@ async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> 
     assert (answer.calls, answer.reply.finish) == ([PARIS], "tool_calls")
 
 
+async def test_a_model_that_knows_no_tools_and_writes_a_call_again_has_ended() -> None:
+    rome = CALL.replace("Paris", "Rome")
+    text = f"{CALL}\n{rome}\n{CALL}\n{CALL}"
+    async with server(writes(*cut(text), stays=True)) as behind, gateway(behind.url, mode="inject") as (url, _):
+        answer = await ask(url, "openai_chat")
+        await soon(behind.left)
+    assert answer.calls == [PARIS, ("get_weather", {"city": "Rome", "days": 3})]
+    assert "repeated_call" in answer.warnings
+    async with server(writes(f"{CALL}\n{CALL}")) as behind, gateway(behind.url, mode="parse") as (url, _):
+        assert (await ask(url, "openai_chat")).calls == [PARIS, PARIS]
+
+
 HISTORY = (
     QUESTION,
     Message("assistant", (Text("Let me see."), ToolCall("call_1", "get_weather", ARGUMENTS))),

@@ -10,15 +10,29 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
+from bench import forty
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from behind import ARGUMENTS, ASKED, FRONTS, QUESTION, Answer, ask, cut, gateway, writes
 from cases import shown
+from cuts import cuttings, places
 from dragoman import dialects, formats
 from dragoman.backends import as_text
 from dragoman.backends.rescue import Leaks, Quotes
+from dragoman.core.collect import Collector
 from dragoman.core.contracts import Turn
-from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, UsageUpdate
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
 from dragoman.core.reader import ReplyReader
 from dragoman.core.values import Message, Reasoning, Request, Text, ToolCall, ToolChoice, ToolResult, Usage
 from far import END, HEAD, Server, piece, server, whole
@@ -232,6 +246,79 @@ def test_no_cut_matters(text: str) -> None:
             places = sorted(chance.choices(range(len(before + text) + 1), k=6))
             assert read(pieces_at(before + text, places)) == whole
         assert read(before + text) == whole
+
+
+FRAGMENTS = [
+    *(
+        "\n",
+        "\n\n",
+        " ",
+        "   ",
+        "`",
+        "```",
+        "```json\n",
+        "~~~\n",
+        "> ",
+        "- ",
+        '"',
+        "[",
+        "]",
+        "{",
+        "}",
+        "words",
+        "A",
+        "to=",
+    ),
+    *(
+        ">>>",
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "<tool_call>\n",
+        "</tool_call>",
+        "[TOOL_CALLS]",
+        "ping",
+        "[ARGS]",
+        "{}",
+    ),
+    *(
+        "<|channel|>",
+        "<|start|>",
+        "<function=ping>",
+        "</function>",
+        "functools[",
+        "Action:",
+        "<|python_tag|>",
+        "[ping()]",
+    ),
+    *(CALL, BARE, '{"name": "ping", "arguments": {}}', '{"name": "ping", ', "<|tool_call>call:ping{}<tool_call|>"),
+]
+
+
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=9).map("".join), places, st.sampled_from(["stop", "length"]))
+def test_whatever_is_written_no_cut_matters_and_no_word_is_lost(text: str, some: list[int], reason: Any) -> None:
+    def read(pieces: Iterable[str]) -> list[AnyEvent]:
+        reading = leaks()
+        return [*(event for piece in pieces for event in reading.feed(piece)), *reading.close(reason)]
+
+    whole, *others = [read(cut) for cut in cuttings(text, some)]
+    assert all(joined(other) == joined(whole) for other in others)
+    collector = Collector()
+    for event in [Start("1", "m", 0), *whole, Finish("stop")]:
+        collector.send(event)
+    if not any(isinstance(event, ToolCallStart) for event in whole):
+        assert "".join(part.text for part in collector.reply().parts if isinstance(part, Text)) == text
+
+
+def test_what_a_real_small_model_wrote_is_rescued() -> None:
+    written = forty.recording()
+    prompts = [prompt for prompt in forty.prompts() if prompt.tool]
+    assert len(prompts) == 40
+    for prompt in prompts:
+        reading = leaks(forty.request(prompt))
+        events = [*(event for char in written[prompt.ask] for event in reading.feed(char)), *reading.close()]
+        assert any(isinstance(event, ToolCallEnd) for event in events), written[prompt.ask]
 
 
 def pieces_at(text: str, places: Iterable[int]) -> list[str]:

@@ -175,7 +175,9 @@ class Asking:
         leaks = as_text.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
         reader = partial(new, known, prompt_tail=opened) if known else None
         saved = partial(self._saved, request.model)
-        return Reread(reader, leaks, turn.new_id, names, saved, parallel=request.tool_choice.parallel)
+        repeats = way.mode != "inject"  # models that know no tools write the same call again and again
+        parallel = request.tool_choice.parallel
+        return Reread(reader, leaks, turn.new_id, names, saved, parallel=parallel, repeats=repeats)
 
     def _saved(self, model: str) -> None:
         """A call of this model was found in its text."""

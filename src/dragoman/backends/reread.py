@@ -61,10 +61,11 @@ class Reread:
         rescued: Callable[[], None],
         *,
         parallel: bool = True,
+        repeats: bool = True,
     ) -> None:
         """A `reader` is made for each run of text, where the model's format is known; `leaks` looks for calls in what
         is left, told whether the answer begins there and whether all must wait; `rescued` is told of each. `names`: the
-        client's, by the model's.
+        client's, by the model's. Without `repeats` the same call once more is dropped, and ends the answer.
         """
         self._rescued = rescued
         self._new_reader, self._new_leaks, self._names, self._parallel = reader, leaks, names, parallel
@@ -72,7 +73,7 @@ class Reread:
         self._leaks: Leaks | None = None
         self._thoughts: Leaks | None = None
         """In the server's field for them; a call there is one where nothing else comes."""
-        self._numbers = _Numbers(new_id)
+        self._numbers = _Numbers(new_id, repeats)
         self._said = False
         """Words or calls have gone out."""
         self.over = False
@@ -170,7 +171,8 @@ class Reread:
                     self._said = True
                 case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                     out += self._numbers.pass_on(event, "text")
-                    self.over = isinstance(event, ToolCallEnd) and not self._parallel
+                    one_is_enough = isinstance(event, ToolCallEnd) and not self._parallel
+                    self.over = one_is_enough or self._numbers.repeated
                     if isinstance(event, ToolCallIncomplete):  # whose text follows, and is no other call
                         self._new_leaks = None
                 case TextDelta(text):
@@ -194,15 +196,18 @@ Source: TypeAlias = Literal["text", "server"]
 class _Numbers:
     """Numbers calls of the text and of the server as one answer's, and drops what is there from the other already."""
 
-    def __init__(self, new_id: NewId) -> None:
+    def __init__(self, new_id: NewId, repeats: bool) -> None:
         self._new_id, self._ids = new_id, set[str]()
         self._calls = 0
         self._made: dict[Source, Counter[Key]] = {"text": Counter(), "server": Counter()}
         self._name, self._arguments = "", list[str]()
         self._held: list[AnyEvent] | None = None
+        self._repeats = repeats
+        self.repeated = False
+        """The text has a call once more that may not come again."""
 
     def pass_on(self, event: AnyEvent, source: Source) -> list[AnyEvent]:
-        """The event of a call; one that may be the other's once more waits until it is whole."""
+        """The event of a call; one that may be there already waits until it is whole."""
         other: Source = "server" if source == "text" else "text"
         match event:
             case ToolCallStart(_, id, name):
@@ -210,14 +215,19 @@ class _Numbers:
                     event = msgspec.structs.replace(event, id=f"call_{self._new_id()}")
                 self._ids.add(event.id)
                 self._name, self._arguments = name, []
-                self._held = [] if self._made[other] else None
+                again = source == "text" and not self._repeats and any(key[0] == name for key in self._made["text"])
+                self._held = [] if self._made[other] or again else None
                 self._calls += 1
             case ToolCallDelta(_, text):
                 self._arguments.append(text)
             case ToolCallEnd():
                 key = _key(self._name, "".join(self._arguments))
                 if self._held is not None and self._made[other][key]:
-                    return self._again(key, other)
+                    self._made[other] -= Counter([key])
+                    return self._dropped(key, "the server sent this call, and left it in the text too; it is made once")
+                if source == "text" and not self._repeats and self._made["text"][key]:
+                    self.repeated = True
+                    return self._dropped(key, "the model wrote this call once more; the answer ends there")
                 self._made[source][key] += 1
             case _:
                 pass
@@ -230,11 +240,9 @@ class _Numbers:
         held, self._held = self._held, None
         return held
 
-    def _again(self, key: Key, other: Source) -> list[AnyEvent]:
-        self._made[other] -= Counter([key])
+    def _dropped(self, key: Key, told: str) -> list[AnyEvent]:
         self._held = None
         self._calls -= 1
-        told = f"the server sent the call of {self._name} and left it in the text too; it is made once"
         return [Warning("repeated_call", told, key[1])]
 
 
