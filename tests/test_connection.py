@@ -134,6 +134,31 @@ async def test_nothing_is_asked_again_once_an_answer_has_begun(pauses: list[floa
     assert (len(behind.asked), pauses) == (1, [])
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_connection_is_used_again_though_http_ends_after_the_stream(stream: bool) -> None:
+    ended, connections = [], 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode().lower():
+                await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
+                writer.write(HEAD.replace(b"connection: close\r\n", b"") + piece({"content": "Hi"}, "stop") + END[:-5])
+                await writer.drain()
+                for _ in range(9):  # so that the two are not read as one
+                    await asyncio.sleep(0)
+                writer.write(END[-5:])
+                ended.append(True)
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with listening, gateway(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}") as url:
+        for _ in range(4):
+            assert (await ask(url, CHAT, stream)).status_code == 200
+    assert (len(ended), connections) == (4, 1)
+
+
 # Limits
 
 

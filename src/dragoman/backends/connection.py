@@ -17,6 +17,7 @@ import os
 import random
 import socket
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -38,6 +39,8 @@ HEAD_BYTES: Final = 64 * 1024
 SHORT_S: Final = 5.0
 """For questions beside the answers, such as the list of models, which must not hold anything up."""
 
+_REST_S: Final = 0.25
+"""For the end of HTTP behind that of a stream; a new connection over the network takes about as long."""
 _AT_ONCE_BYTES: Final = 2**20
 """A longer body is sent in pieces, or it would hold up all other answers."""
 
@@ -201,6 +204,14 @@ class Connection:
                 return BackendError(f"{self._name} at {self.where} sent what is no HTTP")
             case _:
                 return BackendError(f"{self._name} broke the connection off in its answer")
+
+
+async def rest(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Wait for the end of an answer whose last event has come, so that its connection can be used again."""
+    with suppress(TimeoutError, RemoteError):
+        async with asyncio.timeout(_REST_S):
+            async for _ in pieces:
+                pass
 
 
 def _is_closed(error: Exception) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 from dragoman import dialects
 from dragoman.backends.asking import Asking
 from dragoman.backends.auto import Auto
-from dragoman.backends.connection import Connection
+from dragoman.backends.connection import Connection, rest
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.listing import Listing
 from dragoman.backends.refused import Refusals, without
@@ -198,7 +198,10 @@ class Http:
         async with aclosing(posted) as pieces:
             try:
                 async for piece in pieces:
-                    for event in reading.feed(piece):
+                    events = reading.feed(piece)
+                    if reading.ended and not reading.enough:
+                        await rest(pieces)
+                    for event in events:
                         yield event
                     if reading.enough:
                         break

@@ -16,7 +16,8 @@ class Reading:
         """`reread` reads its text as the model wrote it, for the `listener` to keep; None: the server has read it."""
         self._reader, self._outgoing, self._reread, self._listener = reader, outgoing, reread, listener
         self._stops = StopStrings(outgoing.watched)
-        self._ended = False
+        self.ended = False
+        """The last event has been given."""
 
     @property
     def enough(self) -> bool:
@@ -30,7 +31,7 @@ class Reading:
     def close(self) -> list[AnyEvent]:
         """The events that the end adds, also where it was left before."""
         last = [] if self.enough else self._passed(self._reader.close())
-        if self.enough and not self._ended:
+        if self.enough and not self.ended:
             last += self._stops.end()
             last.append(Finish("stop_sequence" if self._stops.found else "stop", self._stops.found))
         return last
@@ -40,7 +41,7 @@ class Reading:
         passed = self._stops.pass_on(self._reread.pass_on(self._heard(told)) if self._reread else told)
         if self._reread:
             self._listener.gave(passed)
-        self._ended = self._ended or (bool(passed) and isinstance(passed[-1], Finish | Failure))
+        self.ended = self.ended or (bool(passed) and isinstance(passed[-1], Finish | Failure))
         return passed
 
     def _warned(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:

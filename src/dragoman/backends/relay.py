@@ -6,22 +6,20 @@ What is read is the first event, which may be an error that the client is to get
 usage and for how it ended. An answer that is no stream where one was asked for, or the other way round, is read whole.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
 
+from dragoman.backends.connection import rest
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Dialect, Passing, Turn
-from dragoman.core.errors import BackendError, DragomanError, UpstreamError
+from dragoman.core.errors import DragomanError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallStart, UsageUpdate
 from dragoman.core.splice import Splice, named
 from dragoman.core.values import Request
 
-_REST_S: Final = 0.25
-"""Time for the end of a connection's answer behind the end of the stream, so that it can be used again."""
 _NO_STREAM: Final = (b"{", b"[", b"<")
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
 
@@ -87,7 +85,7 @@ class HttpRelay:
             yield data
             while not splice.over:
                 yield splice.feed(await anext(pieces))
-            await _rest(pieces)
+            await rest(pieces)
         except StopAsyncIteration:
             data = splice.close()
             if splice.first and not self._started:
@@ -143,11 +141,3 @@ class HttpRelay:
         if body.lstrip(_BLANK)[:1] in _NO_STREAM:
             return body if self._name is None else named(body, self._name)
         return self._dialect.write_reply(collect(events, self._dialect.name), self._request)
-
-
-async def _rest(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Wait for the end of the answer, which nothing stands before."""
-    with suppress(TimeoutError, BackendError):
-        async with asyncio.timeout(_REST_S):
-            async for _ in pieces:
-                pass
