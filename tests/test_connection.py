@@ -223,6 +223,18 @@ async def test_the_other_end_of_a_connection_is_looked_for() -> None:
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
 
 
+async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    monkeypatch.setattr(breaker, "FAILURES", 1)
+    async with server(whole(500, REFUSED)) as behind, connection(behind.url) as far:
+        for _ in range(3):
+            with pytest.raises(UpstreamError):
+                await anext(far.post(CHAT, b"{}", {}, is_trial=True))
+        assert far.state()["breaker"] == "closed"
+    assert (len(behind.asked), pauses) == (3, [])
+
+
 # Places
 
 

@@ -17,7 +17,7 @@ import os
 import random
 import socket
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -88,16 +88,20 @@ class Connection:
         """Facts for /health."""
         return {"active": self._places.active, "waiting": self._places.waiting, "breaker": self._breaker.state}
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """The bytes of the answer as they come.
+    async def post(
+        self, path: str, body: bytes, headers: Mapping[str, str], *, is_trial: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of the answer as they come. A trial, of what the server may not know, is asked once, and how it
+        ends says nothing of how the server is.
 
         Raises: UpstreamError: the server's own error. BackendError: it cannot be reached, broke off, or is left alone
             for a while. SilenceError. BusyError: too many wait already.
         """
         self._breaker.check()
         async with self._places.one():
-            with self._breaker.watching():
-                async with await self._sent(self.url(path), body, headers) as response:
+            with nullcontext() if is_trial else self._breaker.watching():
+                retries = 0 if is_trial else self._config.retries
+                async with await self._sent(self.url(path), body, headers, retries) as response:
                     begun = False
                     try:
                         async for piece in response.content.iter_any():
@@ -141,14 +145,14 @@ class Connection:
         """Without the key, which some servers repeat."""
         return words.replace(self._key.encode(), "…".encode()) if self._key else words
 
-    async def _sent(self, url: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def _sent(self, url: str, body: bytes, headers: Mapping[str, str], retries: int) -> aiohttp.ClientResponse:
         """The beginning of an answer, asked for again where that may help."""
         tried = 0
         while True:
             try:
                 return await self._asked(url, body, headers)
             except FailedError as failed:
-                wait_s = again.wait_s(failed, tried, self._config.retries, random.random())
+                wait_s = again.wait_s(failed, tried, retries, random.random())
                 if wait_s is None:
                     raise failed.error from None
                 log.warning("%s: %s; asked again in %.1f s", self._name, logged(failed.error), wait_s)

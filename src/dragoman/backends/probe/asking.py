@@ -193,7 +193,10 @@ class Asker:
         began, got = time.monotonic(), bytearray()
         error: DragomanError | None = None
         try:
-            async with asyncio.timeout(limit_s), aclosing(self.connection.post(path, body, {})) as pieces:
+            async with (
+                asyncio.timeout(limit_s),
+                aclosing(self.connection.post(path, body, {}, is_trial=True)) as pieces,
+            ):
                 async for piece in pieces:
                     got += piece
         except TimeoutError:
