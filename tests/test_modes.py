@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from behind import ARGUMENTS, ASKED, FRONTS, PING, QUESTION, WEATHER, ask, cut, gateway, writes
-from dragoman import formats
+from dragoman import dialects, formats
 from dragoman.backends.http_config import HttpConfig, PerModel
 from dragoman.backends.ways import Way, Ways
 from dragoman.core.errors import ConfigError
-from dragoman.core.values import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult
-from far import END, HEAD, piece, server, soon
+from dragoman.core.events import Finish, Start, TextDelta, UsageUpdate
+from dragoman.core.values import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
+from far import END, HEAD, piece, server, soon, whole
 
 MODES = ["parse", "inject"]
 CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
@@ -106,6 +107,23 @@ async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> No
     assert assistant["content"] == f"Let me see.\n{format.write_calls([call])}"
     assert "18 degrees" in result["content"]
     assert result["content"] != "18 degrees"
+
+
+@pytest.mark.parametrize("api", FRONTS)
+@pytest.mark.parametrize("front", FRONTS)
+async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
+    writer = dialects.get(api).writer(replace(ASKED, stream=True))
+    events = [Start("1", "m", 0), *map(TextDelta, cut(CALL)), UsageUpdate(Usage(9, 9)), Finish("stop")]
+    play = whole(200, b"".join(map(writer.send, events)).decode(), "text/event-stream")
+    asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
+    async with server(play) as behind, gateway(behind.url, mode="inject", api=api) as (url, _):
+        answer = await ask(url, front, asked)
+    assert (answer.text, answer.calls, answer.reply.finish) == ("", [PARIS], "tool_calls")
+    got = dialects.get(api).read_request(behind.asked[-1][2])
+    assert (got.tools, got.tool_choice.mode, got.stop, got.stream) == ((), "auto", (), True)
+    assert [message.role for message in got.messages] == ["system", "user", "assistant", "user"]
+    assert got.instructions == (0 if api == "openai_chat" else 1)
+    assert all(isinstance(part, Text) for message in got.messages for part in message.parts)
 
 
 async def test_pictures_are_told_of_where_they_become_words() -> None:

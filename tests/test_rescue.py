@@ -225,8 +225,24 @@ def test_what_may_be_talk_waits_for_the_end(text: str) -> None:
     assert joined(reading.close())[-1] == f"call get_weather {ARGUMENTS}"
 
 
+@pytest.mark.parametrize("call", [BARE, f"```json\n{BARE}\n```", CALL, written("xlam")])
+def test_an_answer_begins_behind_its_thoughts(call: str) -> None:
+    thoughts = f"<think>\nI could write\n{CALL}\nor not.\n</think>\n\n"
+    reading = leaks()
+    told = joined([*(event for char in thoughts + call for event in reading.feed(char)), *reading.close()])
+    assert told[1:] == [f"call get_weather {ARGUMENTS}"]
+    assert told[0].startswith('text "<think>')
+
+
+def test_a_call_in_thoughts_that_never_end_is_one() -> None:
+    text = f"<think>\nI will look.\n{CALL}"
+    reading = leaks()
+    assert joined([*reading.feed(text), *reading.close()])[-1] == f"call get_weather {ARGUMENTS}"
+
+
 def test_plain_words_do_not_wait() -> None:
     reading = leaks()
+    assert joined(reading.feed("<thing")) == ['text "<thing"']
     for word in ("It", " rains", " in", " Paris", "."):
         assert joined(reading.feed(word)) == [f'text "{word}"']
 

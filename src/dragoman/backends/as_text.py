@@ -51,8 +51,9 @@ def injected(request: Request, format: Format) -> tuple[Request, tuple[Warning, 
     Raises: RequestError: a part cannot be shown as text.
     """
     request = readable(request)
-    turns = (Message(turn.role, (Text(turn.text),)) for turn in as_chat(request, format))
-    plain = replace(parsed(request), messages=tuple(turns), tools=(), tool_choice=ToolChoice())
+    messages = tuple(Message(turn.role, (Text(turn.text),)) for turn in as_chat(request, format))
+    first = sum(message.role == "system" for message in messages[:1])  # which holds the tools, so for this answer alone
+    plain = replace(parsed(request), messages=messages, instructions=first, tools=(), tool_choice=ToolChoice())
     told = []
     if request.response_schema and offered(request):  # which would let no call through
         extra = {name: raw for name, raw in request.extra.items() if name not in _SCHEMA_FIELDS}

@@ -8,6 +8,7 @@ offered tool:
 - What opens a call of some format at the very beginning of a line is one, and is passed on as it comes.
 - Anywhere else on a line, or indented, and where the whole answer is plain JSON, a list of Python calls, or code fences
   around them: only if nothing but calls follows up to the answer's end, so that this is waited for.
+- So it is in thoughts (`<think>`) at the answer's beginning; what follows them counts as its beginning.
 - In any other code fence, behind marks of quotes and lists: never.
 - Where the caller's own text has what opens the call, it is held until it is whole; where that text has all of it, it
   is a quote.
@@ -44,6 +45,7 @@ BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "<|python_tag|>": ("llama3_json",),
 }
 """What an answer may begin with that is nothing but calls without a marker of their own, and who may read it."""
+THOUGHTS: Final = ("<think>", "</think>")
 TRIES: Final = 256
 """Things of an answer that are looked into and turn out to be no call; behind them nothing more is looked for."""
 SPACE_CHARS: Final = 256
@@ -60,7 +62,7 @@ _MARKS: Final = re.compile(r"[\s>|#*+/\-\d.)]*[>|#*+/\-\d.)]\s*")
 @cache
 def _openers() -> Markers:
     calls = (opener for name in formats.names() for opener in formats.get(name).calls)
-    return Markers(*calls, *(opener for opener in BEGINNINGS if opener.startswith("<")))
+    return Markers(*calls, *(opener for opener in BEGINNINGS if opener.startswith("<")), THOUGHTS[1])
 
 
 def caller_text(request: Request) -> str:
@@ -105,7 +107,7 @@ class Leaks:
     def __init__(self, new_reader: NewReader, quotes: Quotes, *, begins: bool, waits: bool = False) -> None:
         """`begins`: the answer begins here, and need not be JSON. `waits`: whatever is found waits for the end."""
         self._new_reader, self._quotes, self._waits = new_reader, quotes, waits
-        self._begins = begins
+        self._begins, self._thinks = begins, False
         self._buf = ""
         self._lines = _Lines()
         self._candidate: _Candidate | None = None
@@ -174,9 +176,10 @@ class Leaks:
     def _begin(self, closed: bool) -> bool:
         """Whether the answer begins as one that is nothing but calls without markers."""
         text = self._buf.lstrip(SPACE)
-        if not closed and any(opener.startswith(text) and opener != text for opener in BEGINNINGS):
+        beginnings = (*BEGINNINGS, THOUGHTS[0])
+        if not closed and any(opener.startswith(text) and opener != text for opener in beginnings):
             return False
-        self._begins = False
+        self._begins, self._thinks = False, text.startswith(THOUGHTS[0])
         opener = next((opener for opener in BEGINNINGS if text.startswith(opener)), "")
         if opener:
             self._candidate = _Candidate(opener, [self._new_reader(name) for name in BEGINNINGS[opener]], waits=True)
@@ -185,10 +188,12 @@ class Leaks:
     def _found(self, opener: str, space: str) -> None:
         """A call may begin here."""
         place = self._lines.place(space)
-        if place == "talk":
+        ends_thoughts = opener == THOUGHTS[1]
+        if place == "talk" or ends_thoughts:
             self._say(space + opener)
+            self._begins, self._thinks = self._thinks and ends_thoughts, self._thinks and not ends_thoughts
             return
-        waits = self._waits or place == "within"
+        waits = self._waits or self._thinks or place == "within"
         quoted = self._quotes.has(opener)
         self._candidate = _Candidate(opener, [self._new_reader("auto")], waits=waits, compares=quoted)
 
