@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from dragoman.backends.ways import Way, Ways
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.values import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
+from dragoman.server import config
 from far import END, HEAD, piece, server, soon, whole
 
 MODES = ["parse", "inject"]
@@ -265,3 +267,15 @@ def test_a_way_that_is_none_is_refused(settings: Any, told: str) -> None:
     with pytest.raises(ConfigError) as refused:
         ways(**settings)
     assert told in str(refused.value)
+
+
+def test_the_file_says_it_of_single_models(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    table = '[servers.far]\nurl = "http://127.0.0.1:9"\n[servers.far.per_model."smollm*"]\n'
+    file.write_text(f'{table}mode = "inject"\nendpoint = "completions"\n')
+    loaded, _ = config.load(file, {}, {})
+    assert loaded.servers["far"].per_model == {"smollm*": PerModel(mode="inject", endpoint="completions")}
+    for wrong, told in (("mode = 3", "got `int`"), ('mod = "inject"', "unknown field `mod`")):
+        file.write_text(f"{table}{wrong}\n")
+        with pytest.raises(ConfigError, match=rf"{told} - at `servers\.far\.per_model\[\.\.\.\]"):
+            config.load(file, {}, {})
