@@ -183,6 +183,18 @@ def test_usage_that_was_not_asked_for_is_not_told() -> None:
     assert last_usage(fast.told) == [v.Usage(3, 1)]
 
 
+def test_of_a_long_stream_in_one_piece_the_ends_are_read() -> None:
+    for dialect in map(dialects.get, dialects.names()):
+        assert dialect.passing is not None
+        events = [ev.Start("1", "m", 7, 5), *[ev.TextDelta("words ")] * 500, ev.UsageUpdate(v.Usage(5, 9))]
+        writer = dialect.writer(request(dialect))
+        data = b"".join(map(writer.send, [*events, ev.Finish("stop")]))
+        splice = Splice(dialect.passing)
+        assert splice.feed(data) == data
+        assert sum(map(len, splice.ending())) < len(data) / 4
+        assert last_usage(read(dialect, b"".join(splice.ending()), request(dialect))) == [v.Usage(5, 9)]
+
+
 def test_only_the_name_of_the_model_is_another() -> None:
     data = b'{"id": "1",  "x": 1.50, "big": 9223372036854775808123, "model": "m", "tools": [{"model": "m"}]}'
     assert named(data, "n") == b'{"id":"1","x":1.50,"big":9223372036854775808123,"model":"n","tools":[{"model": "m"}]}'

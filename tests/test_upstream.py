@@ -18,7 +18,8 @@ from dragoman.core import events as ev
 from dragoman.core import values as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Reader, Turn
-from test_dialects import ANSWERS, CASES, Case, each, event
+from test_dialects import ANSWERS, CASES, STREAMS, Case, each, event
+from test_dialects import stream as streamed
 
 TOOLS = tuple(v.Tool(name) for name in ("weather", "read", "read_file"))
 
@@ -96,6 +97,44 @@ def test_an_error_that_is_no_utf8_is_one() -> None:
     (only,) = read("openai_chat", [b'{"error": {"message": "caf\xe9"}}'])
     assert isinstance(only, ev.Failure)
     assert only.error.message == "caf\ufffd"
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, dialect: str, *, quick: bool) -> list[bool]:
+    """Whether each event was taken at once; none is, unless `quick`."""
+    took: list[bool] = []
+    made = type(reader(dialect))
+    real = made._quick  # type: ignore[attr-defined]
+
+    def taking(self: Reader, data: bytes) -> bool:
+        took.append(quick and real(self, data))
+        return took[-1]
+
+    monkeypatch.setattr(made, "_quick", taking)
+    return took
+
+
+@each([*ANSWERS, *STREAMS])
+def test_what_is_taken_at_once_is_what_a_look_at_all_of_it_finds(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = body(case) if case in ANSWERS else streamed(case)
+    at_once = told(read(case.dialect, [data]))
+    counted(monkeypatch, case.dialect, quick=False)
+    assert told(read(case.dialect, [data])) == at_once
+
+
+@pytest.mark.parametrize("dialect", dialects.names())
+def test_most_of_a_stream_is_taken_at_once(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [ev.ToolCallStart(0, "call_1", "read"), *(ev.ToolCallDelta(0, t) for t in ('{"a":', '"', "b", '"}'))]
+    events = [
+        ev.Start("1", "m", 7),
+        *(ev.TextDelta("ü") for _ in range(5)),
+        *said,
+        ev.ToolCallEnd(0),
+        ev.Finish("stop"),
+    ]
+    writer = dialects.get(dialect).writer(v.Request("m", (), TOOLS, stream=True))
+    took = counted(monkeypatch, dialect, quick=True)
+    read(dialect, [b"".join(map(writer.send, events))])
+    assert took.count(True) >= 9
 
 
 # There and back

@@ -282,7 +282,7 @@ class Passing:
     wanted: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What a request for a stream must say for the server to tell how many tokens it took."""
     unasked: re.Pattern[bytes] | None = None
-    """An event that only comes for that; clients that have not asked for it are not told."""
+    """What stands in an event that only comes for that; clients that have not asked for it are not told."""
 
 
 @dataclass(frozen=True, slots=True)

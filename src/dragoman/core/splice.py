@@ -36,13 +36,13 @@ _encode: Final = msgspec.json.Encoder().encode
 class Splice:
     """One stream."""
 
-    __slots__ = ("_hides_usage", "_last", "_model", "_passing", "_rest", "first", "over")
+    __slots__ = ("_last", "_model", "_passing", "_rest", "_unasked", "first", "over")
 
     def __init__(self, passing: Passing, model: str | None = None, *, hides_usage: bool = False) -> None:
         """`model`: what the client calls it, where the server does not. `hides_usage`: it has not asked for it."""
         self._passing = passing
         self._model = model
-        self._hides_usage = hides_usage and passing.unasked is not None
+        self._unasked = passing.unasked if hides_usage else None
         self._rest = bytearray()
         self.first = b""
         """The first event."""
@@ -63,8 +63,8 @@ class Splice:
         else:
             self._begin(whole)
         self.over = self.over or self._ends(whole)
-        if self._hides_usage and b'"usage"' in whole:
-            whole = b"".join(event for event in _EVENT.findall(whole) if not self._is_unasked(event))
+        if self._unasked is not None and self._unasked.search(whole):
+            whole = b"".join(event for event in _EVENT.findall(whole) if not self._unasked.search(event))
         return self._named(whole) if self._model is not None and _MODEL in whole else whole
 
     def close(self) -> bytes:
@@ -110,9 +110,6 @@ class Splice:
         """Whether the last of these events is an end; where a comment stands behind it, `close` finds it."""
         last = max(whole.rfind(b"\n\n", 0, -2) + 2, whole.rfind(b"\n\r\n", 0, -3) + 3)
         return self._passing.ends.match(whole, last if last > 2 else 0) is not None
-
-    def _is_unasked(self, event: bytes) -> bool:
-        return self._passing.unasked is not None and self._passing.unasked.match(event) is not None
 
     def _named(self, whole: bytes) -> bytes:
         return _DATA.sub(lambda found: found[1] + named(found[2], self._model or "", self._passing.within), whole)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from dragoman.core import shape
 from dragoman.core.assemble import Assembler
 from dragoman.core.contracts import Turn
@@ -30,6 +32,8 @@ def assembler(request: Request, turn: Turn, dialect: str, legal: re.Pattern[str]
 
 
 _DONE: Final = b"[DONE]"
+NOT_THAT: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises where JSON is not of a type."""
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
 _NO_STREAM: Final = (b"{", b"[", b"<")
 
@@ -93,10 +97,18 @@ class UpstreamReader:
         for event in events:
             if self._out.phase == "ended":
                 return
-            if event.data.strip() == _DONE:
+            data = event.data.strip()
+            if data == _DONE:
                 self._finish(done=True)
-            elif event.data.strip():
-                self._object(event.data, self._frame)
+            elif data and not self._quick(data):
+                self._object(data, self._frame)
+
+    def _quick(self, data: bytes) -> bool:
+        """Take an event that is nothing but a piece of words or arguments, as nearly all are, just as the API has it.
+
+        False where it is anything else: then all of it is looked at, by `frame`.
+        """
+        return False
 
     def _close(self) -> None:
         if self._sse is not None:

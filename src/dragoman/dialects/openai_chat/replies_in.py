@@ -20,13 +20,16 @@ https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, https://do
 https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
 """
 
-from typing import Final
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
 
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.names import NAME_FORM
 from dragoman.core.shape import Cursor, Fields
-from dragoman.core.upstream import UpstreamReader, assembler
+from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
 from dragoman.core.values import FinishReason, Request, Usage
 from dragoman.dialects.openai_chat.requests_out import NAME
 
@@ -48,6 +51,49 @@ _LEGACY: Final = -1
 """The index of a `function_call`, of which a reply has one."""
 
 
+class _Function(Struct, forbid_unknown_fields=True):
+    arguments: str
+    name: None = None
+
+
+class _Piece(Struct, forbid_unknown_fields=True):
+    """More of a call that is open."""
+
+    index: int
+    function: _Function
+    id: None = None
+    type: str | None = None
+
+
+class _Delta(Struct, forbid_unknown_fields=True):
+    content: str | None = None
+    role: str | None = None
+    reasoning_content: str | None = None
+    refusal: None = None
+    function_call: None = None
+    tool_calls: tuple[_Piece] | None = None
+
+
+class _Choice(Struct, forbid_unknown_fields=True):
+    index: Literal[0]
+    delta: _Delta
+    finish_reason: None = None
+    logprobs: None = None
+    stop_reason: None = None
+
+
+class _Chunk(Struct):
+    """What most chunks are, read in a tenth of the time; nothing else fits into it."""
+
+    object: Literal["chat.completion.chunk"]
+    choices: tuple[_Choice]
+    usage: None = None
+    error: None = None
+
+
+_chunk: Final = msgspec.json.Decoder(_Chunk).decode
+
+
 class Reader(UpstreamReader):
     """One answer."""
 
@@ -63,6 +109,20 @@ class Reader(UpstreamReader):
         if self._reason is None:
             return False
         self._out.finish(self._reason, self._stop)
+        return True
+
+    def _quick(self, data: bytes) -> bool:
+        try:
+            said = _chunk(data).choices[0].delta
+        except NOT_THAT:
+            return False
+        self._out.start()
+        if said.reasoning_content:
+            self._out.reasoning(said.reasoning_content)
+        if said.content:
+            self._out.text(said.content)
+        for piece in said.tool_calls or ():
+            self._out.call(piece.index, "", "", piece.function.arguments)
         return True
 
     def _chunk(self, fields: Fields) -> None:

@@ -26,16 +26,17 @@ https://lmstudio.ai/blog/lmstudio-v0.3.29, https://docs.ollama.com/api/openai-co
 https://github.com/exo-explore/exo (src/exo/master/adapters/responses.py), 2026-11.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct
 
 from dragoman.core import shape
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.names import NAME_FORM
 from dragoman.core.shape import Cursor, Fields
-from dragoman.core.upstream import UpstreamReader, assembler
+from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
 from dragoman.core.upstream_errors import said_error, told_error
 from dragoman.core.values import FinishReason, Request, Usage
 from dragoman.dialects.openai_responses.requests_in import INPUT, JOINT, NAME, REDACTED
@@ -60,6 +61,19 @@ _OPENER: Final = f'{{"{INPUT}": "'
 _CLOSER: Final = '"}'
 
 _encode = msgspec.json.Encoder().encode
+
+
+class _Words(Struct):
+    """What most events are, read in a tenth of the time; nothing else fits into it."""
+
+    type: Literal["response.output_text.delta", "response.function_call_arguments.delta"]
+    delta: str
+    item_id: str = ""
+    output_index: int | None = None
+    error: None = None
+
+
+_words: Final = msgspec.json.Decoder(_Words).decode
 
 
 class _Item:
@@ -112,6 +126,16 @@ class Reader(UpstreamReader):
         if self._reason is None:
             return False
         self._out.finish(self._reason)
+        return True
+
+    def _quick(self, data: bytes) -> bool:
+        try:
+            event = _words(data)
+        except NOT_THAT:
+            return False
+        kind, place, _ = _WORDS[event.type.removesuffix(".delta")]
+        item = self._found(kind, event.item_id, event.output_index)
+        self._say(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
         return True
 
     def _event(self, fields: Fields) -> None:
