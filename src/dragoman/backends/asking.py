@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dragoman.backends import as_text, completions, held
+from dragoman.backends.choice import heeded
 from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.local import for_server, refuse_overlong, spared
@@ -127,11 +128,12 @@ class Asking:
     def _written(self, request: Request, way: Way) -> Outgoing:
         """The request in the words of the server's API."""
         shown, lost = self._shown(request, way)
-        fit, adapted = fitted(shown, self._target) if self._target else (shown, ())
+        fit, given_up = heeded(shown, self.kind.tool_choice if self.kind else ())
+        fit, adapted = fitted(fit, self._target) if self._target else (fit, ())
         if self.kind and self.kind.thoughts:
             fit = msgspec.structs.replace(fit, thoughts_as=self.kind.thoughts)
         outgoing = self._dialect.write_request(fit, request.model)
-        outgoing = outgoing._replace(warnings=(*lost, *adapted, *outgoing.warnings))
+        outgoing = outgoing._replace(warnings=(*lost, *given_up, *adapted, *outgoing.warnings))
         return outgoing if shown is request else outgoing._replace(watched=request.stop)
 
     def _shown(self, request: Request, way: Way) -> tuple[Request, tuple[Warning, ...]]:
