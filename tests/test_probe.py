@@ -121,6 +121,18 @@ def calls_when_prompted(asked: dict[str, Any]) -> Answer:
     return never_calls(asked)
 
 
+def calls_behind_examples(asked: dict[str, Any]) -> Answer:
+    """As a small model that calls only what it has been shown."""
+    shown = any(message.get("tool_calls") for message in asked["messages"])
+    return calls(asked) if shown else never_calls(asked)
+
+
+def copies_python(asked: dict[str, Any]) -> Answer:
+    """A server without tools, and a model that writes calls in one format only, and only behind examples."""
+    words = str(asked["messages"])
+    return chat(asked, '[get_weather(city="Paris")]' if "[get_weather(city=" in words and "Oslo" in words else "Hm.")
+
+
 def calls_whole_only(asked: dict[str, Any]) -> Answer:
     """As a server whose parser of streams differs from the other."""
     return leaks(asked) if asked.get("stream") else calls(asked)
@@ -139,6 +151,8 @@ def calls_whole_only(asked: dict[str, Any]) -> Answer:
         (passes_over, "unknown", "it was shown the tools (140 tokens); the model wrote 'Hm.'", "native", ""),
         (never_calls, "unknown", "it was shown the tools (140 tokens)", "native", ""),
         (calls_when_prompted, "unknown", "it was shown the tools (140 tokens)", "inject", ""),
+        (calls_behind_examples, "yes", "behind two examples: get_weather(", "native", ""),
+        (copies_python, "no", "dropped: the prompt has 10 tokens with tools and without", "inject", "pythonic"),
         (calls_whole_only, "partly", "whole only; else the call is left in the text", "parse", ""),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -255,7 +269,7 @@ async def test_ways_to_constrain_are_those_that_let_an_odd_word_through() -> Non
         way.name: {"structured_outputs": "yes", "ebnf": "refused"}.get(way.name, "ignored")
         for way in servers.constraints()
     }
-    assert report.choice.constrain == "structured_outputs"
+    assert report.choice.constrain == ("structured_outputs",)
 
 
 @pytest.mark.asyncio
@@ -624,7 +638,7 @@ async def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
         "mode": "native",
         "why": "its own tool calls come, whole and streamed",
         "format": "",
-        "constrain": "",
+        "constrain": [],
     }
     assert [finding["what"] for finding in told["findings"]] == list(MEASURES)
 

@@ -115,6 +115,8 @@ class Auto:
             choice = trusted(kind)
         else:
             choice = (await measured(subject, self._config, DECISIVE)).choice
+            if choice.mode == "inject":  # then it is Dragoman who holds the model to calls
+                choice = (await measured(subject, self._config, ("constrained",))).choice
         self._keep(model, choice, kind.name if kind else "", fingerprint)
 
     def _leak(self, model: str) -> None:
@@ -135,8 +137,8 @@ class Auto:
         self._take(found, "")
 
     def _take(self, found: Remembered, how: str) -> None:
-        choice = found.choice
-        self._ways.take(found.model, Way(choice.mode, choice.format, why=f"{how}{choice.why}"))
+        choice, why = found.choice, f"{how}{found.choice.why}"
+        self._ways.take(found.model, Way(choice.mode, choice.format, constrain=choice.constrain, why=why))
         self._ways.of(found.model)  # which says it in the log
         kind = next((kind for kind in servers.kinds() if kind.name == found.kind), None)
         if kind is not None and not self._config.kind:

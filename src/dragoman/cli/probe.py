@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import logging
 import os
 import sys
 from textwrap import fill
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("asking servers needs more than is installed: pip install 'dragoman[server]'") from error
     if args.url is None:
         return _list(args.json)
+    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is in the table
     config = HttpConfig(url=args.url, kind=args.kind, key_env=args.key_env)
     if args.kind:
         config = msgspec.structs.replace(config, api=servers.get(args.kind).api)

@@ -1,11 +1,14 @@
 """How a server is best asked, by what was found; the first of these that fits:
 
-its calls come, whole and streamed, or its kind is trusted    native
-a call is left in the text, or in the thoughts                parse, in that format
-tools are dropped, or refused                                 inject
-it calls where it must                                        native
-it writes a call where the prompt states the tools            inject
-nothing of it                                                 native: what leaks is rescued all the same
+    its calls come, whole and streamed                            native
+    a call is left in the text, or in the thoughts                parse, in that format
+    its calls come in one of the two ways                         native
+    tools are dropped, or refused                                 inject
+    it calls where it must                                        native
+    it writes a call where the prompt states the tools            inject
+    nothing of it                                                 native
+
+What leaks is rescued in any of them.
 """
 
 from collections.abc import Mapping
@@ -37,17 +40,19 @@ def choose(findings: Mapping[str, Finding], kind: Kind | None) -> Choice:
 
 def trusted(kind: Kind) -> Choice:
     """Of a kind that need not be measured."""
-    return Choice("native", f"tool calls of {kind.title} can be trusted", constrain=next(iter(kind.constrain), ""))
+    return Choice("native", f"tool calls of {kind.title} can be trusted", constrain=kind.constrain)
 
 
 def _format(findings: Mapping[str, Finding]) -> str:
-    """That of the template, where it tells one; by the model's name it is found anyway."""
-    template = findings["chat template"].facts
+    """The one in which calls came, else that of the template; what the model's name tells need not be said."""
+    template, prompted = findings["chat template"].facts, findings["prompted calls"]
+    if prompted.verdict == "yes" and prompted.facts["format"] != template["format"]:
+        return str(prompted.facts["format"])
     return str(template["format"]) if template["by"] == "chat_template" else ""
 
 
-def _best(findings: Mapping[str, Finding], kind: Kind | None) -> str:
-    """The first of its kind's ways that works."""
+def _best(findings: Mapping[str, Finding], kind: Kind | None) -> tuple[str, ...]:
+    """Its kind's ways that work."""
     works = findings["constrained"].facts if "constrained" in findings else {}
     order = kind.constrain if kind else tuple(works)
-    return next((name for name in order if works.get(name) == "yes"), "")
+    return tuple(name for name in order if works.get(name) == "yes")

@@ -119,11 +119,12 @@ class Asker:
         stop: tuple[str, ...] = (),
         tokens: int = 0,
         extra: Mapping[str, msgspec.Raw] | None = None,
+        before: tuple[Message, ...] = (),
     ) -> Request:
-        """A question of these words, in the terms of the server's own API."""
+        """A question of these words, behind what was said `before`, in the terms of the server's own API."""
         return Request(
             model=self.model,
-            messages=(Message("user", (*parts, Text(words))),),
+            messages=(*before, Message("user", (*parts, Text(words)))),
             tools=tuple(tools),
             tool_choice=choice,
             sampling=Sampling(temperature=0.0),

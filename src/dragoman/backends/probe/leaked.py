@@ -43,6 +43,11 @@ def leaked(text: str, tools: Sequence[Tool], model: str) -> Leaked | None:
     return Leaked(_PLAIN if _PLAIN in best else best[0], True, by_name)
 
 
+def calls_in(text: str, format: Format, tools: Sequence[Tool]) -> bool:
+    """Whether there is a whole call of these tools in it, as a model that was shown this format is read."""
+    return _left_over(format, text, tools, lenient=True) is not None
+
+
 def _left_over(format: Format, text: str, tools: Sequence[Tool], *, lenient: bool = False) -> int | None:
     """Characters that are no call, and how much was amiss; None where there is no whole call."""
     reader = ReplyReader(format, tools, new_id=random_id, lenient=lenient)

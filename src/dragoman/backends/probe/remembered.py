@@ -21,7 +21,7 @@ from dragoman.backends.weights import home
 
 log = logging.getLogger("dragoman.backends.probe")
 
-_RULES: Final = 1
+_RULES: Final = 2
 """Raised when the same findings would lead to another choice: what was remembered by other rules is forgotten."""
 
 

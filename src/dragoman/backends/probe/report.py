@@ -27,8 +27,8 @@ class Choice(Struct, frozen=True):
     why: str
     format: str = ""
     """What the model writes calls in, where that was seen; empty: by its name."""
-    constrain: str = ""
-    """The best way to hold the model to a grammar that was seen to work; empty: none."""
+    constrain: tuple[str, ...] = ()
+    """Ways to hold the model to a grammar that were seen to work, best first; empty: none, or not measured."""
 
 
 class Report(Struct, frozen=True):

@@ -8,7 +8,7 @@ from dragoman.backends.probe.asking import Asker, Heard
 from dragoman.backends.probe.report import Finding
 from dragoman.backends.probe.telling import Telling
 from dragoman.core.errors import quote
-from dragoman.core.values import Tool
+from dragoman.core.values import Message, Text, Tool, ToolCall, ToolResult
 from dragoman.profiles.servers import Kind
 
 WEATHER: Final = Tool(
@@ -18,6 +18,20 @@ WEATHER: Final = Tool(
 )
 CLOCK: Final = Tool("get_time", "Get the time of day.", '{"type":"object","properties":{}}')
 ASKS_FOR_TOOL: Final = "What is the weather in Paris? Use the tool."
+
+
+def _example(n: int, city: str, told: str) -> tuple[Message, ...]:
+    call = ToolCall(f"call_example{n}", WEATHER.name, f'{{"city": "{city}"}}')
+    return (
+        Message("user", (Text(ASKS_FOR_TOOL.replace("Paris", city)),)),
+        Message("assistant", (call,)),
+        Message("tool", (ToolResult(call.id, (Text(told),)),)),
+        Message("assistant", (Text(f"{city}: {told}."),)),
+    )
+
+
+EXAMPLES: Final = (*_example(1, "Rome", "rain, 12 degrees"), *_example(2, "Oslo", "snow, 1 degree"))
+"""The smallest models call only what they have been shown, and then they do."""
 GREETING: Final = "Say hello in one word."
 
 
@@ -36,6 +50,11 @@ class Subject:
     def model(self) -> str:
         """Its name."""
         return self.asker.model
+
+    @property
+    def examples(self) -> tuple[Message, ...]:
+        """What goes before a question for tools, where the model needs it."""
+        return EXAMPLES if self.findings["tool calls"].facts.get("examples") else ()
 
     def is_so(self, what: str) -> bool:
         """Whether this was found to be so, at least in part."""

@@ -17,9 +17,13 @@ async def measure(subject: Subject) -> Finding:
     asker = subject.asker
     required = await asker.ask(asker.request(GREETING, tools=[WEATHER], choice=ToolChoice("required")))
     named = await asker.ask(
-        asker.request(ASKS_FOR_TOOL, tools=[WEATHER, CLOCK], choice=ToolChoice("named", CLOCK.name))
+        asker.request(
+            ASKS_FOR_TOOL, tools=[WEATHER, CLOCK], choice=ToolChoice("named", CLOCK.name), before=subject.examples
+        )
     )
-    none = await asker.ask(asker.request(ASKS_FOR_TOOL, tools=[WEATHER], choice=ToolChoice("none")))
+    none = await asker.ask(
+        asker.request(ASKS_FOR_TOOL, tools=[WEATHER], choice=ToolChoice("none"), before=subject.examples)
+    )
     facts = {
         "required": _so(required, bool(required.calls)),
         "named": _so(named, bool(named.calls) and all(call.name == CLOCK.name for call in named.calls)),

@@ -10,7 +10,7 @@ async def measure(subject: Subject) -> Finding:
         return Finding("parallel calls", "unknown", "not asked: no calls come")
     asker = subject.asker
     words = "What is the weather in Paris, and what is it in Rome? Call the tool for both at once."
-    heard = await asker.ask(asker.request(words, tools=[WEATHER]))
+    heard = await asker.ask(asker.request(words, tools=[WEATHER], before=subject.examples))
     if heard.reply is None:
         return Finding("parallel calls", "unknown", why(heard))
     count = len(heard.calls)
