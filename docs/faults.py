@@ -48,6 +48,8 @@ the model ([servers](servers.md)). Where an answer had begun, its stream ends wi
 `[DONE]` in Chat Completions, `event: error` in Messages, `response.failed` in Responses. A reply that is not streamed
 is the error alone.
 
+Where answers of a trusted server (`trusted`) pass unread, all of that holds too, but for what is no JSON.
+
 """
 LEAVING = """
 ## When the client leaves

@@ -11,7 +11,7 @@ import itertools
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,13 +206,27 @@ TOLD = [(name, api) for name, api in TOLD if name != "long_line" or api == APIS[
 @pytest.mark.parametrize(("name", "api"), TOLD)
 async def test_what_clients_are_told(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "FAILURES", 10**6)
+    await happens(name, api, FRONTS)
+
+
+UNREAD = ("garbage", "garbage_in_mid_stream")
+"""What a server is trusted not to do."""
+
+
+@pytest.mark.parametrize(("name", "api"), [(name, api) for name, api in TOLD if name not in UNREAD])
+async def test_so_they_are_where_answers_pass_unread(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "FAILURES", 10**6)
+    await happens(name, api, [dialects.get(api).path], trusted=True)
+
+
+async def happens(name: str, api: str, fronts: Sequence[str], **settings: Any) -> None:
     fault = FAULTS[name]
     limits = {"first_byte_s": SHORT_S, "silence_s": SHORT_S} if "hangs" in name else {}
     async with contextlib.AsyncExitStack() as stack:
         behind = await stack.enter_async_context(server(PLAYS[name](api))) if name in PLAYS else None
         url = behind.url if behind else nobody()
-        made = await stack.enter_async_context(gate(url, api, **limits))
-        for path, stream in itertools.product(FRONTS, (False, True)):
+        made = await stack.enter_async_context(gate(url, api, **limits, **settings))
+        for path, stream in itertools.product(fronts, (False, True)):
             answer = await ask(made.url, path, stream)
             assert told(path, answer) == expected(fault, path, stream, url)
             assert ("It is" in answer.text) == (stream and fault.begun)

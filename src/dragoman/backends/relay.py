@@ -71,7 +71,7 @@ class HttpRelay:
                     async for data in stream:
                         yield data
             else:
-                yield self._read(begun + b"".join([piece async for piece in pieces]))
+                yield await self._whole(begun, pieces)
 
     async def _stream(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         splice = Splice(self._passing, self._name, hides_usage=self._hides_usage)
@@ -79,7 +79,8 @@ class HttpRelay:
         try:
             data = splice.feed(begun)
             while not splice.first:
-                yield data
+                if data:  # a comment; half an event may yet become an error with a status of its own
+                    yield data
                 data = splice.feed(await anext(pieces))
             self._start(splice.first)
             yield data
@@ -126,18 +127,28 @@ class HttpRelay:
             return b""
         return self._dialect.writer(self._request).send(last) if isinstance(last, Failure) else self._passing.end
 
-    def _read(self, body: bytes) -> bytes:
+    async def _whole(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
         """What the client gets for an answer that is to be read whole.
 
         Raises: DragomanError: it is none.
         """
         reader = self._dialect.reader(self._request, self._turn)
-        events = reader.feed(body) + reader.close()
-        if isinstance(events[-1], Failure):
-            raise events[-1].error
+        body, events = bytearray(begun), reader.feed(begun)
+        async for piece in pieces:
+            body += piece
+            events += reader.feed(piece)
+            _raise_failure(events)  # before the rest of it is here, as it may be endless
+        events += reader.close()
+        _raise_failure(events)
         self._told += events
         if self._request.stream:
             return b"".join(map(self._dialect.writer(self._request).send, events))
-        if body.lstrip(_BLANK)[:1] in _NO_STREAM:
-            return body if self._name is None else named(body, self._name)
+        if bytes(body.lstrip(_BLANK)[:1]) in _NO_STREAM:
+            return bytes(body) if self._name is None else named(bytes(body), self._name)
         return self._dialect.write_reply(collect(events, self._dialect.name), self._request)
+
+
+def _raise_failure(events: Sequence[AnyEvent]) -> None:
+    """Raises: DragomanError: that by which the events end."""
+    if events and isinstance(events[-1], Failure):
+        raise events[-1].error
