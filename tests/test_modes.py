@@ -279,3 +279,39 @@ def test_the_file_says_it_of_single_models(tmp_path: Path) -> None:
         file.write_text(f"{table}{wrong}\n")
         with pytest.raises(ConfigError, match=rf"{told} - at `servers\.far\.per_model\[\.\.\.\]"):
             config.load(file, {}, {})
+
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}'
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_template_says_which_thoughts_it_has_opened(mode: str, tmp_path: Path) -> None:
+    file = tmp_path / "thinks.jinja"
+    file.write_text(TEMPLATE)
+    text = f"Look it up.\n</think>\n\nSure.\n{CALL}"
+    settings = {"mode": mode, "template": str(file)}
+    async with server(writes(*cut(text))) as behind, gateway(behind.url, **settings) as (url, _):
+        answer = await ask(url, "anthropic_messages")
+        thoughts = [part.text.strip() for part in answer.reply.parts if isinstance(part, Reasoning)]
+        assert (thoughts, answer.text, answer.calls) == (["Look it up."], "Sure.", [PARIS])
+
+        async def apart(far: Any, writer: Any) -> None:
+            """The server has taken the thoughts out of the text."""
+            said = piece({"reasoning_content": "Look it up."}) + piece({"content": f"Sure.\n{CALL}"})
+            writer.write(HEAD + said + piece({}, "stop") + END)
+
+        behind.play = apart
+        answer = await ask(url, "anthropic_messages")
+    thoughts = [part.text.strip() for part in answer.reply.parts if isinstance(part, Reasoning)]
+    assert (thoughts, answer.text, answer.calls) == (["Look it up."], "Sure.", [PARIS])
+
+
+async def test_a_template_that_is_not_there_is_told(tmp_path: Path) -> None:
+    settings = {"mode": "parse", "template": str(tmp_path / "none.jinja")}
+    async with server(writes("")) as behind, gateway(behind.url, **settings) as (url, _):
+        with pytest.raises(AssertionError, match="cannot read the chat template"):
+            await ask(url, "openai_chat")

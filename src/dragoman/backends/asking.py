@@ -25,13 +25,14 @@ from dragoman.backends.reading import Reading
 from dragoman.backends.reread import Reread
 from dragoman.backends.ways import AUTO, Way
 from dragoman.core import trim
-from dragoman.core.contracts import Dialect, Outgoing, Turn
+from dragoman.core.contracts import Dialect, Format, Outgoing, Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Warning
 from dragoman.core.names import ANY
 from dragoman.core.outgoing import fitted
 from dragoman.core.targets import Target, relaxing
 from dragoman.core.values import Request
+from dragoman.identify import Identified, format_for
 from dragoman.profiles import servers
 from dragoman.profiles.servers import Kind
 
@@ -54,6 +55,8 @@ class Asking:
         """What models wrote of late whose text is read here."""
         self._templates: dict[str, ChatTemplate] = {}
         """By the file that the settings name; "": the one that the server tells."""
+        self._told: dict[str, Identified] = {}
+        """What such a file says of its model's text, where the server renders it itself."""
         self.rescued: Counter[str] = Counter()
         """By model, the calls that were found in its text."""
 
@@ -66,6 +69,8 @@ class Asking:
 
         Raises: ConfigError, BackendError: there is no chat template to make prompts of.
         """
+        if way.endpoint == "chat" and way.mode != "native" and way.template and way.template not in self._told:
+            self._told[way.template] = format_for(chat_template=completions.read(way.template, self._name))
         if way.endpoint == "completions" and way.template not in self._templates:
             self._templates[way.template] = await completions.template(self._name, way.template, connection)
 
@@ -105,7 +110,14 @@ class Asking:
         """What reads the answer to that."""
         by_prompt = way.endpoint == "completions"
         reader = completions.Reader(request, turn) if by_prompt else self._dialect.reader(request, turn)
-        return Reading(reader, outgoing, self._reread(request, turn, way, outgoing.opened), Listener(self._own_words))
+        told = self._told.get(way.template)
+        opened = outgoing.opened or (told.prompt_tail if told else "")
+        return Reading(reader, outgoing, self._reread(request, turn, way, opened), Listener(self._own_words))
+
+    def _format(self, request: Request, way: Way) -> Format:
+        """What the model writes: as the settings say, else its template, else its name."""
+        told = self._told.get(way.template)
+        return told.format if told and not way.format and told.by != "nothing" else way.format_of(request.model)
 
     def _shortened(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
         """The request without what is not for this server, and no longer than it may be."""
@@ -144,12 +156,12 @@ class Asking:
             case "parse":
                 return as_text.parsed(self._own_words.restored(request)), ()
             case "inject":
-                return as_text.injected(self._own_words.restored(request), way.format_of(request.model))
+                return as_text.injected(self._own_words.restored(request), self._format(request, way))
 
     def _prompted(self, request: Request, way: Way) -> Outgoing:
         """The request as a prompt."""
         shown = readable(self._own_words.restored(request))
-        prompt = self._templates[way.template].prompt(shown, way.format_of(request.model))
+        prompt = self._templates[way.template].prompt(shown, self._format(request, way))
         return completions.written(shown, prompt)
 
     def _held(self, outgoing: Outgoing, request: Request, way: Way, hold: bool) -> Outgoing:
@@ -159,7 +171,7 @@ class Asking:
         if way.endpoint == "completions" and request.response_schema and not tools:
             to = held.to_json(ways, request.response_schema)
         else:
-            to = held.to_calls(ways, way.format_of(request.model), tools, request.tool_choice)
+            to = held.to_calls(ways, self._format(request, way), tools, request.tool_choice)
         if not hold and to.fields:
             to = held.Held({}, (held.unconstrained("the server refused the grammar"),))
         return held.added(outgoing, to)
@@ -173,9 +185,9 @@ class Asking:
         form = ANY if request.dialect == self._dialect.name or way.mode == "inject" else self._dialect.names
         tools, names = as_text.spelled(tools, form)
         new = partial(as_text.reader, request=request, tools=tools, turn=turn)
-        known = None if way.mode == "native" else way.format_of(request.model)
+        known = None if way.mode == "native" else self._format(request, way)
         leaks = as_text.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
-        reader = partial(new, known, prompt_tail=opened) if known else None
+        reader = (lambda begins: new(known, prompt_tail=opened if begins else "")) if known else None
         saved = partial(self._saved, request.model)
         repeats = way.mode != "inject"  # models that know no tools write the same call again and again
         parallel = request.tool_choice.parallel

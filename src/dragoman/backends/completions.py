@@ -47,12 +47,23 @@ async def template(name: str, file: str, connection: Connection) -> "ChatTemplat
     from dragoman.backends.template import ChatTemplate
 
     told = await _props(connection)
-    source = _file(file, name) if file else told.get("chat_template", "")
+    source = read(file, name) if file else told.get("chat_template", "")
     if not source:
         raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
     eos = told.get("eos_token", "")
     control = {token[0] for token in _CONTROL.finditer(source)} | ({eos} if eos else set())
     return ChatTemplate(source, "", eos, sorted(control))
+
+
+def read(file: str, server: str) -> str:
+    """The chat template of a file that the settings name.
+
+    Raises: ConfigError: it cannot be read.
+    """
+    try:
+        return Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"cannot read the chat template {file}: {e} - at servers.{server}.template") from None
 
 
 def written(request: Request, prompt: "Prompt") -> Outgoing:
@@ -99,13 +110,6 @@ def _usage(counts: Fields) -> Usage:
         output_tokens=counts.integer("completion_tokens") or 0,
         cached_input_tokens=(cached.fields().integer("cached_tokens") if cached else 0) or 0,
     )
-
-
-def _file(file: str, name: str) -> str:
-    try:
-        return Path(file).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"cannot read the chat template {file}: {e} - at servers.{name}.template") from None
 
 
 async def _props(connection: Connection) -> dict[str, str]:

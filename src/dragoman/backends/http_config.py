@@ -59,7 +59,11 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, _doc("In mode `inject`, what is asked: `chat`, or `completions` with a prompt that is made here.")
     ] = "chat"
     template: Annotated[
-        str, _doc("For `completions`: the file of the model's chat template; empty: what llama.cpp's server tells.")
+        str,
+        _doc(
+            "The file of the model's chat template. `completions` are rendered by it (empty: by what llama.cpp's "
+            "server tells); elsewhere it says what the model writes, and which thoughts it has opened."
+        ),
     ] = ""
     trim: Annotated[
         str, _doc("How far words about tools and of the system's are cut for a local model: none, tools or lean.")

@@ -54,7 +54,7 @@ class Reread:
 
     def __init__(
         self,
-        reader: Callable[[], TextReader] | None,
+        reader: Callable[[bool], TextReader] | None,
         leaks: Callable[[bool, bool], Leaks] | None,
         new_id: NewId,
         names: Mapping[str, str],
@@ -63,9 +63,10 @@ class Reread:
         parallel: bool = True,
         repeats: bool = True,
     ) -> None:
-        """A `reader` is made for each run of text, where the model's format is known; `leaks` looks for calls in what
-        is left, told whether the answer begins there and whether all must wait; `rescued` is told of each. `names`: the
-        client's, by the model's. Without `repeats` the same call once more is dropped, and ends the answer.
+        """A `reader` is made for each run of text, where the model's format is known, told whether the answer begins
+        there. `leaks` looks for calls in what is left, told that too, and whether all must wait; `rescued` is told of
+        each. `names`: the client's, by the model's. Without `repeats` the same call once more is dropped, and ends the
+        answer.
         """
         self._rescued = rescued
         self._new_reader, self._new_leaks, self._names, self._parallel = reader, leaks, names, parallel
@@ -76,6 +77,8 @@ class Reread:
         self._numbers = _Numbers(new_id, repeats)
         self._said = False
         """Words or calls have gone out."""
+        self._reasoned = False
+        """The server has thoughts in their own field."""
         self.over = False
         """What matters of the answer has come: whoever reads it may go."""
 
@@ -103,6 +106,7 @@ class Reread:
                 aside = self._thought() if text.strip() else []
                 return [*aside, *self._text(text)]
             case ReasoningDelta(text, "", "") if self._new_leaks:
+                self._reasoned = True
                 closed = self._closed("stop")
                 self._thoughts = self._thoughts or self._new_leaks(False, True)
                 return [*closed, *_as_thoughts(self._thoughts.feed(text))]
@@ -111,12 +115,13 @@ class Reread:
                 self._said = True
                 return [*before, *self._numbers.pass_on(event, "server")]
             case _:
+                self._reasoned = self._reasoned or isinstance(event, ReasoningDelta)
                 return [*self._closed("stop"), *self._thought(), event]
 
     def _text(self, text: str) -> list[AnyEvent]:
         if self._new_reader is None:
             return self._found([TextDelta(text)])
-        self._reader = self._reader or self._new_reader()
+        self._reader = self._reader or self._new_reader(not (self._said or self._reasoned))
         out = self._found(self._reader.feed(text))
         self.over = self.over or self._reader.over
         return out

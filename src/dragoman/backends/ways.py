@@ -42,7 +42,7 @@ class Way:
     endpoint: Endpoint = "chat"
     """What is asked where Dragoman writes the tools."""
     template: str = ""
-    """For `completions`: the file of the model's chat template; empty: what the server tells."""
+    """The file of the model's chat template; empty: what the server tells, where `completions` are asked for."""
     constrain: tuple[str, ...] = ()
     """How the server can hold the model to a grammar, best first (`held`); empty: as its kind does."""
     why: str = "nothing else is known of it"
