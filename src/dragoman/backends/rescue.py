@@ -22,11 +22,10 @@ from functools import cache
 from typing import Final, Literal
 
 from dragoman import formats
+from dragoman.backends.candidate import Candidate
 from dragoman.core.events import (
     AnyEvent,
     TextDelta,
-    ToolCallEnd,
-    ToolCallIncomplete,
     ToolCallStart,
     Warning,
 )
@@ -50,8 +49,6 @@ TRIES: Final = 256
 """Things of an answer that are looked into and turn out to be no call; behind them nothing more is looked for."""
 SPACE_CHARS: Final = 256
 """The longest white space that waits for what comes behind it."""
-STEP_CHARS: Final = 128
-"""As much of what may be a call is read before it is asked whether it still may."""
 LINE_CHARS: Final = 256
 """As much of a line as one looks at."""
 _FENCE: Final = re.compile(r"[\s>*+-]*(?:\d+[.)]\s*)?(`{3,}(?=[^`]*\Z)|~{3,})")
@@ -110,7 +107,7 @@ class Leaks:
         self._begins, self._thinks = begins, False
         self._buf = ""
         self._lines = _Lines()
-        self._candidate: _Candidate | None = None
+        self._candidate: Candidate | None = None
         self._reader: ReplyReader | None = None
         """Of a call that has been found, and of all behind it."""
         self._tries = 0
@@ -182,7 +179,7 @@ class Leaks:
         self._begins, self._thinks = False, text.startswith(THOUGHTS[0])
         opener = next((opener for opener in BEGINNINGS if text.startswith(opener)), "")
         if opener:
-            self._candidate = _Candidate(opener, [self._new_reader(name) for name in BEGINNINGS[opener]], waits=True)
+            self._candidate = Candidate(opener, [self._new_reader(name) for name in BEGINNINGS[opener]], waits=True)
         return True
 
     def _found(self, opener: str, space: str) -> None:
@@ -195,19 +192,22 @@ class Leaks:
             return
         waits = self._waits or self._thinks or place == "within"
         quoted = self._quotes.has(opener)
-        self._candidate = _Candidate(opener, [self._new_reader("auto")], waits=waits, compares=quoted)
+        self._candidate = Candidate(opener, [self._new_reader("auto")], waits=waits, compares=quoted)
 
-    def _try(self, candidate: "_Candidate") -> bool:
+    def _try(self, candidate: "Candidate") -> bool:
         """Have what there is read as the call that it may be."""
         text, self._buf = self._buf, ""
         rest = candidate.feed(text)
         if candidate.is_none:
             self._drop(candidate, rest)
             return True
-        if candidate.is_whole and self._quotes.has(candidate.raw, whatever_space=True):
-            self._say(candidate.raw)
-            self._candidate, self._buf = None, rest
-            return True
+        if candidate.is_whole:
+            raw = candidate.raw
+            call = raw[: candidate.ends]
+            if self._quotes.has(call, whatever_space=True):
+                self._say(call)
+                self._candidate, self._buf = None, raw[len(call) :] + rest
+                return True
         if candidate.is_call:
             self._take(candidate)
             self._out += _told(self._reader.feed(rest)) if self._reader and rest else []
@@ -226,16 +226,16 @@ class Leaks:
         self._candidate = None
         return False
 
-    def _take(self, candidate: "_Candidate") -> None:
+    def _take(self, candidate: "Candidate") -> None:
         self._candidate, self._reader = None, candidate.reader
         self._out += _told(candidate.events)
 
-    def _drop(self, candidate: "_Candidate", rest: str) -> None:
-        """It is none: a call with something behind it is talk, all of it; else what stands behind its opener counts."""
+    def _drop(self, candidate: "Candidate", rest: str) -> None:
+        """It is none: calls with something behind them are talk; else what stands behind the opener may be one."""
         self._candidate = None
         self._tries += 1
         raw = candidate.raw
-        known = len(raw) if candidate.had_call else len(raw) - len(raw.lstrip(SPACE)) + len(candidate.opener)
+        known = candidate.ends or len(raw) - len(raw.lstrip(SPACE)) + len(candidate.opener)
         self._say(raw[:known])
         self._buf = raw[known:] + rest
 
@@ -279,111 +279,6 @@ class _Lines:
             self._fence = found[1] if found else ""
         elif (bare := line.strip("\r\t >")).startswith(self._fence) and not bare.strip(self._fence[0]):
             self._fence = ""
-
-
-class _Candidate:
-    """What may be a call, and is read by all who may know how."""
-
-    def __init__(self, opener: str, readers: list[ReplyReader], *, waits: bool, compares: bool = False) -> None:
-        """`waits`: until the end of the answer. `compares`: until the first call is whole."""
-        self.opener = opener
-        self.raw = ""
-        self.raws: list[str] = []
-        """Of each call that is whole."""
-        self.had_call = False
-        """A whole one came."""
-        self._readings = [_Reading(reader, alone=waits or compares) for reader in readers]
-        self._waits, self._compares = waits, compares
-
-    @property
-    def is_none(self) -> bool:
-        """Nobody can read it."""
-        return not self._readings
-
-    @property
-    def is_call(self) -> bool:
-        """It is a call, or begins as one, whatever follows."""
-        begun = not self._waits and any(isinstance(event, ToolCallStart) for event in self.events)
-        return begun and (not self._compares or self.had_call)
-
-    @property
-    def is_whole(self) -> bool:
-        """One call has come, and it is time to compare it."""
-        return self.had_call and self._compares and not self._waits
-
-    @property
-    def reader(self) -> ReplyReader:
-        """Who reads it."""
-        return self._readings[0].reader
-
-    @property
-    def events(self) -> list[AnyEvent]:
-        """What has been read."""
-        return self._readings[0].events if self._readings else []
-
-    def feed(self, text: str) -> str:
-        """Read on, up to where it is known whether this is a call; the rest of the text is given back."""
-        # One by one, so that it is known where a call ends; a reader that sees no difference is quick at it. Else in
-        # small steps, as what is no call shows that soon, and all behind it is to be read again.
-        step = 1 if self._waits or self._compares else STEP_CHARS
-        for at in range(0, len(text), step):
-            self._read(text[at : at + step])
-            if self.is_none or self.is_call:
-                return text[at + step :]
-        return ""
-
-    def close(self, reason: Literal["stop", "length"]) -> list[AnyEvent] | None:
-        """The calls, if it is nothing else."""
-        for reading in self._readings:
-            reading.take(reading.reader.close(reason), len(self.raw))
-            if reading.ends and not reading.failed:
-                self.raws = reading.raws(self.raw, self.opener)
-                return reading.events
-        return None
-
-    def _read(self, text: str) -> None:
-        self.raw += text
-        for reading in self._readings:
-            reading.take(reading.reader.feed(text), len(self.raw))
-            self.had_call = self.had_call or bool(reading.ends)
-        self._readings = [reading for reading in self._readings if not reading.failed]
-
-
-class _Reading:
-    """One way to read it."""
-
-    def __init__(self, reader: ReplyReader, *, alone: bool) -> None:
-        """`alone`: nothing but calls may come; else nothing before them."""
-        self.reader, self._alone = reader, alone
-        self.events: list[AnyEvent] = []
-        self.ends: list[int] = []
-        """Where each whole call ends."""
-        self.failed = False
-
-    def take(self, events: Iterable[AnyEvent], end: int) -> None:
-        """What was read, up to this place."""
-        begun = False
-        for event in events:
-            self.events.append(event)
-            match event:
-                case _ if begun:  # whatever follows
-                    pass
-                case ToolCallStart() if not self._alone:
-                    begun = True
-                case TextDelta(text) if text.strip():
-                    self.failed = True
-                case ToolCallIncomplete():
-                    self.failed = True
-                case ToolCallEnd():
-                    self.ends.append(end)
-                case _:
-                    pass
-
-    def raws(self, raw: str, opener: str) -> list[str]:
-        """The text of each call, without what stands between them."""
-        starts = [0, *self.ends]
-        found = (raw[start:end] for start, end in zip(starts, self.ends, strict=False))
-        return [text[max(text.rfind(opener), 0) :].lstrip(",; \n") for text in found]
 
 
 def _told(events: Iterable[AnyEvent]) -> list[AnyEvent]:
