@@ -281,8 +281,8 @@ class Passing:
     """The member of an event that holds the reply, and with it the model's name; empty: the event itself."""
     wanted: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What a request for a stream must say for the server to tell how many tokens it took."""
-    unasked: re.Pattern[bytes] | None = None
-    """What stands in an event that only comes for that; clients that have not asked for it are not told."""
+    unasked: tuple[bytes, ...] = ()
+    """One of these stands in an event that only comes for that; clients that have not asked for it are not told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Splice:
         """`model`: what the client calls it, where the server does not. `hides_usage`: it has not asked for it."""
         self._passing = passing
         self._model = model
-        self._unasked = passing.unasked if hides_usage else None
+        self._unasked = passing.unasked if hides_usage else ()
         self._rest = bytearray()
         self.first = b""
         """The first event."""
@@ -63,8 +63,9 @@ class Splice:
         else:
             self._begin(whole)
         self.over = self.over or self._ends(whole)
-        if self._unasked is not None and self._unasked.search(whole):
-            whole = b"".join(event for event in _EVENT.findall(whole) if not self._unasked.search(event))
+        for told in self._unasked:
+            if told in whole:
+                whole = b"".join(event for event in _EVENT.findall(whole) if told not in event)
         return self._named(whole) if self._model is not None and _MODEL in whole else whole
 
     def close(self) -> bytes:

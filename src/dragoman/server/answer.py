@@ -308,9 +308,18 @@ class Exchange:
 
 
 async def _done(task: "asyncio.Future[None]") -> None:
-    """Wait for its end, as it mostly has; what came of it is not asked."""
-    if not task.done():
-        await asyncio.wait({task})
+    """Wait for its end, if it has not ended; what came of it is not asked.
+
+    Also where this is cancelled again, as at the server's own end: a generator can only be closed when nobody runs it.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 async def _pump(events: AsyncGenerator[T, None], inbox: Inbox[T]) -> None:

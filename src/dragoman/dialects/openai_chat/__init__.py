@@ -68,7 +68,7 @@ DIALECT: Final = Dialect(
         ends=re.compile(rb'data: ?(\[DONE\]|\{"error")'),
         end=sse.encode(b"[DONE]"),
         wanted={"stream_options": {"include_usage": True}},
-        unasked=re.compile(rb'"choices": ?\[\]'),
+        unasked=(b'"choices":[]', b'"choices": []'),
     ),
     forms={
         "tool": Form(
