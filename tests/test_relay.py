@@ -157,6 +157,13 @@ async def test_a_request_goes_as_it_came(path: str) -> None:
     assert behind.asked[1][2].endswith(b'"x":1.50}')
 
 
+async def test_half_a_character_in_the_name_of_a_member_does_no_harm() -> None:
+    async with trusted(whole(200, COMPLETION), "openai_chat") as (behind, url):
+        answer = await post(url, CHAT, body_of(CHAT, rb', "\ud83d": 1').replace(b'"m"', b'"far/m"'))
+    assert answer.json()["choices"][0]["message"]["content"] == "Hello"
+    assert json.loads(behind.asked[0][2])["\ufffd"] == 1
+
+
 NOT_PASSED: list[tuple[str, bytes]] = [
     (CHAT, b', "tools": [{"type": "function", "function": {"name": "f"}}], "parallel_tool_calls": false'),
     (CHAT, b', "messages": [{"role": "tool", "tool_call_id": "c", "content": "late"}]'),

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from dragoman.backends.connection import rest
+from dragoman.core import shape
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Dialect, Passing, Turn
 from dragoman.core.errors import DragomanError, UpstreamError
@@ -46,7 +47,7 @@ class HttpRelay:
         wanted = self._passing.wanted if self._hides_usage else {}
         if self._name is None and not wanted:
             return body
-        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        members = shape.at(body).fields().rest()
         said: dict[str, object] = {**members, "model": self._request.model}
         for member, values in wanted.items():
             had = msgspec.json.decode(members.get(member, b"null"), type=dict[str, msgspec.Raw] | None)
