@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,17 +33,17 @@ THERE_S = 15.0
 
 def main() -> int:
     """Claude Code's exit status; 1 where what stands behind it did not come up."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended then, too
     own, _, claudes = " ".join(map(shlex.quote, sys.argv[1:])).partition(" -- ")
     args = _arguments().parse_args(shlex.split(own))
     with contextlib.ExitStack() as started, tempfile.TemporaryDirectory() as folder:
         if args.serve:
-            server = started.enter_context(_running(shlex.split(args.serve)))
+            server = started.enter_context(_running(shlex.split(args.serve), Path(folder) / "server"))
             _answering(f"{args.url.rstrip('/')}/models", server, LOAD_S)
-        settings, log = Path(folder) / "config.toml", Path(folder) / "log"
+        settings, log = Path(folder) / "config.toml", Path(folder) / "gateway"
         settings.write_text("\n".join(["[servers.local]", *_settings(args)]))
         command = [sys.executable, "-m", "dragoman", "serve", "--port", "0", "--config", str(settings)]
-        with log.open("w") as written:
-            gateway = started.enter_context(_running(command, written))
+        gateway = started.enter_context(_running(command, log))
         url = _listening(gateway, log)
         models = [model["id"] for model in _answering(f"{url}/v1/models", gateway, THERE_S)["data"]]
         model = args.model or next((id for id in models if "/" not in id), None) or next(iter(models), "")
@@ -76,15 +77,26 @@ def _environment(url: str, model: str, context: int) -> Mapping[str, str]:
         "ANTHROPIC_API_KEY": "none",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         **dict.fromkeys((*roles, "CLAUDE_CODE_SUBAGENT_MODEL"), model),
-        **({"CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(context)} if context else {}),
+        **(_room(context) if context else {}),
     }
 
 
+def _room(context: int) -> Mapping[str, str]:
+    """How much a model that Claude Code does not know takes, which it would believe to be 200,000 tokens or more."""
+    names = ("CLAUDE_CODE_MAX_CONTEXT_TOKENS", "CLAUDE_CODE_AUTO_COMPACT_WINDOW")
+    return {**dict.fromkeys(names, str(context)), "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(min(8192, context // 4))}
+
+
 @contextlib.contextmanager
-def _running(command: Sequence[str], log: Any = None) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+def _running(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The process; it writes to a file, as the screen is Claude Code's, which is shown where that never starts."""
+    with log.open("w") as written:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
     try:
         yield process
+    except SystemExit:
+        sys.stderr.write("\n".join([f"{command[0]} said last:", *log.read_text().splitlines()[-20:], ""]))
+        raise
     finally:
         process.terminate()
         process.wait()
@@ -97,7 +109,7 @@ def _listening(gateway: subprocess.Popen[bytes], log: Path) -> str:
             if " listening on " in line:
                 return line.rpartition(" ")[2]
         time.sleep(0.05)
-    raise SystemExit(f"dragoman did not start:\n{log.read_text()}")
+    raise SystemExit("dragoman did not start")
 
 
 def _answering(url: str, server: subprocess.Popen[bytes], limit_s: float) -> Any:
