@@ -20,10 +20,12 @@ import agents
 import recording
 from agents import OURS
 from dragoman import dialects, formats
-from dragoman.backends.http import without_thoughts
+from dragoman.backends.http import Http, without_thoughts
+from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.template import ChatTemplate
 from dragoman.core import values as v
 from dragoman.core.chat import as_chat
+from dragoman.core.contracts import Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.events import (
     AnyEvent,
@@ -34,10 +36,12 @@ from dragoman.core.events import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    UsageUpdate,
 )
 from dragoman.core.tokens import GENERIC
 from dragoman.core.trim import trimmed
 from scripted import Scripted, Sent, served
+from servers import real
 from test_template import CHATML, HERMES_TEMPLATE
 
 NAME: Final = "claude_code-twenty"
@@ -213,3 +217,30 @@ def test_thoughts_stay_as_long_as_the_model_works(name: str) -> None:
 def test_a_moved_byte_is_seen() -> None:
     with pytest.raises(AssertionError, match="request 1: 'this and that'"):
         grows(["this and that", "this and then that"])
+
+
+def short(request: v.Request) -> v.Request:
+    """The same conversation for the small model's context: three tools, and none of the agent's own words."""
+    tools = tuple(tool for tool in request.tools if tool.name in ("Read", "Bash", "Edit"))
+    said = tuple(message for message in request.messages if message.role not in ("system", "developer"))
+    return replace(request, messages=said, tools=tools, max_tokens=1, stream=True)
+
+
+async def test_a_real_server_has_all_of_the_last_prompt_in_its_cache() -> None:
+    """Eight of the requests; docs/local.md has all twenty, in full."""
+    told: list[v.Usage] = []
+    with real.llama("native") as behind:
+        backend = Http("real", HttpConfig(url=behind.url, models=(behind.model,), mode="native", trim="lean"), {})
+        await backend.start()
+        try:
+            for n, request in enumerate(requests()[:8]):
+                asked = short(replace(ordered(request), model=behind.model))
+                events = backend.ask(asked, Turn("1", 0, (f"{n}{i:023}" for i in range(99)).__next__))
+                told += [event.usage async for event in events if isinstance(event, UsageUpdate)]
+        finally:
+            await backend.close()
+    assert len(told) == 8
+    assert told[0].input_tokens > 300
+    for before, after in pairwise(told):
+        assert after.cached_input_tokens >= before.input_tokens - 1
+        assert after.input_tokens > before.input_tokens

@@ -141,7 +141,7 @@ def _response_schema(fields: Fields) -> tuple[values.JsonText, values.Extra]:
 def _system(found: Cursor | None) -> tuple[tuple[Part, ...], values.Extra]:
     """The system's words; apart from them the line that begins those of Claude Code, as its block.
 
-    It tells its vendor what to charge, changes with each request, and is nothing that a model should read.
+    It tells its vendor what to charge, and is nothing that a model should read.
     """
     match read_parts(found, _PARTS):
         case [Text(text, extra), *rest] if line := _BILLING.match(text):
