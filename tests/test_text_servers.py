@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from behind import FRONTS, ask, gateway
 from dragoman.backends.ways import Way
 from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice, ToolResult
-from llama_server import llama_server
+from servers.real import llama_server
 
 pytestmark = pytest.mark.model
 

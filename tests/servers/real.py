@@ -37,12 +37,20 @@ class Real(NamedTuple):
 
 
 @contextlib.contextmanager
+def llama_server(template: Path | None = None, *, reads: bool = True) -> Iterator[str]:
+    """The URL of llama.cpp's server, there within seconds, with one place.
+
+    It has this chat template or the model's own, which knows no tools; unless it `reads` calls, they stay in the text.
+    """
+    args = (str(weights.find(SMALL)), "4096", str(template or ""), *([] if reads else ["pure"]))
+    with process([sys.executable, str(HERE / "llama_server.py"), *args]) as (server, log):
+        yield until(lambda: first_url(server, log), "llama-server's URL", START_S) or ""
+
+
+@contextlib.contextmanager
 def llama(mode: str) -> Iterator[Real]:
     """llama.cpp's server."""
-    template = "" if mode == "inject" else str(HERMES)
-    args = (str(weights.find(SMALL)), "4096", template, *(["pure"] if mode == "parse" else []))
-    with process([sys.executable, str(HERE / "llama_server.py"), *args]) as (server, log):
-        url = until(lambda: first_url(server, log), "llama-server's URL", START_S)
+    with llama_server(None if mode == "inject" else HERMES, reads=mode != "parse") as url:
         yield Real(f"{url}/v1", "smollm2")
 
 
