@@ -101,6 +101,21 @@ async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> No
         assert questions(far) == []
 
 
+async def test_what_was_found_by_other_rules_is_forgotten(folder: Path) -> None:
+    async with odd(says(calls)) as far:
+        async with started(far.url) as backend:
+            await answered(backend)
+            await eventually(lambda: list(folder.glob("*.json")))
+        (file,) = folder.iterdir()
+        kept = json.loads(file.read_text())
+        kept["choice"]["mode"] = "inject"
+        for rules, mode in ((kept["rules"], "inject"), (kept["rules"] - 1, "native")):
+            file.write_text(json.dumps({**kept, "rules": rules}))
+            async with started(far.url) as backend:
+                await answered(backend)
+                assert backend.ways.of("qwen2.5-7b").mode == mode
+
+
 async def test_another_model_behind_the_name_is_measured_again() -> None:
     entry, model = {"max_model_len": 1}, [leaks_mistral]
 

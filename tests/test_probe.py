@@ -586,6 +586,18 @@ async def test_nonsense_is_a_finding_and_never_an_exception(answer: Answer) -> N
 
 
 @pytest.mark.asyncio
+async def test_a_server_that_fails_at_much_is_asked_on() -> None:
+    def model(asked: dict[str, Any]) -> Answer:
+        odd = asked.keys() - {"model", "messages", "temperature", "max_tokens", "stream", "stream_options"}
+        return refused("internal error", 500) if odd or "image_url" in str(asked) else chat(asked, "Hello there, you")
+
+    report = await probed(of(model), *MEASURES)
+    assert set(report.found("constrained").facts.values()) == {"refused"}
+    assert report.found("images").words == "the server answered 500: internal error"
+    assert report.choice.mode == "inject"
+
+
+@pytest.mark.asyncio
 async def test_when_time_is_up_the_rest_is_told_not_to_have_been_asked() -> None:
     async with odd(of(calls)) as far:
         report = await probe(HttpConfig(url=far.url), {}, within_s=1e-9)
@@ -621,11 +633,25 @@ async def test_the_table_and_the_settings_to_paste(capsys: pytest.CaptureFixture
     assert re.search(r"^context +yes +4096 tokens$", out, re.M)
     assert "https://github.com/vllm-project/vllm/issues/38488" in out
     assert "Best asked in mode parse: a call was left in the text, in what the format mistral reads." in out
+    assert "context_tokens" not in out
     file = tmp_path / "config.toml"
     file.write_text(out[out.index("[servers.vllm]") :])
     loaded, _ = config.load(file, {}, {})
     server = loaded.servers["vllm"]
     assert (server.url, server.kind, server.mode, server.format) == (f"{far.url}/v1", "vllm", "parse", "mistral")
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_cuts_long_prompts_is_told_its_context(capsys: pytest.CaptureFixture[str]) -> None:
+    def says(path: str, asked: dict[str, Any]) -> Answer:
+        loaded = {"models": [{"name": "m", "model": "m", "context_length": 4096}]}
+        told = {"/api/version": {"version": "0.32.15"}, "/api/ps": loaded}
+        return Answer(json.dumps(told[path])) if path in told else of(calls)(path, asked)
+
+    async with odd(says) as far:
+        _, out, _ = await asyncio.to_thread(command, capsys, f"{far.url}/v1")
+    assert f"{far.url}/v1 is Ollama 0.32.15" in out
+    assert 'kind = "ollama"\nmode = "native"\ncontext_tokens = 4096\n' in out
 
 
 @pytest.mark.asyncio

@@ -62,7 +62,7 @@ class Auto:
 
     def use(self, model: str) -> None:
         """This model is about to be asked: as it was found before, if it was."""
-        if model in self._known or not self._ways.is_open(model):
+        if model in self._known:
             return
         found = self._known[model] = recall(self._config, model)
         if found is not None:

@@ -123,6 +123,13 @@ def settings(report: "Report", config: HttpConfig) -> str:
         "key_env": config.key_env,
         "mode": report.choice.mode,
         "format": report.choice.format,
+        "context_tokens": _cut_at(report),
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
     return "\n".join([f"[servers.{report.kind or 'behind'}]", *lines])
+
+
+def _cut_at(report: "Report") -> int:
+    """The context, where longer prompts are cut without a word: then Dragoman refuses them."""
+    cuts = bool(report.kind) and servers.get(report.kind).cuts
+    return int(report.found("context").facts.get("tokens", 0)) if cuts else 0

@@ -72,6 +72,8 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ways to hold the model to a grammar, best first: names of `constraints`."""
     context: tuple[Place, ...] = ()
     """Where it tells the length of its context; the first that is there."""
+    cuts: bool = False
+    """A prompt that is longer than its context is cut without a word, and not refused."""
     template: Place = ""
     """Where it tells its chat template."""
     quirks: tuple[Quirk, ...] = ()

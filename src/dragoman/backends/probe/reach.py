@@ -42,8 +42,7 @@ async def connected(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGene
     if at.scheme not in ("http", "https") or not at.hostname:
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {config.url!r}")
     dialect, secret = dialects.get(config.api), key(config, environ)
-    once = msgspec.structs.replace(config, retries=0)  # what it refuses is a finding
-    connection = Connection("the server", once, dialect.sign(secret), versioned=dialect.versioned, key=secret)
+    connection = Connection("the server", config, dialect.sign(secret), versioned=dialect.versioned, key=secret)
     await connection.start()
     try:
         yield connection
@@ -88,7 +87,7 @@ def _others(config: HttpConfig) -> list[str]:
     root = f"{at.scheme}://{at.netloc}"
     paths = (dialects.get(name).path for name in dialects.names())
     cut = [base.removesuffix(path) + "/v1" for path in paths if base.endswith(path)]
-    tried = [*cut, f"{base}/v1", f"{base}/api/v1", f"{root}/v1", f"{root}/api/v1"]
+    tried = [*cut, f"{base}/v1", f"{root}/v1", f"{root}/api/v1"]
     return [url for url in dict.fromkeys(tried) if url != base]
 
 
