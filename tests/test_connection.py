@@ -3,8 +3,12 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -116,6 +120,47 @@ async def test_a_server_that_is_not_there_is_asked_again(pauses: list[float]) ->
         with pytest.raises(BackendError, match=f"far cannot be reached at {nobody}: "):
             await all_of(far)
     assert pauses == [0.5, 1.0]
+
+
+@contextlib.asynccontextmanager
+async def speaks_tls(home: Path) -> AsyncIterator[str]:
+    """The URL of a server whose certificate nobody knows."""
+    key, certificate = home / "key.pem", home / "certificate.pem"
+    made = f"req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout {key} -out {certificate}"
+    subprocess.run(["openssl", *made.split()], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    async with await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0, ssl=context) as listening:
+        yield f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+async def test_a_certificate_that_is_not_trusted_is_told_of(tmp_path: Path) -> None:
+    async with speaks_tls(tmp_path) as url, connection(url, retries=0) as far:
+        with pytest.raises(BackendError, match="its certificate is not trusted, self-signed certificate"):
+            await all_of(far)
+
+
+async def test_a_server_that_speaks_no_tls_is_told_of() -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as listening:
+        url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with connection(url, retries=0) as far:
+            with pytest.raises(BackendError, match=f"far cannot be reached at {url}: it does not speak TLS, "):
+                await all_of(far)
+
+
+async def test_a_name_that_is_not_found_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def not_found(*args: object, **more: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async with connection("http://far.invalid", retries=0) as far:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", not_found)
+        with pytest.raises(BackendError, match=r"cannot be reached at http://far\.invalid: Name or service not known"):
+            await all_of(far)
 
 
 async def test_a_connection_that_had_just_been_closed_is_made_anew_at_once(pauses: list[float]) -> None:
@@ -233,6 +278,19 @@ async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
                 await anext(far.post(CHAT, b"{}", {}, is_trial=True))
         assert far.state()["breaker"] == "closed"
     assert (len(behind.asked), pauses) == (3, [])
+
+
+async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    monkeypatch.setattr(breaker, "FAILURES", 1)
+    async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=0) as far:
+        with pytest.raises(UpstreamError):
+            await all_of(far)
+        with pytest.raises(BackendError, match="is left alone"):
+            await far.asked("/v1/messages/count_tokens", b"{}")
+        assert (await far.asked("/v1/models")).status == 500
+    assert len(behind.asked) == 2
 
 
 # Places

@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
@@ -115,8 +116,11 @@ class Connection:
     async def asked(self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Said:
         """A short answer: to GET, or to POST where there is a body; whatever its status.
 
-        Raises: BackendError: there is none in time.
+        Raises: BackendError: there is none in time, or the server is left alone for a while; it still may be asked
+            what there is to GET.
         """
+        if body is not None:
+            self._breaker.check()
         session, method = self._open(), "GET" if body is None else "POST"
         try:
             async with (
@@ -199,15 +203,27 @@ class Connection:
             case TimeoutError():
                 told = f"{self._name} said nothing for {config.first_byte_s:g} s after it was asked"
                 return SilenceError(f"{told} (setting first_byte_s)")
-            case aiohttp.ClientConnectorError(os_error=OSError(errno=number, strerror=words)):
-                why = os.strerror(number) if number and number > 0 else words  # names that are not found are below 0
-                return BackendError(f"{self._name} cannot be reached at {self.where}: {why}")
+            case aiohttp.ClientConnectorError():
+                return BackendError(f"{self._name} cannot be reached at {self.where}: {_why(error.os_error)}")
             case _ if not begun and _is_closed(error):
                 return BackendError(f"{self._name} closed the connection before it answered")
             case aiohttp.ClientResponseError():
                 return BackendError(f"{self._name} at {self.where} sent what is no HTTP")
             case _:
                 return BackendError(f"{self._name} broke the connection off in its answer")
+
+
+def _why(error: OSError) -> str:
+    """Why there is no connection; the number alone says it, but for TLS and for names that are not found."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted, {error.verify_message}"
+        case ssl.SSLError():
+            return f"it does not speak TLS, {error.reason.lower().replace('_', ' ')}"
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)
+        case _:
+            return error.strerror or type(error).__name__
 
 
 async def rest(pieces: AsyncGenerator[bytes, None]) -> None:
