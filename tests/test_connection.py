@@ -280,6 +280,20 @@ async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
     assert (len(behind.asked), pauses) == (3, [])
 
 
+async def test_a_server_that_was_left_alone_is_tried_once(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(breaker, "FAILURES", 1)
+    monkeypatch.setattr(breaker, "REST_S", 0.0)
+    async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=2) as far:
+        for asked in (3, 4, 5):
+            with pytest.raises(UpstreamError):
+                await all_of(far)
+            assert len(behind.asked) == asked
+    assert len(pauses) == 2
+    assert caplog.messages[0] == "far is asked again in 0.5 s: status 500"
+
+
 async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:

@@ -100,8 +100,9 @@ class Connection:
         """
         self._breaker.check()
         async with self._places.one():
+            once = is_trial or self._breaker.state != "closed"  # a server that failed so often is tried, not begged
             with nullcontext() if is_trial else self._breaker.watching():
-                retries = 0 if is_trial else self._config.retries
+                retries = 0 if once else self._config.retries
                 async with await self._sent(self.url(path), body, headers, retries) as response:
                     begun = False
                     try:
@@ -159,7 +160,7 @@ class Connection:
                 wait_s = again.wait_s(failed, tried, retries, random.random())
                 if wait_s is None:
                     raise failed.error from None
-                log.warning("%s: %s; asked again in %.1f s", self._name, logged(failed.error), wait_s)
+                log.warning("%s is asked again in %.1f s: %s", self._name, wait_s, logged(failed.error))
             tried += 1
             await again.pause(wait_s)
 
