@@ -307,6 +307,23 @@ async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
     assert len(behind.asked) == 2
 
 
+async def test_no_more_of_a_short_answer_is_read_than_there_is_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_BYTES", 5000)
+    monkeypatch.setattr(connections, "HEAD_BYTES", 3000)
+
+    for status, most in ((200, 5000), (500, 3000)):
+
+        async def endless(server: Server, writer: asyncio.StreamWriter, status: int = status) -> None:
+            writer.write(HEAD.replace(b"200", str(status).encode()))
+            while not server.left.is_set():
+                writer.write(b"3e8\r\n" + b"x" * 1000 + b"\r\n")
+                await writer.drain()
+
+        async with server(endless) as behind, connection(behind.url) as far:
+            assert len((await far.asked("/v1/models")).body) == most
+            await soon(behind.left)
+
+
 # Places
 
 

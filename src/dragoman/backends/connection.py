@@ -37,6 +37,8 @@ log = logging.getLogger("dragoman.backends.connection")
 
 HEAD_BYTES: Final = 64 * 1024
 """As much of a body as one looks at where it is an error."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of a short answer: far more than the largest list of models."""
 SHORT_S: Final = 5.0
 """For questions beside the answers, such as the list of models, which must not hold anything up."""
 
@@ -128,9 +130,10 @@ class Connection:
                 asyncio.timeout(SHORT_S),
                 session.request(method, self.url(path), data=body, headers=headers, allow_redirects=False) as response,
             ):
-                got = self._hidden(await _head(response)) if response.status >= 300 else await response.read()
+                is_error = response.status >= 300
+                got = await _head(response, HEAD_BYTES if is_error else MOST_BYTES)
                 fields = {name.lower(): value for name, value in response.headers.items()}
-                return Said(response.status, fields, got)
+                return Said(response.status, fields, self._hidden(got) if is_error else got)
         except (aiohttp.ClientError, TimeoutError) as e:
             raise BackendError(str(e) or type(e).__name__) from None
 
@@ -175,7 +178,7 @@ class Connection:
                 if response.status < 300:
                     return response
                 async with response:
-                    raise self._refused(response, await _head(response))
+                    raise self._refused(response, await _head(response, HEAD_BYTES))
         except (aiohttp.ClientError, TimeoutError) as e:
             raise FailedError(self._broken(e, begun=False), dropped=_is_closed(e)) from None
 
@@ -260,11 +263,11 @@ _LOOKED_FOR: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """After so many seconds, each so many, so often in vain."""
 
 
-async def _head(response: aiohttp.ClientResponse) -> bytes:
+async def _head(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
     """As much of a body as one looks at."""
-    head = b""
+    head = bytearray()
     async for piece in response.content.iter_any():
         head += piece
-        if len(head) >= HEAD_BYTES:
+        if len(head) >= most_bytes:
             break
-    return head[:HEAD_BYTES]
+    return bytes(head[:most_bytes])
