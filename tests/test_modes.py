@@ -1,19 +1,37 @@
 """Models whose text is read here: with tools that their server shows them, and with tools that it knows nothing of."""
 
+import itertools
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from behind import ARGUMENTS, ASKED, FRONTS, PING, QUESTION, WEATHER, ask, cut, gateway, writes
 from dragoman import dialects, formats
+from dragoman.backends import as_text
 from dragoman.backends.http_config import HttpConfig, PerModel
+from dragoman.backends.reread import Reread
 from dragoman.backends.ways import Way, Ways
+from dragoman.core.collect import Collector
+from dragoman.core.contracts import Turn
 from dragoman.core.errors import ConfigError
-from dragoman.core.events import Finish, Start, TextDelta, UsageUpdate
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
 from dragoman.core.values import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
 from dragoman.server import config
 from far import END, HEAD, piece, server, soon, whole
@@ -202,6 +220,42 @@ async def test_a_call_that_comes_in_both_ways_is_made_once(first: str) -> None:
     assert "repeated_call" in answer.warnings
 
 
+async def test_a_call_that_breaks_is_no_other_call_too() -> None:
+    broken = CALL.replace('"Paris"', "Paris")
+    async with server(writes(broken)) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
+        answer = await ask(url, "openai_chat")
+    assert answer.reply.finish == "length"
+    assert sum(isinstance(part, ToolCall) for part in answer.reply.parts) == 1
+
+
+async def test_one_call_of_the_text_stands_for_one_of_the_server() -> None:
+    async def play(server: Any, writer: Any) -> None:
+        function = {"name": "get_weather", "arguments": ARGUMENTS}
+        calls = [{"index": n, "id": f"call_{n}", "type": "function", "function": function} for n in (0, 1)]
+        writer.write(HEAD + piece({"content": CALL}) + piece({"tool_calls": calls}) + piece({}, "tool_calls") + END)
+
+    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+        answer = await ask(url, "openai_chat")
+    assert answer.calls == [PARIS, PARIS]
+
+
+async def test_no_two_calls_of_an_answer_have_one_id() -> None:
+    call = f'{{"tool_call_id": "7", "tool_name": "get_weather", "parameters": {ARGUMENTS}}}'
+
+    async def play(server: Any, writer: Any) -> None:
+        function = {"name": "ping", "arguments": "{}"}
+        native = piece({"tool_calls": [{"index": 0, "id": "7", "type": "function", "function": function}]})
+        text = piece({"content": f"<|START_ACTION|>[{call}]<|END_ACTION|>"})
+        writer.write(HEAD + text + native + piece({}, "tool_calls") + END)
+
+    async with server(play) as behind, gateway(behind.url, mode="parse", format="cohere") as (url, _):
+        answer = await ask(url, "openai_chat")
+    ids = [part.id for part in answer.reply.parts if isinstance(part, ToolCall)]
+    assert answer.calls == [PARIS, ("ping", {})]
+    assert len(set(ids)) == 2
+    assert "7" in ids
+
+
 async def test_names_that_the_api_does_not_take_are_read_as_the_server_knows_them() -> None:
     tools = (Tool("fs.read"), PING)
     async with server(writes("…")) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
@@ -315,3 +369,45 @@ async def test_a_template_that_is_not_there_is_told(tmp_path: Path) -> None:
     async with server(writes("")) as behind, gateway(behind.url, **settings) as (url, _):
         with pytest.raises(AssertionError, match="cannot read the chat template"):
             await ask(url, "openai_chat")
+
+
+PIECES = [
+    *(CALL, CALL.replace('"Paris"', "Paris"), CALL[:50], "words", "\n", "```\n", "<think>", "</think>", "{", "}"),
+    *("[TOOL_CALLS]ping[ARGS]{}", "<tool_call>", "</tool_call>", '{"name": "ping", "arguments": {}}', "<tool_result>"),
+]
+EVENTS = st.one_of(
+    st.sampled_from(PIECES).map(TextDelta),
+    st.sampled_from([*PIECES, "words"]).map(ReasoningDelta),
+    st.sampled_from(["{}", ARGUMENTS]),  # of a call of the server's own
+)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(EVENTS, max_size=8),
+    st.sampled_from(["", "hermes", "auto"]),
+    st.booleans(),
+    st.sampled_from(["stop", "length"]),
+)
+def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, parallel: bool, reason: Any) -> None:
+    ids = itertools.count()
+    turn = Turn("1", 0, lambda: f"{next(ids):024}")
+    new = partial(as_text.reader, request=ASKED, tools=ASKED.tools, turn=turn)
+    known = formats.get(name) if name else None
+    reader = (lambda begins: new(known)) if known else None
+    leaks = None if name == "auto" else as_text.leaks(ASKED, new)
+    reread = Reread(reader, leaks, turn.new_id, {}, lambda: None, parallel=parallel, repeats=name != "hermes")
+    events: list[AnyEvent] = [Start("1", "m", 0)]
+    calls = 0
+    for each in said:
+        if isinstance(each, str):
+            events += [ToolCallStart(calls, f"call_{calls}", "ping"), ToolCallDelta(calls, each), ToolCallEnd(calls)]
+            calls += 1
+        else:
+            events.append(each)
+    collector = Collector()
+    for event in reread.pass_on([*events, Finish(reason)]):
+        collector.send(event)
+    assert collector.phase == "ended"
+    made = [part for part in collector.reply().parts if isinstance(part, ToolCall)]
+    assert len({part.id for part in made}) == len(made)

@@ -128,17 +128,15 @@ class Reread:
 
     def _found(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         """What a reader gave, with what it left in the text."""
-        if self._new_leaks is None:
-            return self._numbered(events)
         out: list[AnyEvent] = []
         for event in events:
             match event:
-                case TextDelta(text):
+                case TextDelta(text) if self._new_leaks:
                     self._leaks = self._leaks or self._new_leaks(not self._said, False)
                     out += self._numbered(self._leaks.feed(text))
                     self.over = self.over or self._leaks.over
                 case Warning():
-                    out.append(event)
+                    out += self._numbered([event])
                 case _:
                     out += [*self._left("stop"), *self._numbered([event])]
         return out
