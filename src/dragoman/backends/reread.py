@@ -105,18 +105,22 @@ class Reread:
             case TextDelta(text):
                 aside = self._thought() if text.strip() else []
                 return [*aside, *self._text(text)]
+            case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
+                return self._numbers.pass_on(event, "server")
+        before = self._closed("stop")
+        if self.over:  # the end of the text has told
+            return before
+        match event:
             case ReasoningDelta(text, "", "") if self._new_leaks:
                 self._reasoned = True
-                closed = self._closed("stop")
                 self._thoughts = self._thoughts or self._new_leaks(False, True)
-                return [*closed, *_as_thoughts(self._thoughts.feed(text))]
-            case ToolCallStart() | ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
-                before = [*self._closed("stop"), *self._thought()] if isinstance(event, ToolCallStart) else []
+                return [*before, *_as_thoughts(self._thoughts.feed(text))]
+            case ToolCallStart():
                 self._said = True
-                return [*before, *self._numbers.pass_on(event, "server")]
+                return [*before, *self._thought(), *self._numbers.pass_on(event, "server")]
             case _:
                 self._reasoned = self._reasoned or isinstance(event, ReasoningDelta)
-                return [*self._closed("stop"), *self._thought(), event]
+                return [*before, *self._thought(), event]
 
     def _text(self, text: str) -> list[AnyEvent]:
         if self._new_reader is None:
