@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
 
-.PHONY: help serve weights weights-1.5b clients test servers vllm exo check format docs bench forty claude fuzz clean
+.PHONY: help serve weights weights-1.5b clients test servers vllm exo check format docs bench proxies
+.PHONY: forty claude fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -90,6 +91,16 @@ docs: $(VENV)/dev.done ## write the generated parts of docs/
 
 bench: $(VENV)/field.done weights ## measure: reader, beside others, gateway, memory (see bench/README.md)
 	@$(BIN)/python -m bench
+
+$(CACHE)/proxies.done: pyproject.toml
+	@echo "== installing LiteLLM's proxy, apart from the project"
+	@mkdir -p $(CACHE) && $(PYTHON) -m venv $(CACHE)/proxies
+	@$(CACHE)/proxies/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	@$(CACHE)/proxies/bin/python -m pip install --quiet --group proxies
+	@touch $@
+
+proxies: $(VENV)/dev.done $(CACHE)/proxies.done ## measure beside nginx and LiteLLM's proxy (see bench/README.md)
+	@PATH="$$PATH:$(CURDIR)/$(CACHE)/proxies/bin" $(BIN)/python -m bench proxies
 
 forty: $(VENV)/dev.done weights-1.5b ## forty prompts to a small model: how many become tool calls (ARGS="--record")
 	@$(BIN)/python -m bench.forty $(ARGS)

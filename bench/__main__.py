@@ -7,13 +7,17 @@ from pathlib import Path
 
 from bench.figures import Figure, machine, save, table
 
-BENCHMARKS = ("reader", "field", "wire", "translation", "gateway", "tokens")
+BENCHMARKS = ("reader", "field", "wire", "translation", "gateway", "proxies", "tokens")
+
+ALONE = ("proxies",)
+"""Those that want others' servers, and run where they are named."""
 
 
 def main() -> None:
     """Run those that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(BENCHMARKS)}; default: all")
+    known = f"one of {', '.join(BENCHMARKS)}; default: all but {', '.join(ALONE)}"
+    parser.add_argument("names", nargs="*", metavar="name", help=known)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it runs, not to compare")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     args = parser.parse_args()
@@ -21,7 +25,7 @@ def main() -> None:
         if name not in BENCHMARKS:
             parser.error(f"unknown benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
     sections: list[tuple[str, list[Figure]]] = []
-    for name in args.names or BENCHMARKS:
+    for name in args.names or [one for one in BENCHMARKS if one not in ALONE]:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
         sections.append((name, list(importlib.import_module(f"bench.{name}").measure(args.quick))))
     print(f"{machine()}\n\n{table(sections)}")

@@ -1,10 +1,11 @@
-"""The gateway under load, in a process of its own: `python -m bench.server dragoman|floor|relay PORT`; it prints its
-address.
+"""The gateway under load, in a process of its own: `python -m bench.server dragoman|floor|relay PORT [API]`; it prints
+its address.
 
 `dragoman` is the real server over a backend without a model. `floor` is the least that can stand under the same
 uvicorn: a raw ASGI application that looks at three fields of the body and sends the same bytes, made beforehand,
 in the same writes. `relay` is the real server over servers behind, of each API: all of them the floor at that port,
-whose models it has as `openai_chat/alone`. All tell their CPU time and memory at `GET /usage`.
+whose models it has as `openai_chat/alone`; with an API, one server of that, which is trusted. All tell their CPU time
+and memory at `GET /usage`.
 
 What is said is chosen by the model's name and `max_tokens`, the number of deltas:
 
@@ -229,24 +230,23 @@ def _memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def main(kind: str, port: str = "") -> int:
+def main(kind: str, port: str = "", trusted: str = "") -> int:
     """Serve until SIGTERM, with the logging of `dragoman serve`."""
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # The real server with all its settings; only the application in it is changed.
     vars(server)["App"] = lambda gateway, config: Measured(Floor() if kind == "floor" else App(gateway, config))
-    backends = behind(f"http://127.0.0.1:{port}/v1") if port else [Synthetic()]
+    backends = behind(f"http://127.0.0.1:{port}/v1", trusted) if port else [Synthetic()]
     return server.run(Gateway(backends), ServerConfig(port=0), lambda url: print(url, flush=True))
 
 
-def behind(url: str) -> list[Backend]:
-    """A server of each API, and once more as `trusted_NAME`."""
+def behind(url: str, trusted: str = "") -> list[Backend]:
+    """A server of each API, or one, trusted, of this API."""
     from dragoman.backends.http import Http  # here, as its packages would count as memory of the others
     from dragoman.backends.http_config import HttpConfig
 
-    read = {api: HttpConfig(url=url, api=api, models=MODELS) for api in dialects.names()}
-    unread = {f"trusted_{name}": msgspec.structs.replace(config, trusted=True) for name, config in read.items()}
-    return [Http(name, config, os.environ) for name, config in (read | unread).items()]
+    apis = [trusted] if trusted else dialects.names()
+    return [Http(api, HttpConfig(url=url, api=api, models=MODELS, trusted=bool(trusted)), os.environ) for api in apis]
 
 
 if __name__ == "__main__":
