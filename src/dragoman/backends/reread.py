@@ -172,6 +172,9 @@ class Reread:
             if self.over:
                 break
             match event:
+                case TextDelta(text):
+                    self._said = self._said or bool(text.strip())
+                    out.append(event)
                 case ToolCallStart(name=name):
                     event = msgspec.structs.replace(event, name=self._names.get(name, name))
                     out += self._numbers.pass_on(event, "text")
@@ -182,9 +185,6 @@ class Reread:
                     self.over = one_is_enough or self._numbers.repeated
                     if isinstance(event, ToolCallIncomplete):  # whose text follows, and is no other call
                         self._new_leaks = None
-                case TextDelta(text):
-                    self._said = self._said or bool(text.strip())
-                    out.append(event)
                 case Warning("rescued_call"):
                     self._rescued()
                     out.append(event)

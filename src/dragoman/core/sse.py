@@ -57,18 +57,10 @@ class Decoder:
 
         Raises: UpstreamError: one event is longer than `EVENT_LIMIT_BYTES`; give the connection up.
         """
-        searched = max(0, len(self._buf) - 1)  # what waits here holds no line end, but for a CR at its end
-        buf: bytes | bytearray = piece  # most pieces are whole events, and need not be copied
-        if self._buf:
-            self._buf += piece
-            buf = self._buf
-        if len(buf) + self._bytes > EVENT_LIMIT_BYTES:
+        if len(self._buf) + len(piece) + self._bytes > EVENT_LIMIT_BYTES:
             raise UpstreamError(f"expected an event of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
         events: list[ServerSentEvent] = []
-        start = 0
-        for end in _LINE_END.finditer(buf, searched):
-            line = bytes(buf[start : end.start()])
-            start = end.end()
+        for line in self._lines(piece):
             if line:
                 self._line(line)
             elif self._data:
@@ -76,11 +68,22 @@ class Decoder:
                 self._data, self._event, self._bytes = [], "", 0
             else:
                 self._event = ""
-        if buf is self._buf:
-            del self._buf[:start]
-        else:
-            self._buf += buf[start:]
         return events
+
+    def _lines(self, piece: bytes) -> list[bytes]:
+        """The lines that this piece completes."""
+        if not self._buf and b"\r" not in piece:  # as nearly always; a tenth of the time
+            *lines, rest = piece.split(b"\n")
+            self._buf += rest
+            return lines
+        searched = max(0, len(self._buf) - 1)  # what waits here holds no line end, but for a CR at its end
+        self._buf += piece
+        lines, start = [], 0
+        for end in _LINE_END.finditer(self._buf, searched):
+            lines.append(bytes(self._buf[start : end.start()]))
+            start = end.end()
+        del self._buf[:start]
+        return lines
 
     def close(self) -> list[ServerSentEvent]:
         """The event that only lacks its blank line, if there is one (some servers leave it out)."""
