@@ -11,7 +11,7 @@ import agents
 import dragoman
 from agents import NOTES, PROMPT, Calling
 from gateway import CHAT
-from scripted import served
+from scripted import IMPATIENT, served
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples"
 SOURCES: Final = str(Path(dragoman.__file__).parent.parent)
@@ -20,7 +20,7 @@ SOURCES: Final = str(Path(dragoman.__file__).parent.parent)
 async def test_claude_code_on_a_model_of_ones_own_with_one_command(tmp_path: Path) -> None:
     """A server that plays the model's, the real gateway before it, and the real Claude Code before that."""
     folder = agents.folder_of(tmp_path)
-    async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")})) as s:
+    async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")}), **IMPATIENT) as s:
         chain = [sys.executable, EXAMPLES / "local_chain.py", f"{s.url}/v1", "--model", "m", "--trim", "lean"]
         claudes = ["--claude", offline.claude_code(), "--", "-p", PROMPT, "--allowedTools", "Read"]
         said = await agents.run(s.url, tmp_path, folder, [*chain, *claudes], PYTHONPATH=SOURCES, **QUIET)

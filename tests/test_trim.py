@@ -2,27 +2,35 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from bench import forty
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import recording
-from dragoman import dialects
+from dragoman import dialects, profiles
+from dragoman.backends import weights
+from dragoman.backends.embedded import Embedded
+from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
 from dragoman.cli import main
 from dragoman.core import trim
 from dragoman.core import values as v
+from dragoman.core.contracts import Turn
 from dragoman.core.errors import ConfigError
+from dragoman.core.events import Warning
 from dragoman.core.tokens import GENERIC
 from dragoman.core.trim import first_sentence
 from far import ask, gateway, server, whole
 from gateway import MESSAGES
+from test_embedded import Playing
 
 LONG = "This line has a first sentence. " + "It goes on and on about things that a small model need not know. " * 5
 SCHEMA = {
@@ -100,7 +108,7 @@ def test_the_user_and_results_are_never_touched() -> None:
     call = v.ToolCall("c", "Bash", "{}")
     asked = request(said("user", LONG), v.Message("assistant", (v.Text(LONG), call)), said("user", LONG))
     results = v.Message("tool", (v.ToolResult("c", (v.Text(LONG),)),))
-    asked = msgspec.structs.replace(asked, messages=(*asked.messages, results))
+    asked = replace(asked, messages=(*asked.messages, results))
     assert trim.trimmed(asked, "lean", GENERIC).request.messages == asked.messages
 
 
@@ -242,3 +250,23 @@ def test_the_command_says_what_is_no_request(tmp_path: Path, capsys: pytest.Capt
     assert "expected a request of one of the APIs, got none" in capsys.readouterr().err
     assert main(["tokens", str(tmp_path / "none")]) == 2
     assert "cannot read" in capsys.readouterr().err
+
+
+async def test_the_embedded_model_is_asked_in_short() -> None:
+    profile = profiles.default()
+    embedded: Any = Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None)
+    embedded.engine = tap = forty.Tap(Playing("Hello."))
+    asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
+    events = [event async for event in embedded.ask(asked, Turn("1", 0, iter("ab").__next__))]
+    (run,) = tap.runs
+    assert run.prompt.count("It goes on and on") == 5  # what the user said
+    assert "Runs a command." in run.prompt
+    assert "Never do this or that." not in run.prompt
+    (told,) = (event.message for event in events if isinstance(event, Warning) and event.code == "trimmed")
+    assert re.fullmatch(r"words about tools and of the system's were cut \(lean\), about \d{3} tokens", told)
+
+
+def test_the_embedded_model_knows_no_other_tier() -> None:
+    profile = profiles.default()
+    with pytest.raises(ConfigError, match="unknown tier 'all'"):
+        Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="all"), lambda _: None)
