@@ -6,9 +6,10 @@ each on two busy cores, so that the suite has 6 of its 18: every mode, streamed 
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -32,19 +33,32 @@ def cases(server: str, mode: str) -> Iterator[object]:
         for stream in (True, False):
             in_suite = server != "mlx" or n == (list(FORMATS).index(mode) + stream) % len(APIS)
             name = f"{server}-{mode}-{api}-{'streamed' if stream else 'whole'}"
-            yield pytest.param((server, mode), api, stream, id=name, marks=() if in_suite else pytest.mark.every)
+            yield pytest.param(server, mode, api, stream, id=name, marks=() if in_suite else pytest.mark.every)
 
 
 CASES = [case for server in REAL for mode in FORMATS for case in cases(server, mode)]
+Serve: TypeAlias = Callable[[str, str], tuple[Gateway, Real]]
 
 
 @pytest.fixture(scope="module")
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Real]]:
-    server, mode = request.param
-    if not all(map(find_spec, NEEDS[server])):
-        pytest.skip(f"needs {', '.join(NEEDS[server])}")
-    with REAL[server](mode) as behind, gateway_to(behind, mode, tmp_path_factory.mktemp("home")) as gateway:
-        yield gateway, behind
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Gives a server in a mode, and a gateway to it: the same as long as the same is asked for, and one at a time.
+
+    No parameter of the fixture, as pytest would start it anew for each case.
+    """
+    with contextlib.ExitStack() as running_one:
+        made: dict[tuple[str, str], tuple[Gateway, Real]] = {}
+
+        def served(server: str, mode: str) -> tuple[Gateway, Real]:
+            if (server, mode) not in made:
+                running_one.close()
+                made.clear()
+                behind = running_one.enter_context(REAL[server](mode))
+                gateway = running_one.enter_context(gateway_to(behind, mode, tmp_path_factory.mktemp("home")))
+                made[server, mode] = gateway, behind
+            return made[server, mode]
+
+        yield served
 
 
 def gateway_to(behind: Real, mode: str, home: Path) -> "contextlib.AbstractContextManager[Gateway]":
@@ -55,8 +69,10 @@ def gateway_to(behind: Real, mode: str, home: Path) -> "contextlib.AbstractConte
     return running(home, "--config", str(config))
 
 
-@pytest.mark.parametrize(("served", "api", "stream"), CASES, indirect=["served"])
-def test_a_call_its_result_and_the_answer(served: tuple[Gateway, Real], api: str, stream: bool) -> None:
-    gateway, behind = served
+@pytest.mark.parametrize(("server", "mode", "api", "stream"), CASES)
+def test_a_call_its_result_and_the_answer(server: str, mode: str, api: str, stream: bool, serve: Serve) -> None:
+    if not all(map(find_spec, NEEDS[server])):
+        pytest.skip(f"needs {', '.join(NEEDS[server])}")
+    gateway, behind = serve(server, mode)
     told = round_trip(gateway.url, behind.model, api, stream=stream)
     assert "20" in told  # degrees, of the result
