@@ -1,7 +1,8 @@
 """Real servers behind the gateway, a real model in them: a call, its result and the answer, from all three APIs.
 
-All 36 of two servers, three modes, three APIs, streamed and whole, are `make servers`. MLX takes 10 to 40 seconds for
-each on two busy cores, so that the suite has 6 of its 18: every mode, streamed and whole, each by another API.
+All 36 of two servers, three modes, three APIs, streamed and whole, are `make servers`. With MLX on two busy cores the
+first of a mode, which reads the prompt, takes over a minute, each further one 12 to 20 seconds (2026-11): the suite has
+6 of its 18, every mode streamed and whole, each by another API.
 """
 
 import contextlib
