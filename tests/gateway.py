@@ -41,6 +41,13 @@ def environment(home: Path, settings: Mapping[str, object] | None = None) -> dic
     return {**clean, **given}
 
 
+def apart(home: Path) -> dict[str, str]:
+    """A setting by which what is found out of servers is kept here, and not with that of whoever runs the tests."""
+    (home / "cache").mkdir()
+    (home / "cache" / "weights").symlink_to(weights.home() / "weights")
+    return {"home": str(home / "cache")}
+
+
 def command(*args: str) -> list[str]:
     return [sys.executable, "-m", "dragoman", *args]
 

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from dragoman import dialects
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.probe import DECISIVE, Report, probe
-from gateway import MODEL, running
-from servers import real
+from gateway import MODEL, apart, running
+from servers import real, rounds
 
 pytestmark = pytest.mark.model
 BESIDE = ("streams", "stop strings", "completions", "usage", "context")
@@ -75,3 +76,20 @@ def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, word
     assert found["context"].facts == {"tokens": 4096}
     assert found["constrained"].facts == {"gbnf": "yes", "llguidance": "yes", "json_schema": "yes"}
     assert report.choice.constrain == ("gbnf", "llguidance", "json_schema")
+
+
+def test_serve_finds_out_by_itself_how_a_model_is_asked(tmp_path: Path) -> None:
+    """A server that drops tools, and a model of 135M that writes calls in one format only: from prose to calls."""
+    dialect = dialects.get("anthropic_messages")
+    with (
+        real.llama("inject") as server,
+        running(tmp_path, "--server", server.url, "--log", "text", settings=apart(tmp_path)) as own,
+    ):
+        asked = dialect.write_request(rounds.QUESTION, server.model).body
+        first = own.post(dialect.path, asked).json()
+        assert first["stop_reason"] == "end_turn"
+        own.line(f"{server.model} is asked in mode inject, format pythonic: tools do not reach the model")
+        second = own.post(dialect.path, asked).json()
+    assert second["stop_reason"] == "tool_use"
+    (call,) = [block for block in second["content"] if block["type"] == "tool_use"]
+    assert (call["name"], call["input"]) == ("get_weather", {"city": "Paris"})

@@ -22,7 +22,7 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.values import Request, ToolResult, Usage
-from gateway import DEADLINE_S, running
+from gateway import DEADLINE_S, apart, running
 from gateway import run as command
 from scripted import Scripted, in_thread
 
@@ -45,7 +45,8 @@ async def weather(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
 
 @pytest.mark.parametrize("api", dialects.names())
 def test_a_tool_round_trip_through_a_server(api: str, tmp_path: Path) -> None:
-    with in_thread(weather) as url, running(tmp_path, "--server", f"{url}/v1", "--api", api) as gateway:
+    own = apart(tmp_path)
+    with in_thread(weather) as url, running(tmp_path, "--server", f"{url}/v1", "--api", api, settings=own) as gateway:
         client = anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0, timeout=DEADLINE_S)
         asked = {"model": "m", "max_tokens": 99, "tools": [{"name": "weather", "input_schema": SCHEMA}]}
         messages = [{"role": "user", "content": "Weather in Bern?"}]
@@ -84,7 +85,8 @@ def test_a_server_of_the_file(tmp_path: Path) -> None:
 def test_a_server_that_comes_later(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with running(tmp_path, "--server", f"http://127.0.0.1:{port}/v1", "--log", "text") as gateway:
+    url = f"http://127.0.0.1:{port}/v1"
+    with running(tmp_path, "--server", url, "--log", "text", settings=apart(tmp_path)) as gateway:
         assert "tells no models" in gateway.line("tells no models")
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
         messages: list[Any] = [{"role": "user", "content": "hi"}]
