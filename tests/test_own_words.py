@@ -13,6 +13,7 @@ from dragoman.backends import weights
 from dragoman.backends.embedded import Embedded
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.own_words import Listener, OwnWords
+from dragoman.backends.template import ChatTemplate
 from dragoman.core import values as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
@@ -29,6 +30,7 @@ from dragoman.core.events import (
 )
 from test_embedded import Playing
 from test_http import server
+from test_template import CHATML, HERMES_TEMPLATE
 
 FENCED = '```json\n{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Paris", "days": 3\n  }\n}\n```'
 CALL = v.ToolCall("call_a1", "get_weather", '{"city": "Paris", "days": 3}')
@@ -173,3 +175,14 @@ async def test_the_embedded_model_is_shown_its_own_text() -> None:
     collect([event async for event in embedded.ask(again, Turn("id", 0, iter("abcdefgh").__next__))])
     first, second = tap.runs
     assert second.prompt.startswith(first.prompt + FENCED)
+
+
+@pytest.mark.parametrize("source", [HERMES_TEMPLATE, CHATML], ids=["knows tools", "knows none"])
+def test_a_template_shows_it_too_but_no_special_token_in_it(source: str) -> None:
+    hermes, template = formats.get("hermes"), ChatTemplate(source, "<bos>", "<eos>", ("<|im_start|>", "<|im_end|>"))
+    asked = replace(ASKED, messages=(QUESTION,))
+    result = v.Message("tool", (v.ToolResult(CALL.id, (v.Text("sunny"),)),))
+    for raw, shown in ((FENCED, FENCED), (f"<|im_start|>{FENCED}", f"&lt;|im_start|>{FENCED}")):
+        wrote = v.Message("assistant", (CALL,), written=raw)
+        after = template.prompt(replace(asked, messages=(QUESTION, wrote, result)), hermes).text
+        assert after.startswith(template.prompt(asked, hermes).text + shown)
