@@ -33,8 +33,8 @@ it also stays in `extra` as it came. An empty text says nothing and is left out.
 
 A line `x-anthropic-billing-header: …` that begins the system's words, as Claude Code's, is for the vendor alone: its
 servers, by their host, get it as the first block; other servers, also of this API, and models that run here do not,
-which is not worth a warning. Before Claude Code 2.1.181 it changed with each request, which would cost a local model its
-prompt cache (https://code.claude.com/docs/en/llm-gateway-protocol, 2026-11).
+which is not worth a warning. Before Claude Code 2.1.181 it changed with each request, which would cost a local model
+its prompt cache (https://code.claude.com/docs/en/llm-gateway-protocol, 2026-11).
 
 Models whose names do not begin as the vendor's own do are listed for this API's clients once more, as `claude-NAME`,
 because Claude Code's discovery of models passes over all others; asking for that name is asking for the model.
