@@ -121,3 +121,20 @@ def test_other_words_about_tokens_are_not_taken_for_it(words: str) -> None:
     assert not isinstance(error, ContextOverflowError)
     assert isinstance(error, UpstreamError)
     assert error.status == 429
+
+
+@pytest.mark.parametrize("page", [b"<" * 65536, b"<style>" * 9362, b"<style>a</style>" * 4000, b"</" * 32768])
+def test_a_page_made_to_be_read_for_long_is_not(page: bytes) -> None:
+    error = answered_error(502, page + b"Bad Gateway")
+    assert error.message.startswith("the server answered 502: ")
+
+
+def test_the_words_of_a_page_are_told_without_what_is_not_shown() -> None:
+    page = b"<html><style>b {}</style><p>Bad <b>Gateway</b></p><script>if (a < b) c()</script> 2 < 3"
+    assert answered_error(502, page).message == "the server answered 502: Bad Gateway 2 < 3"
+
+
+def test_a_number_of_tokens_that_nobody_can_have() -> None:
+    error = answered_error(400, json.dumps({"error": f"prompt is too long: {'9' * 5000} tokens > 1 maximum"}).encode())
+    assert isinstance(error, ContextOverflowError)
+    assert error.input_tokens == 0

@@ -17,6 +17,7 @@ LM Studio's newer ones (https://github.com/anomalyco/opencode/issues/11141), Ope
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -73,8 +74,24 @@ def answered_error(status: int, body: bytes, retry_after_s: float | None = None)
 
 def _plain(body: bytes) -> str:
     """The words of a page of HTML, or of plain text."""
-    text = re.sub(r"<(style|script)\b.*?</\1>|<[^>]*>", " ", body.decode("utf-8", "replace"), flags=re.DOTALL)
+    text = _TAG.sub(" ", "".join(_shown(body.decode("utf-8", "replace"))))
     return " ".join(text.split())[:200]
+
+
+def _shown(page: str) -> Iterator[str]:
+    """What is neither style nor script, in time that grows with the page."""
+    at = 0
+    while found := _HIDDEN.search(page, at):
+        yield page[at : found.start()] + " "
+        end = page.find(f"</{found[1]}", found.end())
+        at = end if end >= 0 else len(page)
+    yield page[at:]
+
+
+_TAG: Final = re.compile(r"<[^<>]*>")
+_HIDDEN: Final = re.compile(r"<(style|script)\b")
+_DIGITS: Final = 18
+"""Of a number of tokens; what has more is none."""
 
 
 _ERROR: Final = msgspec.Raw(b'"error"')
@@ -114,7 +131,7 @@ def overflow(message: str) -> ContextOverflowError | None:
     found = next((m for pattern in _OVERFLOW if (m := pattern.search(message))), None)
     if found is None:
         return None
-    told = {name: int(count) for name, count in found.groupdict().items()}
+    told = {name: int(count) for name, count in found.groupdict().items() if len(count) <= _DIGITS}
     limit, output = told.get("limit", 0), told.get("output", 0)
     input = told.get("input", told.get("total", 0) - output)
     return ContextOverflowError(input, limit, output if input < limit else 0)
