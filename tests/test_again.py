@@ -88,6 +88,9 @@ def test_the_servers_own_time_goes_before_ours_unless_it_is_the_clients_to_wait(
         ({"retry-after": "inf"}, None),
         ({"retry-after": "22 Nov 2026 10:00:30"}, None),
         ({"retry-after": ""}, None),
+        ({"retry-after": "1e308"}, 86400),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:00 +9999999999999"}, None),
+        ({"retry-after": "Thu, 01 Jan 9999999999999999999999 00:00:00 GMT"}, None),
         ({}, None),
     ],
 )

@@ -28,6 +28,8 @@ LONGEST_TOLD_S: Final = 3.0
 _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 8.0
 _BY_CHANCE: Final = 0.25
+_LONGEST_S: Final = 86400.0
+"""A server that asks for more than a day is told of as asking for that."""
 _STATUSES: Final = frozenset({408, 409, 429, 500, 502, 503, 504, *range(520, 525), 529})
 _IN_VAIN: Final = re.compile(r"insufficient_quota|exceeded your current quota", re.IGNORECASE)
 """A 429 of OpenAI's that is about money (https://developers.openai.com/api/docs/guides/error-codes, 2026-11)."""
@@ -82,9 +84,9 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
         return seconds
     try:
         then = parsedate_to_datetime(told)
-    except ValueError:
+        return max(0.0, (then - now).total_seconds()) if then.tzinfo else None
+    except (ValueError, OverflowError):  # the second of a year, or an hour, that there is not
         return None
-    return max(0.0, (then - now).total_seconds()) if then.tzinfo else None
 
 
 def _number(text: str) -> float | None:
@@ -92,4 +94,4 @@ def _number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) and number >= 0 else None
+    return min(number, _LONGEST_S) if math.isfinite(number) and number >= 0 else None
