@@ -63,18 +63,27 @@ def test_a_refusal_shows_that_it_is_well(error: DragomanError, breaker: Breaker)
 
 def test_so_does_an_answer(breaker: Breaker) -> None:
     fail(breaker, BackendError("gone"), FAILURES - 1)
-    with breaker.watching():
-        breaker.heard()
+    with breaker.watching() as heard:
+        heard()
     fail(breaker, BackendError("gone"), FAILURES - 1)
     assert breaker.state == "closed"
 
 
 def test_answers_that_all_break_in_the_middle_open_it(breaker: Breaker) -> None:
     for _ in range(FAILURES):
-        with contextlib.suppress(SilenceError), breaker.watching():
-            breaker.heard()
+        with contextlib.suppress(SilenceError), breaker.watching() as heard:
+            heard()
             raise SilenceError("nothing more")
     assert breaker.state == "open"
+
+
+def test_an_answer_that_is_left_shows_that_it_is_well(breaker: Breaker) -> None:
+    for _ in range(FAILURES):
+        fail(breaker, BackendError("gone"))
+        with contextlib.suppress(GeneratorExit), breaker.watching() as heard:
+            heard()
+            raise GeneratorExit
+    assert breaker.state == "closed"
 
 
 def opened(breaker: Breaker, clock: Clock) -> None:
@@ -95,8 +104,8 @@ def test_one_tries_it_then(breaker: Breaker, clock: Clock) -> None:
 
 def test_others_need_not_wait_for_the_end_of_its_answer(breaker: Breaker, clock: Clock) -> None:
     opened(breaker, clock)
-    with breaker.watching():
-        breaker.heard()
+    with breaker.watching() as heard:
+        heard()
         breaker.check()
         assert breaker.state == "closed"
 

@@ -49,31 +49,37 @@ class Breaker:
         raise BackendError(told, retry_after_s=max(1, math.ceil(left_s)))
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Around one request: how it ends counts.
+    def watching(self) -> Iterator[Callable[[], None]]:
+        """Around one request: how it ends counts, and what it gives is to be called when the server begins to answer.
+
+        Others may ask it too from then on, though it may still fail in the middle. Where the answer is left, as nobody
+        wants the rest, the server was well.
 
         Raises: BackendError: as `check`.
         """
         self.check()
         is_try = self.state == "open"
         self._trying = self._trying or is_try
+        well = False
+
+        def heard() -> None:
+            nonlocal well
+            well = True
+            self._failures = min(self._failures, FAILURES - 1)
+
         try:
-            yield
+            yield heard
+            well = True
         except DragomanError as error:
-            if _is_failure(error):
+            well = not _is_failure(error)
+            if not well:
                 self._failures += 1
                 self._rests_until_s = self._now_s() + REST_S
-            else:
-                self._failures = 0
             raise
-        else:
-            self._failures = 0
         finally:
+            if well:
+                self._failures = 0
             self._trying = self._trying and not is_try
-
-    def heard(self) -> None:
-        """The server has begun an answer: others may ask it too, though it may still fail in the middle."""
-        self._failures = min(self._failures, FAILURES - 1)
 
 
 def _is_failure(error: DragomanError) -> bool:

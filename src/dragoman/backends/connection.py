@@ -103,7 +103,7 @@ class Connection:
         self._breaker.check()
         async with self._places.one():
             once = is_trial or self._breaker.state != "closed"  # a server that failed so often is tried, not begged
-            with nullcontext() if is_trial else self._breaker.watching():
+            with nullcontext(_nothing) if is_trial else self._breaker.watching() as heard:
                 retries = 0 if once else self._config.retries
                 async with await self._sent(self.url(path), body, headers, retries) as response:
                     begun = False
@@ -111,6 +111,7 @@ class Connection:
                         async for piece in response.content.iter_any():
                             if not begun:
                                 begun = True
+                                heard()
                                 self._begins(response)
                             yield piece
                     except aiohttp.ClientError as e:
@@ -190,7 +191,6 @@ class Connection:
 
     def _begins(self, response: aiohttp.ClientResponse) -> None:
         """The first byte is here: from now on the limit is that of silence."""
-        self._breaker.heard()
         if response.connection is not None and (protocol := response.connection.protocol) is not None:
             protocol.read_timeout = self._config.silence_s  # else the answer is here to its end
             protocol.start_timeout()
@@ -247,6 +247,10 @@ def _is_closed(error: Exception) -> bool:
             return True
         case _:
             return False
+
+
+def _nothing() -> None:
+    """Of a trial the breaker hears nothing."""
 
 
 def _socket(address: Any) -> socket.socket:
