@@ -208,6 +208,22 @@ async def test_an_answer_that_breaks_off_ends_there(path: str) -> None:
     assert two.asked == []
 
 
+@pytest.mark.parametrize(("status", "told_as"), [(400, 400), (413, 413), (422, 400)])
+async def test_what_a_server_finds_wrong_with_the_request_is_told_at_once(status: int, told_as: int) -> None:
+    async with server(whole(status, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
+        found = await ask(url, CHAT, False)
+    assert (found.status_code, two.asked) == (told_as, [])
+    assert "the clients words" in told(CHAT, found)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_key_that_a_server_does_not_know_is_not_the_clients(status: int) -> None:
+    async with server(whole(status, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
+        found = await ask(url, CHAT, False)
+    assert found.status_code == 200
+    assert "failed_over" in found.headers["x-dragoman-warnings"]
+
+
 async def test_where_all_servers_fail_it_is_told() -> None:
     async with (
         server(whole(500, REFUSED)) as one,

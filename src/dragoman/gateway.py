@@ -26,6 +26,7 @@ from dragoman.core.errors import (
     DragomanError,
     RemoteError,
     UnknownModelError,
+    UpstreamError,
     logged,
     one_of,
     quote,
@@ -214,12 +215,17 @@ class Gateway:
                         yield event
                 return
             except RemoteError as error:  # before Start, so that nothing has gone on
-                if not others:
+                if not others or _is_about_the_request(error):
                     raise
                 told = f"{_name(backend)} could not answer ({logged(error)})"
             (backend, planned), *others = others
             log.warning("%s; %s is asked for %s", told, _name(backend), quote(planned.model))
             warnings = (*warnings, Warning("failed_over", f"{told}; {_name(backend)} was asked"))
+
+
+def _is_about_the_request(error: RemoteError) -> bool:
+    """What this server refuses in it another would, or should not be sent in its place."""
+    return isinstance(error, UpstreamError) and error.status in (400, 405, 413, 414, 415, 422)
 
 
 def _name(backend: Backend) -> str:
