@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from dragoman.backends import breaker
@@ -181,6 +182,17 @@ async def test_a_server_that_fails_is_made_up_for_by_the_next(
     assert "one could not answer (status " in caplog.text
     assert "the clients words" not in caplog.text
     assert (len(one.asked), len(two.asked)) == (1, 1)
+
+
+@pytest.mark.parametrize(("there", "status"), [((True, False), 200), ((False, False), 503)])
+async def test_a_gateway_is_ready_where_one_of_its_servers_is(there: tuple[bool, ...], status: int) -> None:
+    class There(Named):
+        def state(self) -> Mapping[str, object]:
+            return {"backend": self.name, "ready": there[int(self.name)]}
+
+    gateway = Gateway([There(str(n), answers("I")) for n in range(2)])
+    async with serving(gateway) as (_, url), httpx2.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"{url}/ready")).status_code == status
 
 
 async def test_a_server_that_is_left_alone_is_passed_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ class App:
 
     async def _ready(self, send: Send) -> None:
         states = self._gateway.state()
-        ready = bool(states) and all(s["ready"] for s in states)
+        ready = any(s["ready"] for s in states)  # where one is gone, others answer
         await respond(send, 200 if ready else 503, msgspec.json.encode({"ready": ready, "backends": states}))
 
 
