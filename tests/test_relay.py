@@ -181,6 +181,44 @@ async def test_what_has_to_be_changed_or_kept_is_read(path: str, more: bytes, ca
     assert "relayed" not in json.loads(caplog.messages[-1])
 
 
+def tool(parameters: str) -> bytes:
+    return b', "tools": [{"type": "function", "function": {"name": "f", "parameters": %b}}]' % parameters.encode()
+
+
+PLAIN = tool('{"type": "object", "properties": {"a": {"type": "string"}}}')
+EITHER = tool('{"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "object"}]}')
+NAMED = b', "tool_choice": {"type": "function", "function": {"name": "f"}}'
+THOUGHTS = b', "messages": [{"role": "assistant", "content": "Hi", "reasoning_content": "Hm"}]'
+OF_KIND = [
+    pytest.param(kind, more, goes, id=f"{kind}, {what}")
+    for kind, what, more, goes in (
+        ("llama_cpp", "tools", PLAIN, True),
+        ("llama_cpp", "a named tool", PLAIN + NAMED, False),
+        ("lm_studio", "a named tool", PLAIN + NAMED, False),
+        ("openai", "a named tool", PLAIN + NAMED, True),
+        ("ollama", "no tool", PLAIN + b', "tool_choice": "none"', False),
+        ("ollama", "a union at the root", EITHER, False),
+        ("openai", "a union at the root", EITHER, False),
+        ("vllm", "a union at the root", EITHER, True),
+        ("vllm", "thoughts", THOUGHTS, False),
+        ("openai", "thoughts", THOUGHTS, True),
+    )
+]
+
+
+@pytest.mark.parametrize(("kind", "more", "goes"), OF_KIND)
+async def test_what_a_kind_of_server_takes_in_another_way_is_changed(kind: str, more: bytes, goes: bool) -> None:
+    body = body_of(CHAT, more)
+    asked = []
+    for trusted in (True, False):
+        async with server(whole(200, COMPLETION)) as behind, gateway(behind.url, kind=kind, trusted=trusted) as url:
+            await post(url, CHAT, body)
+        asked.append(behind.asked[0][2])
+    assert (asked[0] == body) is goes
+    if not goes:
+        assert asked[0] == asked[1]
+
+
 @pytest.mark.parametrize("path", [front for front in FRONTS if front != CHAT])
 async def test_another_api_behind_is_translated(path: str) -> None:
     async with trusted(whole(200, COMPLETION), "openai_chat") as (_, url):

@@ -31,7 +31,7 @@ from dragoman.core.events import Warning
 from dragoman.core.names import ANY
 from dragoman.core.outgoing import fitted
 from dragoman.core.targets import Target, relaxing
-from dragoman.core.values import Request
+from dragoman.core.values import Reasoning, Request
 from dragoman.identify import Identified, format_for
 from dragoman.profiles import servers
 from dragoman.profiles.servers import Kind
@@ -85,8 +85,7 @@ class Asking:
         """
         asked, _ = self._shortened(request)
         refuse_overlong(asked, self._config.context_tokens)
-        fits = not self._config.schemas or not (request.tools or request.response_schema)
-        return fits and way.mode == "native" and asked is request
+        return way.mode == "native" and asked is request and self._taken(request)[0] == request
 
     def counted(self, request: Request, way: Way) -> bytes:
         """The body that asks for the same, for its tokens to be counted.
@@ -140,13 +139,18 @@ class Asking:
     def _written(self, request: Request, way: Way) -> Outgoing:
         """The request in the words of the server's API."""
         shown, lost = self._shown(request, way)
-        fit, given_up = heeded(shown, self.kind.tool_choice if self.kind else ())
-        fit, adapted = fitted(fit, self._target) if self._target else (fit, ())
-        if self.kind and self.kind.thoughts:
-            fit = msgspec.structs.replace(fit, thoughts_as=self.kind.thoughts)
+        fit, given_up = self._taken(shown)
         outgoing = self._dialect.write_request(fit, request.model)
-        outgoing = outgoing._replace(warnings=(*lost, *given_up, *adapted, *outgoing.warnings))
+        outgoing = outgoing._replace(warnings=(*lost, *given_up, *outgoing.warnings))
         return outgoing if shown is request else outgoing._replace(watched=request.stop)
+
+    def _taken(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
+        """The request as this kind of server takes it, and what it lost; equal where it is taken as it is."""
+        fit, given_up = heeded(request, self.kind.tool_choice if self.kind else ())
+        fit, adapted = fitted(fit, self._target) if self._target else (fit, ())
+        if self.kind and self.kind.thoughts and _has_thoughts(fit):
+            fit = msgspec.structs.replace(fit, thoughts_as=self.kind.thoughts)
+        return fit, (*given_up, *adapted)
 
     def _shown(self, request: Request, way: Way) -> tuple[Request, tuple[Warning, ...]]:
         """The request as its model is asked, and what is lost on that way."""
@@ -198,6 +202,10 @@ class Asking:
         self.rescued[model] += 1
         if self.rescued[model] == 1:
             log.warning('%s leaves calls of %s in the text; mode = "parse" reads them for sure', self._name, model)
+
+
+def _has_thoughts(request: Request) -> bool:
+    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
 
 
 def _kind(name: str, config: HttpConfig) -> Kind | None:
