@@ -101,6 +101,18 @@ async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> No
         assert questions(far) == []
 
 
+async def test_what_was_found_counts_for_a_trusted_server_too() -> None:
+    asked = msgspec.structs.replace(ASKED, dialect="openai_chat")
+    turn = Turn("1", 0, random_id)
+    async with odd(says(leaks_mistral)) as far:
+        async with started(far.url, trusted=True) as backend:
+            assert backend.relay(asked, b"{}", asked.model, turn) is not None
+            await answered(backend)
+            await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "parse")
+        async with started(far.url, trusted=True) as backend:
+            assert backend.relay(asked, b"{}", asked.model, turn) is None
+
+
 async def test_what_was_found_by_other_rules_is_forgotten(folder: Path) -> None:
     async with odd(says(calls)) as far:
         async with started(far.url) as backend:

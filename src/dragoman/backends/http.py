@@ -140,7 +140,7 @@ class Http:
         passing = self._dialect.passing
         if not self._trusted or passing is None or request.dialect != self._dialect.name:
             return None
-        if not self._asking.goes_as_it_came(request, self.ways.of(request.model)):
+        if not self._asking.goes_as_it_came(request, self._way(request.model)):
             return None
         post = partial(self._connection.post, self._dialect.path, headers=self._own(request))
         return HttpRelay(self._dialect, passing, request, body, name, turn, post)
@@ -150,9 +150,7 @@ class Http:
 
         Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
         """
-        if self._auto is not None:
-            self._auto.use(request.model)
-        way = self.ways.of(request.model)
+        way = self._way(request.model)
         await self._asking.prepare(way, self._connection)
         outgoing = self._asking.outgoing(request, way)
         if request.dialect != self._dialect.name:
@@ -169,6 +167,12 @@ class Http:
                 if amended is None:
                     raise
                 outgoing = amended
+
+    def _way(self, model: str) -> Way:
+        """How this model is about to be asked."""
+        if self._auto is not None:
+            self._auto.use(model)
+        return self.ways.of(model)
 
     def _saw(self, model: str, event: AnyEvent) -> None:
         if self._auto is not None:
