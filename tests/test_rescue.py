@@ -395,6 +395,34 @@ async def test_a_broken_leak_is_not_to_be_run(far: Server) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "text", [f"Never write `{CALL}", f'It says "{CALL}', f"So: {CALL}", BARE, f"```\n{BARE}", f"<think>\nNo:\n{CALL}"]
+)
+async def test_nothing_that_waited_for_the_end_is_a_call_where_a_limit_made_the_end(text: str, far: Server) -> None:
+    for front in FRONTS:
+        far.play = writes(*cut(text), finish="length")
+        answer = await ask(far.gateway, front)
+        assert (answer.text, answer.calls, answer.reply.finish) == (text, [], "length")
+
+
+@pytest.mark.parametrize("before", ["Never write `", "Of `a` and ``b`` only `x ", 'It says "', f"{'word ' * 99}`"])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_begins_in_an_open_quotation_is_talk(before: str, size: int) -> None:
+    def read(text: str) -> list[AnyEvent]:
+        reading = leaks()
+        return [*(event for piece in cut(text, size) for event in reading.feed(piece)), *reading.close()]
+
+    def called(text: str) -> bool:
+        return any(isinstance(event, ToolCallStart) for event in read(text))
+
+    closer = '"' if '"' in before else "`"
+    assert not called(before + CALL)
+    assert "".join(event.text for event in read(before + CALL) if isinstance(event, TextDelta)) == before + CALL
+    assert called(f"{before}{closer} {CALL}")
+    assert called(f"{before}\n{CALL}")
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_finish_that_tells_of_calls_that_never_came_is_a_stop(far: Server) -> None:
     far.play = writes("It rains.", finish="tool_calls")
     answer = await ask(far.gateway, "anthropic_messages")

@@ -32,7 +32,7 @@ class Candidate:
         self.raws: list[str] = []
         """Of each call that is whole."""
         self._readings = [_Reading(reader, alone=waits, first=compares) for reader in readers]
-        self._waits, self._compares = waits, compares
+        self.waits, self._compares = waits, compares
         self._pieces: list[str] = []
         self._chars = self._closed = 0
         """How much has been read, and up to where something in it could end a call."""
@@ -50,13 +50,13 @@ class Candidate:
     @property
     def is_call(self) -> bool:
         """It is a call, or begins as one, whatever follows."""
-        begun = not self._waits and any(isinstance(event, ToolCallStart) for event in self.events)
+        begun = not self.waits and any(isinstance(event, ToolCallStart) for event in self.events)
         return begun and (not self._compares or self.ends > 0)
 
     @property
     def is_whole(self) -> bool:
         """One call has come, and it is time to compare it."""
-        return self.ends > 0 and self._compares and not self._waits
+        return self.ends > 0 and self._compares and not self.waits
 
     @property
     def reader(self) -> ReplyReader:
@@ -70,7 +70,7 @@ class Candidate:
 
     def feed(self, text: str) -> str:
         """Read on, up to where it is known whether this is a call; the rest of the text is given back."""
-        steps = _STEPS if self._waits or self._compares else _SHORT_STEPS
+        steps = _STEPS if self.waits or self._compares else _SHORT_STEPS
         used = 0
         for step in steps(text):
             self._read(step[0])

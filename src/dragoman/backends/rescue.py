@@ -7,9 +7,10 @@ offered tool:
 
 - What opens a call of some format at the very beginning of a line is one, and is passed on as it comes.
 - Anywhere else on a line, or indented, and where the whole answer is plain JSON, a list of Python calls, or code fences
-  around them: only if nothing but calls follows up to the answer's end, so that this is waited for.
+  around them: only if nothing but calls follows up to the answer's end, so that this is waited for. An end that a limit
+  has made tells nothing of what would have followed.
 - So it is in thoughts (`<think>`) at the answer's beginning; what follows them counts as its beginning.
-- In any other code fence, behind marks of quotes and lists: never.
+- In any other code fence, behind marks of quotes and lists, in an open quotation of its line: never.
 - Where the caller's own text has what opens the call, it is held until it is whole; where that text has all of it, it
   is a quote.
 
@@ -54,6 +55,8 @@ LINE_CHARS: Final = 256
 _FENCE: Final = re.compile(r"[\s>*+-]*(?:\d+[.)]\s*)?(`{3,}(?=[^`]*\Z)|~{3,})")
 _MARKS: Final = re.compile(r"[\s>|#*+/\-\d.)]*[>|#*+/\-\d.)]\s*")
 """Before what is quoted, listed, or a comment."""
+_QUOTES: Final = ("`", '"')
+"""What begins a quotation within a line, and ends it."""
 
 
 @cache
@@ -218,7 +221,8 @@ class Leaks:
         candidate = self._candidate
         if candidate is None:
             return False
-        calls = candidate.close(reason) if self._tries < TRIES else None
+        told = self._tries < TRIES and not (candidate.waits and reason == "length")
+        calls = candidate.close(reason) if told else None
         if calls is None or any(self._quotes.has(raw, whatever_space=True) for raw in candidate.raws):
             self._drop(candidate, "")
             return True
@@ -253,6 +257,8 @@ class _Lines:
     def __init__(self) -> None:
         self._line = ""
         self._fence = ""
+        self._quotes = [0] * len(_QUOTES)
+        """How many of each the line has."""
 
     def add(self, text: str) -> None:
         """The text goes on."""
@@ -261,6 +267,8 @@ class _Lines:
             self._end((self._line + each)[:LINE_CHARS])
             self._line = ""
         self._line = (self._line + line)[:LINE_CHARS]
+        before = [0] * len(_QUOTES) if ended else self._quotes
+        self._quotes = [count + line.count(mark) for count, mark in zip(before, _QUOTES, strict=True)]
 
     def place(self, space: str) -> Literal["begins", "within", "talk"]:
         """Where what comes behind this white space would stand."""
@@ -269,7 +277,7 @@ class _Lines:
             line, self._line = space.rpartition("\n")[2], ""
         else:
             line = self._line + space
-        if self._fence or _MARKS.fullmatch(line):
+        if self._fence or _MARKS.fullmatch(line) or any(count % 2 for count in self._quotes):
             return "talk"
         return "within" if line else "begins"
 
