@@ -141,6 +141,27 @@ def test_completions_are_asked_for_by_models_too() -> None:
     assert (base.mode, base.endpoint, base.template) == ("inject", "completions", "base.jinja")
 
 
+@pytest.mark.parametrize("mode", ["native", "parse"])
+def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(mode: str) -> None:
+    def way(settings: dict[str, str], *rows: PerModel) -> tuple[str, str]:
+        patterns = ("qwen3-*", "qwen*")
+        per_model = dict(zip(patterns, rows, strict=False))
+        chosen = Ways("far", HttpConfig(url="http://127.0.0.1:9", per_model=per_model, **settings)).of("qwen3-8b")
+        return chosen.mode, chosen.endpoint
+
+    completions = PerModel(endpoint="completions")
+    assert way({"endpoint": "completions"}, PerModel(mode=mode)) == (mode, "chat")
+    assert way({"mode": mode}, completions) == ("inject", "completions")
+    assert way({}, PerModel(mode=mode), completions) == (mode, "chat")
+    assert way({}, completions, PerModel(mode=mode)) == ("inject", "completions")
+    assert way({"endpoint": "completions"}, PerModel(mode="inject")) == ("inject", "completions")
+    assert way({"endpoint": "completions"}, PerModel(endpoint="chat"), PerModel(mode=mode)) == (mode, "chat")
+    assert way({"endpoint": "completions"}, PerModel(mode="auto"), PerModel(format="hermes")) == (
+        "inject",
+        "completions",
+    )
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

@@ -8,9 +8,11 @@
 
 A field that a row of `per_model` leaves open is that of the server. A mode that is `auto` there too, or a format that
 is stated nowhere, is what `take` was told of the model; where nothing was, native, and the format by the model's name.
+What is closer wins over what contradicts it: `native` and `parse` mean chat, `completions` mean `inject`.
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal, TypeAlias, get_args
@@ -85,8 +87,7 @@ class Ways:
     def _choose(self, model: str) -> Way:
         rows = self._rows(model)
         known = self._measured.get(model, Way())
-        mode = next((row.mode for row in rows if row.mode not in ("", AUTO)), "")
-        endpoint = next(_ENDPOINTS[row.endpoint] for row in rows if row.endpoint)
+        mode, endpoint = _stated(rows)
         way = replace(
             known,
             format=next((row.format for row in rows if row.format), known.format),
@@ -95,12 +96,25 @@ class Ways:
         )
         if not mode and endpoint == "completions":
             return replace(way, mode="inject", why="its prompts are made here, as the settings say")
-        return replace(way, mode=_MODES[mode], why="the settings say so") if mode else way
+        return replace(way, mode=mode, why="the settings say so") if mode else way
 
     def _rows(self, model: str) -> list[PerModel]:
         """What the settings say of it, the closest first."""
         name = model.lower()
         return [row for pattern, row in self._per_model.items() if fnmatchcase(name, pattern.lower())] + [self._own]
+
+
+def _stated(rows: Iterable[PerModel]) -> tuple[Mode | None, Endpoint]:
+    """The mode, where there is one, and the endpoint that these say together, the closest first."""
+    mode: Mode | None = None
+    endpoint: Endpoint | None = None
+    for row in rows:
+        if row.endpoint and endpoint is None:
+            endpoint = _ENDPOINTS[row.endpoint] if mode in (None, "inject") else "chat"
+        if endpoint == "completions":  # whatever mode is said further off
+            break
+        mode = mode or _MODES.get(row.mode)
+    return mode, endpoint or "chat"
 
 
 def _check(row: PerModel, where: str) -> None:
