@@ -1,18 +1,25 @@
 """Prompts that are made here: what stands in them, where the template comes from, how the answer is read."""
 
 import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from msgspec.structs import replace
 
 from behind import ARGUMENTS, ASKED, FRONTS, QUESTION, ask, gateway
+from dragoman import formats
+from dragoman.backends.completions import RENEW_S, Templates
+from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig, PerModel
 from dragoman.backends.ways import Ways
 from dragoman.core.errors import ConfigError
-from dragoman.core.values import Message, Reasoning, Sampling, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.core.values import Message, Reasoning, Request, Sampling, Text, ToolCall, ToolChoice, ToolResult
 from far import END, HEAD, server, soon, whole
+from test_breaker import Clock
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ eos_token }}\n{% endfor %}"
@@ -68,7 +75,11 @@ async def test_the_prompt_is_made_of_the_servers_template(front: str) -> None:
     assert (answer.text, answer.reply.finish) == ("18 degrees, sunny.", "stop")
     usage = answer.reply.usage
     assert (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens) == (50, 7, 40)
-    assert [line.split()[1] for line, _, _ in behind.asked] == ["/props", "/v1/completions", "/v1/completions"]
+    assert [line.split()[1] for line, _, _ in behind.asked] == [
+        "/props?model=m",
+        "/v1/completions",
+        "/v1/completions",
+    ]
     body = json.loads(behind.asked[-1][2])
     prompt = body.pop("prompt")
     assert body == {
@@ -105,6 +116,63 @@ async def test_the_thoughts_that_the_prompt_opens_are_thoughts(tmp_path: Path) -
     assert prompt_of(behind).endswith("assistant\n<think>\n")
     thoughts = [part.text.strip() for part in answer.reply.parts if isinstance(part, Reasoning)]
     assert (thoughts, answer.calls) == (["Look it up."], [PARIS])
+
+
+def of_models(**templates: str) -> Any:
+    """A router of models, each with its template, which says nothing where none is named."""
+
+    async def play(far: Any, writer: Any) -> None:
+        query = urlsplit(far.asked[-1][0].split()[1]).query
+        source = templates.get(parse_qs(query).get("model", [""])[0], "")
+        await whole(200 if source else 400, json.dumps({"chat_template": source}))(far, writer)
+
+    return play
+
+
+@asynccontextmanager
+async def told_by(url: str, clock: Clock) -> AsyncIterator[Callable[..., Any]]:
+    """The beginning of a prompt for a model, by its name and the file of its template."""
+    connection = Connection("far", HttpConfig(url=url), {}, versioned=True, key="")
+    await connection.start()
+    templates = Templates("far", 5.0, clock)
+
+    async def prompt(model: str, file: str = "") -> str:
+        await templates.prepare(model, file, connection)
+        return templates.of(model, file).prompt(Request(model, (QUESTION,)), formats.get("hermes")).text
+
+    try:
+        yield prompt
+    finally:
+        await connection.close()
+
+
+async def test_each_model_has_the_template_that_the_server_tells_of_it() -> None:
+    play = of_models(**{"a/b+c&d e%20": "A", "d": "D"})
+    async with server(play) as behind, told_by(behind.url, Clock()) as prompt:
+        assert [await prompt(model) for model in ("a/b+c&d e%20", "d", "a/b+c&d e%20")] == ["A", "D", "A"]
+    assert len(behind.asked) == 2
+
+
+async def test_a_server_that_tells_of_no_model_by_name_is_asked_for_its_own() -> None:
+    async with server(of_models(**{"": "own"})) as behind, told_by(behind.url, Clock()) as prompt:
+        assert await prompt("m") == "own"
+    assert [line.split()[1] for line, _, _ in behind.asked] == ["/props?model=m", "/props"]
+
+
+async def test_a_template_of_the_server_is_asked_for_anew_and_that_of_a_file_is_not(tmp_path: Path) -> None:
+    file, clock = tmp_path / "one.jinja", Clock()
+    file.write_text("file")
+    async with server(of_models(m="before")) as behind, told_by(behind.url, clock) as prompt:
+        assert (await prompt("m"), await prompt("m", str(file))) == ("before", "file")
+        behind.play = of_models(m="after")
+        file.write_text("other")
+        clock.s += RENEW_S - 1
+        assert await prompt("m") == "before"
+        clock.s += 2
+        assert (await prompt("m"), await prompt("m", str(file))) == ("after", "file")
+        behind.play = of_models()
+        clock.s += RENEW_S + 1
+        assert await prompt("m") == "after"
 
 
 async def test_settings_that_a_completion_has_no_place_for_are_told() -> None:

@@ -10,7 +10,6 @@ Each method is given the `Way` of the request's model; one request keeps it to i
 import logging
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,9 +35,6 @@ from dragoman.identify import Identified, format_for
 from dragoman.profiles import servers
 from dragoman.profiles.servers import Kind
 
-if TYPE_CHECKING:  # it needs an extra that servers behind do not
-    from dragoman.backends.template import ChatTemplate
-
 log = logging.getLogger("dragoman.backends.http")
 
 
@@ -53,8 +49,7 @@ class Asking:
         self._trim = trim.checked(config.trim, f"servers.{name}.trim")
         self._own_words = OwnWords()
         """What models wrote of late whose text is read here."""
-        self._templates: dict[str, ChatTemplate] = {}
-        """By the file that the settings name; "": the one that the server tells."""
+        self._templates = completions.Templates(name, config.first_byte_s)
         self._told: dict[str, Identified] = {}
         """What such a file says of its model's text, where the server renders it itself."""
         self.rescued: Counter[str] = Counter()
@@ -64,15 +59,15 @@ class Asking:
         """What is known of its kind counts where the settings do not say otherwise."""
         self.kind, self._target = kind, _target(self._name, self._config, kind)
 
-    async def prepare(self, way: Way, connection: Connection) -> None:
-        """Have at hand what asking in this way needs.
+    async def prepare(self, model: str, way: Way, connection: Connection) -> None:
+        """Have at hand what asking this model in this way needs.
 
         Raises: ConfigError, BackendError: there is no chat template to make prompts of.
         """
         if way.endpoint == "chat" and way.mode != "native" and way.template and way.template not in self._told:
             self._told[way.template] = format_for(chat_template=completions.read(way.template, self._name))
-        if way.endpoint == "completions" and way.template not in self._templates:
-            self._templates[way.template] = await completions.template(self._name, way.template, connection)
+        if way.endpoint == "completions":
+            await self._templates.prepare(model, way.template, connection)
 
     def path(self, way: Way) -> str:
         """Where the server is asked."""
@@ -165,7 +160,7 @@ class Asking:
     def _prompted(self, request: Request, way: Way) -> Outgoing:
         """The request as a prompt."""
         shown = readable(self._own_words.restored(request))
-        prompt = self._templates[way.template].prompt(shown, self._format(request, way))
+        prompt = self._templates.of(request.model, way.template).prompt(shown, self._format(request, way))
         return completions.written(shown, prompt)
 
     def _held(self, outgoing: Outgoing, request: Request, way: Way, hold: bool) -> Outgoing:

@@ -5,20 +5,25 @@
 
 Nothing stands between the conversation and the model then: not the server's own idea of a template, nor of tools, and
 what the template opens of the reply, such as `<think>`, is known. The template is that of a file, or what llama.cpp's
-server tells. The token that a text begins with is left out, as servers put it there themselves.
+server tells of the model, asked for anew now and then, as another may run there by now. The token that a text begins
+with is left out, as servers put it there themselves.
 
 Source: https://platform.openai.com/docs/api-reference/completions; llama.cpp, tools/server/README.md, `/props` and
-`/v1/completions` (2026-11), b11549 of xllamacpp, run.
+`/v1/completions`, server-models.cpp, `proxy_get`, which loads a model before it tells of it (2026-11), b11549 of
+xllamacpp, run.
 """
 
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import msgspec
 
 from dragoman.backends import sampling
-from dragoman.backends.connection import Connection
+from dragoman.backends.connection import SHORT_S, Connection
 from dragoman.core import shape
 from dragoman.core.assemble import Assembler
 from dragoman.core.contracts import Outgoing, Turn
@@ -32,27 +37,56 @@ if TYPE_CHECKING:
     from dragoman.backends.template import ChatTemplate, Prompt
 
 PATH: Final = "/v1/completions"
+RENEW_S: Final = 180.0
+"""After which a server is asked anew for the template of a model: it may run another under the same name."""
 _CONTROL: Final = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|\[/?[A-Z_]{2,20}\]|</?(?:start|end)_of_\w+>|</?s>"
 )
 """What looks like a control token in a template: its tokenizer would take it for one in anybody's words."""
 
 
-async def template(name: str, file: str, connection: Connection) -> "ChatTemplate":
-    """The chat template of this file, or else of the server.
+class Templates:
+    """The chat templates of one server's models: each of a file, which is read once, or else as the server tells it."""
 
-    Raises: ConfigError: the file cannot be read, or is none, or the extra `templates` is missing. BackendError: the
-        server tells none.
-    """
-    from dragoman.backends.template import ChatTemplate
+    def __init__(self, name: str, loads_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        """`loads_s`: the time that the server may take to load a model of which it is asked."""
+        self._name, self._loads_s, self._now_s = name, loads_s, now_s
+        self._known: dict[tuple[str, str], ChatTemplate] = {}
+        """By the model and the file; "": what the server tells."""
+        self._asked_s: dict[tuple[str, str], float] = {}
 
-    told = await _props(connection)
-    source = read(file, name) if file else told.get("chat_template", "")
-    if not source:
-        raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
-    eos = told.get("eos_token", "")
-    control = {token[0] for token in _CONTROL.finditer(source)} | ({eos} if eos else set())
-    return ChatTemplate(source, "", eos, sorted(control))
+    def of(self, model: str, file: str) -> "ChatTemplate":
+        """The one that has been prepared."""
+        return self._known[model, file]
+
+    async def prepare(self, model: str, file: str, connection: Connection) -> None:
+        """Have the one of this model at hand. Where a server that has told it does not tell it again, it stays.
+
+        Raises: ConfigError: the file cannot be read, or is none, or the extra `templates` is missing. BackendError:
+            the server tells none.
+        """
+        key, now_s = (model, file), self._now_s()
+        is_known = key in self._known
+        if is_known and (file or now_s - self._asked_s[key] < RENEW_S):
+            return
+        self._asked_s[key] = now_s
+        try:
+            self._known[key] = await self._template(model, file, connection, SHORT_S if is_known else self._loads_s)
+        except BackendError:
+            if not is_known:
+                raise
+
+    async def _template(self, model: str, file: str, connection: Connection, within_s: float) -> "ChatTemplate":
+        from dragoman.backends.template import ChatTemplate
+
+        name = self._name
+        told = await _props(model, connection, within_s)
+        source = read(file, name) if file else told.get("chat_template", "")
+        if not source:
+            raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
+        eos = told.get("eos_token", "")
+        control = {token[0] for token in _CONTROL.finditer(source)} | ({eos} if eos else set())
+        return ChatTemplate(source, "", eos, sorted(control))
 
 
 def read(file: str, server: str) -> str:
@@ -112,9 +146,11 @@ def _usage(counts: Fields) -> Usage:
     )
 
 
-async def _props(connection: Connection) -> dict[str, str]:
-    """What the server tells of its template; nothing where it is none of llama.cpp's."""
-    said = await connection.asked("/props")
+async def _props(model: str, connection: Connection, within_s: float) -> dict[str, str]:
+    """What the server tells of the model's template; nothing where it is none of llama.cpp's."""
+    said = await connection.asked(f"/props?model={quote(model, safe='')}", within_s=within_s)
+    if said.status != 200:
+        said = await connection.asked("/props")
     try:
         fields = shape.at(said.body).fields() if said.status == 200 else None
     except RequestError:

@@ -117,7 +117,14 @@ class Connection:
                     except aiohttp.ClientError as e:
                         raise self._broken(e, begun=begun) from None
 
-    async def asked(self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Said:
+    async def asked(
+        self,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        within_s: float = SHORT_S,
+    ) -> Said:
         """A short answer: to GET, or to POST where there is a body; whatever its status.
 
         Raises: BackendError: there is none in time, or the server is left alone for a while; it still may be asked
@@ -128,7 +135,7 @@ class Connection:
         session, method = self._open(), "GET" if body is None else "POST"
         try:
             async with (
-                asyncio.timeout(SHORT_S),
+                asyncio.timeout(within_s),
                 session.request(method, self.url(path), data=body, headers=headers, allow_redirects=False) as response,
             ):
                 is_error = response.status >= 300

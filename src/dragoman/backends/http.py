@@ -151,7 +151,7 @@ class Http:
         Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
         """
         way = self._way(request.model)
-        await self._asking.prepare(way, self._connection)
+        await self._asking.prepare(request.model, way, self._connection)
         outgoing = self._asking.outgoing(request, way)
         if request.dialect != self._dialect.name:
             outgoing = self._refusals.heeded(request.model, outgoing)
