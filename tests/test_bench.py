@@ -1,11 +1,12 @@
 """Every benchmark runs with tiny sizes and measures what it says; never how fast this machine is."""
 
 import asyncio
+import gc
 import importlib
 import json
 import math
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ from dragoman import dialects
 from dragoman.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
+
+
+@pytest.fixture(autouse=True)
+def small_heap() -> Iterator[None]:
+    """Benchmarks collect garbage hundreds of times; what other tests have left behind made that minutes."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
