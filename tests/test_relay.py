@@ -25,6 +25,7 @@ from dragoman.gateway import Gateway
 from far import (
     END,
     FRONTS,
+    HEAD,
     RESPONSES,
     Server,
     begins,
@@ -276,6 +277,25 @@ async def test_an_answer_that_is_none_is_an_error(path: str, said: str) -> None:
             answer = await post(url, path, body_of(path, stream))
             assert answer.status_code == (429 if "429" in said else 502)
             assert told(path, answer)
+
+
+@pytest.mark.parametrize("stream", [b', "stream": true', b""])
+async def test_a_server_that_sends_nothing_but_blanks_is_not_heard_to_the_end(stream: bytes) -> None:
+    async def blanks(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        while not writer.is_closing():
+            writer.write(b"4000\r\n" + b" " * 0x4000 + b"\r\n")
+            await writer.drain()
+
+    async with trusted(blanks, "openai_chat") as (_, url):
+        answer = await post(url, CHAT, body_of(CHAT, stream))
+    assert answer.status_code == 502
+    assert "of blanks" in told(CHAT, answer)
+
+
+async def test_blanks_before_an_answer_are_waited_out() -> None:
+    async with trusted(whole(200, "\n" * 60_000 + COMPLETION), "openai_chat") as (_, url):
+        assert (await post(url, CHAT, body_of(CHAT))).content == COMPLETION.encode()
 
 
 async def test_a_server_that_dies_in_mid_stream() -> None:

@@ -23,6 +23,8 @@ from dragoman.core.values import Request
 
 _NO_STREAM: Final = (b"{", b"[", b"<")
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
+_BLANK_LIMIT_BYTES: Final = 65_536
+"""Before an answer: some servers send blanks while their model thinks."""
 
 Post = Callable[[bytes], AsyncGenerator[bytes, None]]
 """Asks the server with this body."""
@@ -62,12 +64,8 @@ class HttpRelay:
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The bytes for the client; see `Relay`."""
         async with aclosing(self._post(self.body)) as pieces:
-            begun = b""
-            async for piece in pieces:
-                begun += piece
-                if begun.lstrip(_BLANK):
-                    break
-            if self._request.stream and begun.lstrip(_BLANK)[:1] not in _NO_STREAM:
+            begun = await _begun(pieces)
+            if self._request.stream and begun[:1] not in _NO_STREAM:
                 async with aclosing(self._stream(begun, pieces)) as stream:
                     async for data in stream:
                         yield data
@@ -147,6 +145,21 @@ class HttpRelay:
         if bytes(body.lstrip(_BLANK)[:1]) in _NO_STREAM:
             return bytes(body) if self._name is None else named(bytes(body), self._name)
         return self._dialect.write_reply(collect(events, self._dialect.name), self._request)
+
+
+async def _begun(pieces: AsyncGenerator[bytes, None]) -> bytes:
+    """The first piece that says something, without what is blank before it; empty: the server says nothing.
+
+    Raises: UpstreamError: more than that is blank.
+    """
+    blank = 0
+    async for piece in pieces:
+        if begun := piece.lstrip(_BLANK):
+            return begun
+        blank += len(piece)
+        if blank > _BLANK_LIMIT_BYTES:
+            raise UpstreamError(f"expected an answer of the server, got more than {_BLANK_LIMIT_BYTES} bytes of blanks")
+    return b""
 
 
 def _raise_failure(events: Sequence[AnyEvent]) -> None:
