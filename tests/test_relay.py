@@ -306,6 +306,74 @@ async def test_a_server_that_dies_in_mid_stream() -> None:
     assert ends_as_failed(CHAT, answer.text)
 
 
+def response_event(kind: str, number: int, **members: Any) -> bytes:
+    data = json.dumps({"type": f"response.{kind}", "sequence_number": number, **members})
+    event = f"event: response.{kind}\ndata: {data}\n\n".encode()
+    return f"{len(event):x}\r\n".encode() + event + b"\r\n"
+
+
+async def begins_response(server: Server, writer: asyncio.StreamWriter) -> None:
+    response = {"id": "resp_far", "object": "response", "created_at": 5, "status": "in_progress", "model": "m"}
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [], "status": "in_progress"}
+    words = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    writer.write(
+        HEAD
+        + response_event("created", 0, response={**response, "output": []})
+        + response_event("output_item.added", 1, output_index=0, item=item)
+        + b"".join(response_event("output_text.delta", 2 + n, **words, delta="It is ") for n in range(20))
+    )
+    await writer.drain()
+
+
+def assert_fails_as_it_began(stream: str, why: str) -> None:
+    """By the last event of the very response that the server began."""
+    assert ends_as_failed(RESPONSES, stream)
+    events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
+    assert [event["sequence_number"] for event in events] == list(range(23))
+    failed = events[-1]["response"]
+    assert {name: failed[name] for name in ("id", "created_at", "status", "model")} == {
+        "id": "resp_far",
+        "created_at": 5,
+        "status": "failed",
+        "model": "far/m",
+    }
+    assert why in failed["error"]["message"]
+
+
+ASKED_IN_FULL = body_of(RESPONSES, b', "stream": true').replace(b'"m"', b'"far/m"')
+
+
+async def test_a_response_fails_as_it_began() -> None:
+    async def breaks(server: Server, writer: asyncio.StreamWriter) -> None:
+        await begins_response(server, writer)
+        writer.transport.abort()
+
+    async with trusted(breaks, "openai_responses") as (_, url):
+        answer = await post(url, RESPONSES, ASKED_IN_FULL)
+    assert_fails_as_it_began(answer.text, "far broke the connection off")
+
+
+async def test_so_it_does_where_the_gateway_is_stopped() -> None:
+    async def pauses(server: Server, writer: asyncio.StreamWriter) -> None:
+        await begins_response(server, writer)
+        await server.left.wait()
+
+    async with server(pauses) as behind:
+        config = HttpConfig(url=behind.url, api="openai_responses", models=("m",), trusted=True)
+        async with (
+            serving(Gateway([Http("far", config, {})])) as (running, url),
+            httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+            client.stream("POST", RESPONSES, content=ASKED_IN_FULL) as answer,
+        ):
+            said = ""
+            async for text in answer.aiter_text():
+                said += text
+                if '"sequence_number": 21' in said and "failed" not in said:
+                    for task in running.server_state.tasks:
+                        task.cancel()
+    assert_fails_as_it_began(said, "is being stopped")
+
+
 async def test_one_that_dies_in_the_middle_of_an_event() -> None:
     async def halves(server: Server, writer: asyncio.StreamWriter) -> None:
         await begins(server, writer)

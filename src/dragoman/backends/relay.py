@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.backends.connection import rest
 from dragoman.core import shape
@@ -43,7 +44,9 @@ class HttpRelay:
         self.body = self._asked(body)
         """What the server is sent."""
         self._told: list[AnyEvent] = []
+        self._splice = Splice(passing, self._name, hides_usage=self._hides_usage)
         self._started = False
+        self._start_events: tuple[Start, ...] = ()
 
     def _asked(self, body: bytes) -> bytes:
         wanted = self._passing.wanted if self._hides_usage else {}
@@ -73,7 +76,7 @@ class HttpRelay:
                 yield await self._whole(begun, pieces)
 
     async def _stream(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        splice = Splice(self._passing, self._name, hides_usage=self._hides_usage)
+        splice = self._splice
         error: DragomanError | None = None
         try:
             data = splice.feed(begun)
@@ -95,7 +98,7 @@ class HttpRelay:
             if not self._started:
                 raise
             error = broken
-        yield self._end(splice, error)
+        yield self._end(error)
 
     def _start(self, first: bytes) -> None:
         """Raises: DragomanError: the server begins with an error, as which the client is told of it."""
@@ -104,14 +107,25 @@ class HttpRelay:
             if isinstance(event, Failure):
                 raise event.error
         self._started = True
-        self._told += [event for event in events if isinstance(event, Start)]
+        named = self._name or self._request.model
+        self._start_events = tuple(replace(event, model=named) for event in events if isinstance(event, Start))
+        self._told += self._start_events
 
-    def _end(self, splice: Splice, error: DragomanError | None) -> bytes:
+    def failed(self, error: DragomanError) -> bytes:
+        """What ends the stream; see `Relay`."""
+        writer = self._dialect.writer(self._request)
+        for event in self._start_events:  # the server has told the client of it
+            writer.send(event)
+        told = writer.send(Failure(error))
+        joined = self._passing.joined if self._started else None
+        return joined(told, self._splice.ending()) if joined else told
+
+    def _end(self, error: DragomanError | None) -> bytes:
         """What the client still lacks, once it is known how the stream ended.
 
         Raises: DragomanError: it never began.
         """
-        reader = self._dialect.reader(self._request, self._turn)
+        splice, reader = self._splice, self._dialect.reader(self._request, self._turn)
         events = reader.feed(b"".join(splice.ending())) + reader.close()
         self._told += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
         last = events[-1]
@@ -124,7 +138,7 @@ class HttpRelay:
         self._told.append(last)
         if splice.over:
             return b""
-        return self._dialect.writer(self._request).send(last) if isinstance(last, Failure) else self._passing.end
+        return self.failed(last.error) if isinstance(last, Failure) else self._passing.end
 
     async def _whole(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
         """What the client gets for an answer that is to be read whole.

@@ -283,6 +283,8 @@ class Passing:
     """What a request for a stream must say for the server to tell how many tokens it took."""
     unasked: tuple[bytes, ...] = ()
     """One of these stands in an event that only comes for that; clients that have not asked for it are not told."""
+    joined: Callable[[bytes, Sequence[bytes]], bytes] | None = None
+    """An event written here as it stands behind these of the server, the first and some of the last; None: as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +402,9 @@ class Relay(Protocol):
 
     def take(self) -> Sequence[AnyEvent]:
         """What has become known of it since the last take: Start, at its end usage, and Finish or Failure."""
+
+    def failed(self, error: DragomanError) -> bytes:
+        """What ends the stream where it can go no further."""
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Counting, Dialect, Relay, Turn, Writer
+from dragoman.core.contracts import Counting, Dialect, Relay, Turn
 from dragoman.core.errors import (
     BackendError,
     DragomanError,
@@ -108,8 +108,8 @@ class Exchange:
         """The status line is out."""
         self._ended = False
         """The last byte is out."""
-        self._writer: Writer | None = None
-        """Of a stream whose last event is still to come."""
+        self._ending: Callable[[DragomanError], bytes] | None = None
+        """What ends a stream whose last event is still to come."""
         self._headers: dict[str, str] = {}
 
     async def run(self, headers: Mapping[str, str]) -> None:
@@ -148,7 +148,7 @@ class Exchange:
                     body, headers = self._dialect.write_error(error), error_headers(error)
                     await self._reply(self._dialect.status(error), body, headers)
                 else:
-                    await self._end(self._writer.send(Failure(error)) if self._writer else b"")
+                    await self._end(self._ending(error) if self._ending else b"")
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
         limit = self._config.body_bytes
@@ -199,7 +199,8 @@ class Exchange:
             if not request.stream:
                 await self._whole(request, events)
                 return
-            self._writer = writer = self._dialect.writer(request)
+            writer = self._dialect.writer(request)
+            self._ending = lambda error: writer.send(Failure(error))
             await self._stream(events, lambda batch: self._told(batch, b"".join(map(writer.send, batch))))
 
     async def _relayed(self, request: Request, relay: Relay) -> bool:
@@ -212,7 +213,7 @@ class Exchange:
                     self._told(relay.take(), b"")
                     await self._reply(200, body, {})
                     return True
-                self._writer = self._dialect.writer(request)
+                self._ending = relay.failed
                 await self._stream(pieces, lambda batch: self._told(relay.take(), b"".join(batch)))
         except UpstreamError as error:
             if error.status not in _MENDED:
@@ -267,7 +268,7 @@ class Exchange:
         for event in events:
             self._record.saw(event)
         if events and isinstance(events[-1], Finish | Failure):
-            self._writer = None
+            self._ending = None
         return data
 
     async def _begin(self, first: Sequence[object] = ()) -> None:

@@ -51,6 +51,7 @@ from dragoman.core import sse
 from dragoman.core.contracts import Counting, Dialect, Form, Passing
 from dragoman.core.names import NAME_FORM
 from dragoman.core.openai_errors import sign, status, write_error
+from dragoman.dialects.openai_responses.joined import joined
 from dragoman.dialects.openai_responses.replies_in import Reader, count_of
 from dragoman.dialects.openai_responses.replies_out import Writer, write_count, write_reply
 from dragoman.dialects.openai_responses.requests_in import read_count, read_request
@@ -74,6 +75,7 @@ DIALECT: Final = Dialect(
     passing=Passing(
         ends=re.compile(rb"event: ?(response\.(completed|incomplete|failed)|error)\r?\n"),
         within="response",
+        joined=joined,
     ),
     forms={
         "tool": Form(
