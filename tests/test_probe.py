@@ -8,13 +8,14 @@ import json
 import re
 import struct
 import zlib
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from dragoman import formats
+from dragoman import dialects, formats
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.probe import DECISIVE, MEASURES, Report, around, probe
 from dragoman.backends.probe.leaked import Leaked, leaked
@@ -24,12 +25,23 @@ from dragoman.backends.probe.subject import WEATHER
 from dragoman.backends.probe.telling import Telling, members
 from dragoman.cli import main
 from dragoman.core.errors import BackendError, ConfigError
-from dragoman.core.events import ToolCallDelta
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
 from dragoman.core.reader import ReplyReader
-from dragoman.core.values import ToolCall
+from dragoman.core.values import Request, ToolCall, Usage
+from dragoman.gateway import Gateway
 from dragoman.profiles import servers
 from dragoman.server import config
 from odd import NOTHING_HERE, Answer, Says, call, chat, models, odd, refused, stream
+from scripted import Scripted, serving
 
 CHAT = "/v1/chat/completions"
 
@@ -188,6 +200,33 @@ async def test_a_good_server_is_found_good() -> None:
 
 
 @pytest.mark.asyncio
+async def calls_as_asked(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    """Calls the tool that it is asked for, or else, where it may, the first where the weather is."""
+    choice, asked = request.tool_choice, str(request.messages[-1])
+    name = choice.name or (request.tools[0].name if request.tools else "")
+    yield Start("", "", 0)
+    if choice.mode in ("required", "named") or (choice.mode == "auto" and name and "weather" in asked):
+        yield ToolCallStart(0, "call_1", name)
+        yield ToolCallDelta(0, '{"city": "Paris"}')
+        yield ToolCallEnd(0)
+    else:
+        yield TextDelta("Hello.")
+    yield UsageUpdate(Usage(input_tokens=10, output_tokens=5))
+    yield Finish("stop")
+
+
+@pytest.mark.parametrize("api", dialects.names())
+async def test_dragoman_itself_is_found_good_by_each_of_its_apis(api: str) -> None:
+    async with serving(Gateway([Scripted(calls_as_asked)])) as (_, url):
+        report = await probe(HttpConfig(url=url, api=api), {}, "m", only=(*DECISIVE, "streams", "usage"))
+    found = {finding.what: finding for finding in report.findings}
+    assert (report.kind, report.choice.mode) == ("dragoman", "native")
+    assert found["tool calls"].facts == {"whole": True, "streamed": True}
+    assert found["tool_choice"].facts == {"required": "yes", "named": "yes", "none": "yes"}
+    assert found["streams"].words.endswith("nothing odd")
+    assert found["usage"].facts["whole"]
+
+
 async def test_forms_of_tool_choice_that_are_not_heeded_are_told() -> None:
     def heeds_nothing(asked: dict[str, Any]) -> Answer:
         return (
