@@ -78,6 +78,18 @@ def test_a_tool_keeps_its_name_and_first_sentence() -> None:
         assert (tool(tier).name, tool(tier).description) == ("Bash", "Runs a command.")
 
 
+def test_a_first_sentence_that_does_not_end_is_cut_all_the_same() -> None:
+    endless = v.Tool("t", "word " * 500, '{"properties": {"a": {"description": "%s"}}}' % ("word " * 500))
+    (left,) = trim.trimmed(request(tools=(endless,)), "tools", GENERIC).request.tools
+    assert 190 < len(left.description) < 204
+    assert 70 < len(json.loads(left.parameters)["properties"]["a"]["description"]) < 84
+
+
+def test_words_without_spaces_are_cut_too() -> None:
+    assert first_sentence("読む。" + "書く。" * 99, 200) == "読む。"
+    assert first_sentence("読" * 300, 200) == "読" * 200 + " …"
+
+
 def test_a_schema_keeps_all_that_says_what_is_valid() -> None:
     expected: dict[str, Any] = json.loads(json.dumps(SCHEMA))
     del expected["title"], expected["description"], expected["$defs"]["description"]["description"]
@@ -164,7 +176,7 @@ def test_a_projects_own_instructions_stay_word_for_word(line: str) -> None:
         ("Two\nlines. More", "Two lines."),
         ("No end\n\nanother", "No end"),
         ("word " * 99, "word " * 39 + "word …"),
-        ("x" * 300, " …"),
+        ("x" * 300, "x" * 200 + " …"),
     ],
 )
 def test_first_sentences(text: str, sentence: str) -> None:

@@ -46,7 +46,7 @@ _PROJECT: Final = re.compile(
 )
 """Claude Code 2.1.329, OpenCode 1.18.33 and Codex 0.169.0 as they send them (2026-11); Gemini CLI and Qwen Code, Cline,
 Roo Code and Zed, Hermes and OpenClaw as their sources have them."""
-_SENTENCE: Final = re.compile(r"(?<![A-Z])(?<!e\.g)(?<!i\.e)(?<!\beg)(?<!\bie)(?<!etc)[.!?](?=\s+[^a-z\s])")
+_SENTENCE: Final = re.compile(r"(?<![A-Z])(?<!e\.g)(?<!i\.e)(?<!\beg)(?<!\bie)(?<!etc)[.!?](?=\s+[^a-z\s])|[。！？]")
 _SHOUTS: Final = re.compile(r"\b(IMPORTANT|NEVER|MUST)\b|^(Never|Do not|Don't|Refuse)\b")
 _ASIDE: Final = re.compile(r" \([^()]{1,120}\)$")
 """At the end of an item of a list: its file, its tools."""
@@ -177,7 +177,8 @@ def first_sentence(text: str, most_chars: int) -> str:
     sentence = paragraph[: end.end()] if end else paragraph
     if len(sentence) <= most_chars:
         return sentence
-    return sentence[:most_chars].rpartition(" ")[0].rstrip(",;:—- ") + " …"
+    begun = sentence[:most_chars]
+    return (begun.rpartition(" ")[0] or begun).rstrip(",;:—- ") + " …"  # not all languages have spaces
 
 
 def _lean_system(text: str) -> str:
