@@ -158,6 +158,19 @@ async def test_a_request_goes_as_it_came(path: str) -> None:
     assert behind.asked[1][2].endswith(b'"x":1.50}')
 
 
+async def test_usage_is_asked_for_where_the_client_has_not(caplog: pytest.LogCaptureFixture) -> None:
+    """The log tells it; the client gets none that it did not want."""
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with served(play, names=list(SCENARIOS)) as s, trusting(s.url) as url:
+        answer = await post(
+            url, CHAT, json.dumps({"model": "openai_chat/text", "messages": [USER], "stream": True}).encode()
+        )
+    assert json.loads(s.sent[-1].body)["stream_options"] == {"include_usage": True}
+    assert '"usage":{' not in answer.text
+    (facts,) = [json.loads(r.message) for r in caplog.records if '"relayed":true' in r.message]
+    assert facts["output_tokens"] > 0
+
+
 async def test_half_a_character_in_the_name_of_a_member_does_no_harm() -> None:
     async with trusted(whole(200, COMPLETION), "openai_chat") as (behind, url):
         answer = await post(url, CHAT, body_of(CHAT, rb', "\ud83d": 1').replace(b'"m"', b'"far/m"'))
