@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from dragoman.backends.connection import rest
 from dragoman.core import shape
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Dialect, Passing, Turn
+from dragoman.core.contracts import Dialect, Turn
 from dragoman.core.errors import DragomanError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallStart, UsageUpdate
+from dragoman.core.passing import Passing
 from dragoman.core.splice import Splice, named
 from dragoman.core.values import Request
 

@@ -14,6 +14,7 @@ import msgspec
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Warning
 from dragoman.core.names import ANY
+from dragoman.core.passing import Passing
 from dragoman.core.pieces import Piece
 from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.typed import Schema
@@ -267,24 +268,6 @@ class Form:
 
 
 Kind: TypeAlias = Literal["tool", "call", "result"]
-
-
-@dataclass(frozen=True, slots=True)
-class Passing:
-    """What one has to know of an API's stream to pass its bytes on unread."""
-
-    ends: re.Pattern[bytes]
-    """An event with which an answer is over, the API's own error too; tried at the beginning of an event."""
-    end: bytes = b""
-    """What to write in its place where all but that has come; empty: it says more than that."""
-    within: str = ""
-    """The member of an event that holds the reply, and with it the model's name; empty: the event itself."""
-    wanted: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """What a request for a stream must say for the server to tell how many tokens it took."""
-    unasked: tuple[bytes, ...] = ()
-    """One of these stands in an event that only comes for that; clients that have not asked for it are not told."""
-    joined: Callable[[bytes, Sequence[bytes]], bytes] | None = None
-    """An event written here as it stands behind these of the server, the first and some of the last; None: as it is."""
 
 
 @dataclass(frozen=True, slots=True)

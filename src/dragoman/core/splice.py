@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from dragoman.core.contracts import Passing
 from dragoman.core.errors import UpstreamError
+from dragoman.core.passing import Passing
 from dragoman.core.sse import EVENT_LIMIT_BYTES
 
 _EVENT: Final = re.compile(rb".*?(?:\n\r?\n|\Z)", re.DOTALL)

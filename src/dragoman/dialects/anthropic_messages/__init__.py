@@ -46,8 +46,9 @@ import re
 from typing import Final
 
 from dragoman.core import sse
-from dragoman.core.contracts import Counting, Dialect, Form, Passing
+from dragoman.core.contracts import Counting, Dialect, Form
 from dragoman.core.names import LONG_NAME_FORM
+from dragoman.core.passing import Passing
 from dragoman.dialects.anthropic_messages.replies_in import Reader, count_of
 from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_count, write_error, write_reply
 from dragoman.dialects.anthropic_messages.requests_in import BILLING, listed_as, meant_by, read_count, read_request

@@ -41,9 +41,10 @@ import re
 from typing import Final
 
 from dragoman.core import sse
-from dragoman.core.contracts import Dialect, Form, Passing
+from dragoman.core.contracts import Dialect, Form
 from dragoman.core.names import NAME_FORM
 from dragoman.core.openai_errors import sign, status, write_error
+from dragoman.core.passing import Passing
 from dragoman.dialects.openai_chat.replies_in import Reader
 from dragoman.dialects.openai_chat.replies_out import Writer, write_reply
 from dragoman.dialects.openai_chat.requests_in import read_request

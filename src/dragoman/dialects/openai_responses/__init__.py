@@ -48,9 +48,10 @@ import re
 from typing import Final
 
 from dragoman.core import sse
-from dragoman.core.contracts import Counting, Dialect, Form, Passing
+from dragoman.core.contracts import Counting, Dialect, Form
 from dragoman.core.names import NAME_FORM
 from dragoman.core.openai_errors import sign, status, write_error
+from dragoman.core.passing import Passing
 from dragoman.dialects.openai_responses.joined import joined
 from dragoman.dialects.openai_responses.replies_in import Reader, count_of
 from dragoman.dialects.openai_responses.replies_out import Writer, write_count, write_reply
