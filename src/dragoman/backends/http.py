@@ -123,7 +123,7 @@ class Http:
         counting = self._dialect.counting
         if counting is None:
             return None
-        asked = self._asking.counted(request, self.ways.of(request.model))
+        asked = self._asking.counted(request, self._way(request.model))
         written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
         body = msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.members})
         try:
