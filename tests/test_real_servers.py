@@ -7,8 +7,8 @@ first of a mode, which reads the prompt, takes over a minute, each further one 1
 
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +25,6 @@ FORMATS = {"native": "hermes", "parse": "hermes", "inject": "pythonic"}
 """By mode, what the model writes: what the server's template shows it, or, where it is shown by us, what of all formats
 it copies best from two examples. In that of Hermes it repeats the last result in their stead.
 """
-NEEDS = {"llama": ("xllamacpp",), "mlx": ("mlx_lm", "gguf")}
 APIS = dialects.names()
 
 
@@ -72,8 +71,8 @@ def gateway_to(behind: Real, mode: str, home: Path) -> "contextlib.AbstractConte
 
 @pytest.mark.parametrize(("server", "mode", "api", "stream"), CASES)
 def test_a_call_its_result_and_the_answer(server: str, mode: str, api: str, stream: bool, serve: Serve) -> None:
-    if not all(map(find_spec, NEEDS[server])):
-        pytest.skip(f"needs {', '.join(NEEDS[server])}")
+    if server == "mlx" and sys.platform == "win32":
+        pytest.skip("MLX has no build for Windows")
     gateway, behind = serve(server, mode)
     told = round_trip(gateway.url, behind.model, api, stream=stream)
     assert "20" in told  # degrees, of the result
