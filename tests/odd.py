@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from test_http import Server, server
+from far import Server, server
 
 
 class Answer(NamedTuple):

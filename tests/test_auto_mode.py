@@ -16,15 +16,17 @@ from dragoman.backends.auto import LEAKED, LOOK_AGAIN_S, Auto
 from dragoman.backends.connection import Connection
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig, PerModel
+from dragoman.backends.probe.remembered import remember
+from dragoman.backends.probe.report import Choice
 from dragoman.backends.probe.subject import WEATHER
 from dragoman.backends.ways import Ways
 from dragoman.conversion import random_id
 from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, Finish, ToolCallStart, Warning
 from dragoman.core.values import Message, Request, Text
+from far import Server, server
 from odd import NOTHING_HERE, Answer, Says, chat, models, odd
 from scripted import eventually
-from test_http import Server, server
 from test_probe import CHAT, calls, leaks, leaks_mistral
 
 pytestmark = pytest.mark.asyncio
@@ -99,6 +101,20 @@ async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> No
             assert backend.ways.of("qwen2.5-7b").why.startswith("as found before: ")
             await eventually(lambda: any("/info" in line for line, *_ in far.asked))
         assert questions(far) == []
+
+
+async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
+    def counts(path: str, asked: dict[str, Any]) -> Answer:
+        return Answer('{"input_tokens": 7}') if path.endswith("/count_tokens") else models("qwen2.5-7b")
+
+    async with odd(counts) as far:
+        config = HttpConfig(url=f"{far.url}/v1", api="anthropic_messages")
+        remember(config, "qwen2.5-7b", "", "", Choice("inject", "as a test has it", "hermes"))
+        async with started(far.url, api="anthropic_messages") as backend:
+            assert await backend.count_tokens(msgspec.structs.replace(ASKED, tools=(WEATHER,))) == 7
+        counted = json.loads(far.asked[-1][2])
+    assert "tools" not in counted
+    assert "<tool_call>" in str(counted["system"])
 
 
 async def test_what_was_found_counts_for_a_trusted_server_too() -> None:

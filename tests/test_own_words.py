@@ -28,8 +28,8 @@ from dragoman.core.events import (
     ToolCallStart,
     Warning,
 )
+from far import server
 from test_embedded import Playing
-from test_http import server
 from test_template import CHATML, HERMES_TEMPLATE
 
 FENCED = '```json\n{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Paris", "days": 3\n  }\n}\n```'
