@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agents
-from dragoman.backends.claude_prompt import harmless
+from dragoman.backends.claude_cli.prompt import harmless
 from scripted import Served, plain, served
 
 JOINER = "\u2060"

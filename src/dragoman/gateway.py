@@ -18,7 +18,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Backend, Model, Relay, Relays, Turn
+from dragoman.core.contracts import Backend, Model, Relay, Relays, TakesNames, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import (
     BackendError,
@@ -140,7 +140,9 @@ class Gateway:
         is another.
         """
         own = [(each, m.id) for each in self._backends for m in each.models() if m.id == wanted]
-        return own or [(each, m.id) for each in self._backends for m in each.models() if wanted in m.aliases]
+        also = own or [(each, m.id) for each in self._backends for m in each.models() if wanted in m.aliases]
+        takers = [each for each in self._backends if isinstance(each, TakesNames)]
+        return also or [(each, name) for each in takers if (name := each.takes(wanted)) is not None]
 
     def relay(self, request: Request, body: bytes, turn: Turn) -> Relay | None:
         """The answer's bytes, where nothing has to be changed in it or in the body; None: `answer` has its events.

@@ -13,6 +13,7 @@ import msgspec
 
 from dragoman import profiles
 from dragoman.backends import weights
+from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.cli.pull import fetched
 from dragoman.core.contracts import Backend
@@ -21,7 +22,10 @@ from dragoman.gateway import Gateway, targets, unserved
 from dragoman.memory import Memory
 from dragoman.server import config as settings
 
-_EXTRAS: Final = {"server": ("aiohttp", "uvicorn", "httptools"), "embedded": ("jinja2", "llguidance", "xllamacpp")}
+_EXTRAS: Final = {
+    "server": ("aiohttp", "psutil", "uvicorn", "httptools"),
+    "embedded": ("jinja2", "llguidance", "xllamacpp"),
+}
 """What each brings; imported only where it is used, so that the other commands work without."""
 
 
@@ -38,6 +42,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--model", help="embedded model: a known name or a .gguf file")
     command.add_argument("--server", metavar="URL", help="serve the models of this server: http://127.0.0.1:1234/v1")
     command.add_argument("--api", help="the API that it is asked by: openai_chat, openai_responses, anthropic_messages")
+    command.add_argument(
+        "--claude", action="store_true", default=None, help="serve the models of the installed claude, by its own login"
+    )
     command.add_argument("--check", action="store_true", help="say what the settings are and where from, and end")
     command.add_argument("--log", choices=("json", "text", "debug"), default="json", help="how much and in what form")
     command.set_defaults(run=run)
@@ -51,16 +58,17 @@ def run(args: argparse.Namespace) -> int:
     named = args.config or os.environ.get("DRAGOMAN_CONFIG")
     path = Path(named) if named else settings.default_path() if settings.default_path().is_file() else None
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
-    flags |= {"servers.behind.url": args.server, "servers.behind.api": args.api}
+    flags |= {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
     if args.api and not args.server:
         raise ConfigError("--api is the API of a server behind; name that with --server URL")
     config, origin = settings.load(path, os.environ, flags)
     for unknown in settings.unknown_variables(os.environ):
         _say(unknown)
-    in_box = not config.servers or any(key.startswith("embedded.") for key in origin)
-    name = _model(config.embedded) if in_box and not (config.servers and not config.embedded.enabled) else ""
+    others = bool(config.servers) or config.claude_cli.enabled
+    in_box = not others or any(key.startswith("embedded.") for key in origin)
+    name = _model(config.embedded) if in_box and not (others and not config.embedded.enabled) else ""
     for alias, target in ((alias, target) for alias, meant in config.aliases.items() for target in targets(meant)):
-        if target != name and not config.servers:
+        if target != name and not others:
             raise unserved(alias, target, [name])
     missing = _missing_extras("server", *(("embedded",) if name else ()))
     if args.check:
@@ -76,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     _log_to_stderr(args.log)
     from dragoman.server.run import run as serve
 
-    backends = [*_servers(config), *(_embedded(config.embedded) if name else ())]
+    backends = [*_servers(config), *_claude(config.claude_cli), *(_embedded(config.embedded) if name else ())]
     kept = config.memory
     gateway = Gateway(backends, config.aliases, Memory(kept.replies, kept.size_bytes, kept.age_s))
     return serve(gateway, config.server, lambda url: _say(f"listening on {url}"), say=_say)
@@ -89,6 +97,14 @@ def _servers(config: settings.Config) -> list[Backend]:
     from dragoman.backends.http import Http
 
     return [Http(name, server, os.environ, may_probe=True) for name, server in config.servers.items()]
+
+
+def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
+    if not config.enabled:
+        return ()
+    from dragoman.backends.claude_cli import ClaudeCli
+
+    return (ClaudeCli(config, os.environ),)
 
 
 def _embedded(config: EmbeddedConfig) -> tuple[Backend]:

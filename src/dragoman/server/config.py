@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman import memory
+from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.http_config import HttpConfig
 from dragoman.core.errors import ConfigError, nearest, quote
@@ -68,6 +69,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     server: ServerConfig = ServerConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
+    claude_cli: ClaudeCliConfig = ClaudeCliConfig()
     servers: Annotated[dict[str, HttpConfig], _doc("Servers behind, each a table of its own.")] = {}
     memory: MemoryConfig = MemoryConfig()
     aliases: Annotated[
@@ -286,4 +288,14 @@ def _checked(config: Config, origin: Mapping[str, str]) -> Config:
             f"server.host is {server.host!r}, which other machines can reach: set server.keys "
             "(or DRAGOMAN_SERVER_KEYS), or listen on 127.0.0.1"
         )
+    if config.claude_cli.enabled and not config.claude_cli.shared and _is_reached(server):
+        raise ConfigError(
+            "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "
+            "127.0.0.1 without server.allowed_hosts, or set claude_cli.shared where it is an API key of yours"
+        )
     return config
+
+
+def _is_reached(server: ServerConfig) -> bool:
+    """Whether other machines are let in, by address or by a proxy's name for this one."""
+    return server.host not in LOOPBACK or any(host_name(entry) not in LOOPBACK for entry in server.allowed_hosts)

@@ -1,0 +1,112 @@
+"""The life of the backend: what is installed, which models there are, and one process for each answer."""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+from dragoman.backends.claude_cli import command, models
+from dragoman.backends.claude_cli.answer import Answer
+from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.conversation import native
+from dragoman.backends.claude_cli.installed import Installed, find
+from dragoman.backends.claude_cli.keeper import Keeper
+from dragoman.backends.claude_cli.pool import Pool
+from dragoman.backends.claude_cli.process import Process
+from dragoman.backends.claude_cli.session import Session
+from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from dragoman.backends.places import Places
+from dragoman.core.contracts import Model, Turn
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.values import Request
+
+log = logging.getLogger("dragoman.backends.claude_cli")
+
+NAME = "claude_cli"
+
+
+class ClaudeCli:
+    """The one that is installed."""
+
+    def __init__(self, config: ClaudeCliConfig, environ: Mapping[str, str]) -> None:
+        self._config, self._environ = config, dict(environ)
+        self._places = Places(NAME, config.parallel, config.queue)
+        self._keeper = Keeper()
+        self._pool = Pool(self._launch, config.warm, config.idle_s, config.memory_mb)
+        self._installed: Installed | None = None
+        self._models = models.listed(config.models)
+
+    def models(self) -> Sequence[Model]:
+        """The aliases of the CLI, and those of the settings."""
+        return self._models
+
+    def takes(self, name: str) -> str | None:
+        """Its own name of a model that it does not list; None: it is none of its."""
+        return models.meant(name)
+
+    async def refresh(self) -> None:
+        """It lists no others."""
+
+    async def start(self) -> None:
+        """Find out what is installed.
+
+        Raises: ConfigError: nothing is, or what is cannot be used; the message has the line to type.
+        """
+        self._installed = await find(self._config, self._environ)
+        log.info("claude %s, mode %s", self._installed.version, self._installed.mode)
+
+    async def close(self) -> None:
+        """End all processes."""
+        await self._pool.close()
+        await self._keeper.close()
+
+    def state(self) -> Mapping[str, object]:
+        """What is installed, and what its processes do."""
+        found = self._installed
+        return {
+            "backend": NAME,
+            "ready": found is not None,
+            "version": found.version if found else "",
+            "mode": found.mode if found else "",
+            "active": self._places.active,
+            "waiting": self._places.waiting,
+            "warm": self._pool.waiting,
+            "processes": self._pool.processes,
+            "cold_starts": self._pool.cold,
+        }
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """It counts none."""
+        return None
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The model's answer.
+
+        Raises: DragomanError: before Start; see `Backend`.
+        """
+        conversation = native(request, models.spec(request))
+        answer = Answer(request, turn, conversation)
+        async with self._places.one():
+            process = await self._pool.take(conversation.spec)
+            begun = False
+            try:
+                session = Session(process, conversation, self._config.silence_s)
+                await session.begin()
+                self._pool.warm(conversation.spec)  # for the next request, while the model thinks about this one
+                async with aclosing(answer.events(session)) as events:
+                    async for event in events:
+                        begun = True
+                        yield event
+            except DragomanError as error:
+                if not begun:
+                    raise
+                yield Failure(error)
+            finally:
+                self._pool.end(process)
+
+    async def _launch(self, spec: Spec) -> Process:
+        assert self._installed is not None
+        config = self._config
+        line = [self._installed.path, *command.arguments(spec, tools=True)]
+        environment = command.environment(self._environ, config.variables, spec, config.retries)
+        return await Process.start(line, environment, self._keeper)

@@ -1,0 +1,74 @@
+"""How the CLI is started: as a model and nothing else.
+
+Its own tools are taken away (`--tools ""`), and with them whatever the machine has for it: settings, hooks and
+CLAUDE.md (`--setting-sources ""`), servers of MCP (`--strict-mcp-config`), skills and commands, files named in prompts.
+No prompt and no secret stands in the command line, which all of the machine can read: what is said goes through its
+standard input.
+
+Source: `claude --help` of 2.1.329 and code.claude.com/docs/en/cli-reference, …/env-vars (2026-11); what reaches the
+model is asserted by tests/test_claude_cli_safe.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import dragoman
+
+SERVER: Final = "t"
+"""The name of the server of MCP that offers the client's tools: the CLI calls them `mcp__t__NAME`."""
+
+_PASSED_ON: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CONFIG_HOME"),
+    *("SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "PATHEXT", "COMSPEC", "TEMP", "TMP"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS"),
+    *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
+)
+"""What it needs to run, to reach its service, and to find its login, which is never looked at here."""
+
+_QUIET: Final = {
+    "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_TELEMETRY": "1",
+    "ENABLE_TOOL_SEARCH": "false",
+    "CLAUDE_AGENT_SDK_CLIENT_APP": f"dragoman/{dragoman.__version__}",
+}
+
+
+class Spec(NamedTuple):
+    """What a process is told when it starts; one that waits can take any request of the same."""
+
+    model: str
+    effort: str = ""
+    thinking_tokens: int | None = None
+    max_tokens: int = 0
+
+
+def arguments(spec: Spec, *, tools: bool) -> list[str]:
+    """What stands behind the name of the program."""
+    said = [
+        *("--print", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
+        *("--include-partial-messages", "--no-session-persistence", "--disable-slash-commands"),
+        *("--setting-sources", "", "--strict-mcp-config", "--tools", "", "--model", spec.model),
+    ]
+    if tools:
+        config = f'{{"mcpServers":{{"{SERVER}":{{"type":"sdk","name":"{SERVER}"}}}}}}'
+        said += ["--mcp-config", config, "--allowedTools", f"mcp__{SERVER}"]
+    if spec.effort:
+        said += ["--effort", spec.effort]
+    return said
+
+
+def environment(environ: Mapping[str, str], more: Sequence[str], spec: Spec, retries: int) -> dict[str, str]:
+    """All that it gets to see of ours, `more` beside what it needs."""
+    passed = {name: environ[name] for name in (*_PASSED_ON, *more) if name in environ}
+    own = {"CLAUDE_CODE_MAX_RETRIES": str(retries)}
+    if spec.max_tokens:
+        own["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(spec.max_tokens)
+    if spec.thinking_tokens is not None:
+        own["MAX_THINKING_TOKENS"] = str(spec.thinking_tokens)
+    return {**passed, **_QUIET, **own}

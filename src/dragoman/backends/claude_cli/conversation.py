@@ -1,0 +1,179 @@
+"""A request as a conversation with the CLI, native: what it is told, line by line.
+
+    {"type": "user", "message": {…}, "shouldQuery": false}        a turn of the past
+    {"type": "assistant", "message": {…}}                         the model's, calls and thoughts as they were
+    {"type": "user", "message": {…}}                              the last, which starts the turn
+
+The messages are those of the Messages API, as its dialect writes them for a server. The client's tools are a server of
+MCP whose name stands before theirs; past calls have it too.
+
+Source: the CLI itself, 2.1.329 (tests/test_claude_cli.py); its `initialize` and `control_request` as claude-agent-sdk
+0.2.186 has them; November 2026.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.backends.claude_cli.command import SERVER, Spec
+from dragoman.backends.claude_cli.policy import policy
+from dragoman.backends.claude_cli.prompt import harmless
+from dragoman.core.events import Warning
+from dragoman.core.names import NAME_FORM, Names
+from dragoman.core.values import Message, Part, Request, ToolCall, ToolResult
+
+MESSAGES: Final = "anthropic_messages"
+STRUCTURED: Final = "StructuredOutput"
+"""The CLI's own tool by which it has a reply of a schema."""
+_PREFIX: Final = f"mcp__{SERVER}__"
+_MARK: Final = "cache_control"
+_TEXT: Final = msgspec.Raw(b'"text"')
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message of the conversation."""
+
+    role: Literal["user", "assistant"]
+    content: msgspec.Raw
+
+
+class Offered(msgspec.Struct, frozen=True, rename="camel"):
+    """A tool, as MCP lists it."""
+
+    name: str
+    input_schema: msgspec.Raw
+    description: str = ""
+
+
+class Conversation(NamedTuple):
+    """All that a process is told."""
+
+    spec: Spec
+    system: str
+    said: Sequence[Said]
+    """The last is the user's."""
+    tools: Sequence[Offered] = ()
+    schema: str = ""
+    """Of the reply."""
+    names: Mapping[str, str] = {}
+    """The client's names of the tools, by the model's."""
+    warnings: Sequence[Warning] = ()
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    input_schema: msgspec.Raw
+    description: str = ""
+
+
+class _Body(msgspec.Struct):
+    messages: list[Said]
+    system: str | list[dict[str, Any]] = ""
+    tools: list[_Tool] = []
+
+
+_body: Final = msgspec.json.Decoder(_Body).decode
+
+
+def native(request: Request, spec: Spec) -> Conversation:
+    """The request as such a conversation.
+
+    Raises: UnsupportedError: a part of it cannot be said to the model.
+    """
+    request, names = _mounted(request)
+    out = dialects.get(MESSAGES).write_request(_bare(request), spec.model)
+    body = _body(out.body)
+    mounted = request.tool_choice.mode != "none" or _has_calls(request)
+    tools = [Offered(tool.name.removeprefix(_PREFIX), tool.input_schema, tool.description) for tool in body.tools]
+    told = policy(request.tool_choice) if tools and mounted else ""
+    system = "\n\n".join(filter(None, (_words(body.system), told)))
+    return Conversation(
+        spec,
+        system,
+        [_unread(said) for said in body.messages],
+        tools if mounted else (),
+        request.response_schema,
+        names,
+        out.warnings,
+    )
+
+
+def _mounted(request: Request) -> tuple[Request, Mapping[str, str]]:
+    """The request with its tools, and their calls, by the names that the model knows; and the client's by those."""
+    tools = tuple(tool for tool in request.tools if tool.kind == "function")
+    table = Names((tool.name for tool in tools), NAME_FORM)
+
+    def part(part: Part) -> Part:
+        return replace(part, name=_PREFIX + table.sent(part.name)) if isinstance(part, ToolCall) else part
+
+    choice = request.tool_choice
+    return replace(
+        request,
+        tools=tuple(
+            replace(tool, name=_PREFIX + table.sent(tool.name)) if tool.kind == "function" else tool
+            for tool in request.tools
+        ),
+        tool_choice=replace(choice, name=_PREFIX + table.sent(choice.name)) if choice.name else choice,
+        messages=tuple(replace(m, parts=tuple(map(part, m.parts))) for m in request.messages),
+    ), {_PREFIX + table.sent(tool.name): tool.name for tool in tools}
+
+
+def _bare(request: Request) -> Request:
+    """The request without what the CLI says itself, or is told otherwise, of the client's own API if it is that one."""
+    return replace(
+        request,
+        dialect="" if request.dialect == MESSAGES else request.dialect,
+        messages=tuple(map(_unmarked, request.messages)),
+        tools=tuple(replace(tool, extra=_without_mark(tool.extra)) for tool in request.tools),
+        stop=(),
+        response_schema="",
+        effort="",
+        max_tokens=request.max_tokens or 1,
+        sampling=type(request.sampling)(),
+    )
+
+
+def _unmarked(message: Message) -> Message:
+    """The message without marks for the cache: the CLI sets its own, and there may be four."""
+    return replace(message, parts=tuple(map(_unmarked_part, message.parts)), extra=_without_mark(message.extra))
+
+
+def _unmarked_part(part: Part) -> Part:
+    if isinstance(part, ToolResult):
+        part = replace(part, parts=tuple(map(_unmarked_part, part.parts)))
+    extra = getattr(part, "extra", {})
+    return replace(part, extra=_without_mark(extra)) if _MARK in extra else part
+
+
+def _without_mark(extra: Mapping[str, msgspec.Raw]) -> Mapping[str, msgspec.Raw]:
+    return {name: raw for name, raw in extra.items() if name != _MARK} if _MARK in extra else extra
+
+
+def _has_calls(request: Request) -> bool:
+    return any(isinstance(part, ToolCall) for message in request.messages for part in message.parts)
+
+
+def _words(system: str | list[dict[str, Any]]) -> str:
+    return system if isinstance(system, str) else "\n\n".join(str(block.get("text", "")) for block in system)
+
+
+def _unread(said: Said) -> Said:
+    """The message, in which the CLI finds no file or command of the machine."""
+    if said.role == "assistant":
+        return said
+    content = msgspec.json.decode(said.content, type=str | list[dict[str, msgspec.Raw]])
+    blocks: Sequence[object] = [_text(content)] if isinstance(content, str) else [*map(_harmless, content)]
+    return Said("user", msgspec.Raw(msgspec.json.encode(blocks)))
+
+
+def _harmless(block: dict[str, msgspec.Raw]) -> Mapping[str, object]:
+    if block.get("type") != _TEXT:
+        return block
+    return {**block, **_text(msgspec.json.decode(block["text"], type=str))}
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": harmless(text)}

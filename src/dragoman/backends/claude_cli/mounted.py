@@ -1,0 +1,70 @@
+"""The client's tools as a server of MCP, which the CLI asks over its own standard output.
+
+It is told what tools there are. That it calls one is how it goes on from an answer with calls; it is not answered, as
+the client runs the tool, and sends what came of it with the next request.
+
+Source: Model Context Protocol 2025-11-25 (initialize, tools/list, tools/call); `mcp_message` of the control protocol as
+claude-agent-sdk 0.2.186 has it, November 2026.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from dragoman.backends.claude_cli.command import SERVER
+from dragoman.backends.claude_cli.conversation import Offered
+
+
+class _Message(msgspec.Struct):
+    method: str = ""
+    id: int | str | None = None
+    params: dict[str, Any] = {}
+
+
+class _Asked(msgspec.Struct):
+    subtype: str = ""
+    message: _Message = msgspec.field(default_factory=_Message)
+
+
+class Mounted:
+    """Answers what the CLI asks of us."""
+
+    def __init__(self, tools: Sequence[Offered]) -> None:
+        self._tools = tools
+        self.listed = False
+        """It knows the tools."""
+
+    def answer(self, id: str, asked: msgspec.Raw) -> object | None:
+        """The line that answers this request of its; None: none does."""
+        try:
+            request = msgspec.json.decode(asked, type=_Asked)
+        except msgspec.DecodeError:
+            return _refusal(id, "not understood")
+        if request.subtype != "mcp_message":
+            return _refusal(id, f"{request.subtype} is not for this client")
+        message = request.message
+        match message.method:
+            case "initialize":
+                result: object = {
+                    "protocolVersion": message.params.get("protocolVersion", "2025-11-25"),
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": SERVER, "version": "1"},
+                }
+            case "tools/list":
+                self.listed = True
+                result = {"tools": self._tools}
+            case "tools/call":
+                return None
+            case _:
+                result = {}
+        answer = {"jsonrpc": "2.0", "id": message.id, "result": result}
+        return _response({"subtype": "success", "request_id": id, "response": {"mcp_response": answer}})
+
+
+def _refusal(id: str, why: str) -> object:
+    return _response({"subtype": "error", "request_id": id, "error": why})
+
+
+def _response(response: object) -> object:
+    return {"type": "control_response", "response": response}

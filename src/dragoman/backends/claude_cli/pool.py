@@ -1,0 +1,112 @@
+"""Processes that are started before they are needed: that takes half a second, which a request need not wait for.
+
+Each answers one request. Which are kept waiting follows the latest requests, as those of one agent are alike.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import psutil
+
+from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.process import Process
+from dragoman.core.errors import BackendError
+
+log = logging.getLogger("dragoman.backends.claude_cli")
+
+_MB: Final = 1024 * 1024
+
+
+class Pool:
+    """All processes of one backend."""
+
+    def __init__(self, start: Callable[[Spec], Awaitable[Process]], warm: int, idle_s: float, memory_mb: int) -> None:
+        self._start, self._most, self._idle_s, self._memory_mb = start, warm, idle_s, memory_mb
+        self._waiting: dict[Process, tuple[Spec, asyncio.TimerHandle]] = {}
+        self._all: set[Process] = set()
+        self._warming: set[asyncio.Task[None]] = set()
+        self._one_by_one = asyncio.Lock()
+        self._closed = False
+        self.cold = 0
+        """How often a request had to wait for the start."""
+
+    @property
+    def waiting(self) -> int:
+        """Processes that wait for a request."""
+        return len(self._waiting)
+
+    @property
+    def processes(self) -> int:
+        """All, with those that answer and those that are coming to their end."""
+        return len(self._all)
+
+    async def take(self, spec: Spec) -> Process:
+        """One of this kind, for one request; give it back to `end`.
+
+        Raises: BackendError: it cannot be started.
+        """
+        for process, (kind, timer) in list(self._waiting.items()):
+            if kind == spec:
+                del self._waiting[process]
+                timer.cancel()
+                if process.runs:
+                    return process
+                self.end(process)
+        self.cold += 1
+        return await self._started(spec)
+
+    async def _started(self, spec: Spec) -> Process:
+        process = await self._start(spec)
+        self._all.add(process)
+        return process
+
+    def end(self, process: Process) -> None:
+        """It is not needed any more."""
+        if held := self._waiting.pop(process, None):
+            held[1].cancel()
+        process.end().add_done_callback(lambda _: self._all.discard(process))
+
+    def warm(self, spec: Spec) -> None:
+        """Have one of this kind wait for the next request."""
+        if self._most and not self._closed:
+            task = asyncio.ensure_future(self._warm(spec))
+            self._warming.add(task)
+            task.add_done_callback(self._warming.discard)
+
+    async def _warm(self, spec: Spec) -> None:
+        async with self._one_by_one:
+            if sum(kind == spec for kind, _ in self._waiting.values()) >= self._most or not self._has_room():
+                return
+            while len(self._waiting) >= self._most:  # of another kind: the oldest goes
+                self.end(next(iter(self._waiting)))
+            with contextlib.suppress(BackendError):
+                process = await self._started(spec)
+                timer = asyncio.get_running_loop().call_later(self._idle_s, self.end, process)
+                self._waiting[process] = spec, timer
+
+    def _has_room(self) -> bool:
+        """As much as its processes take on average must be free."""
+        if not self._memory_mb or not self._all:
+            return True
+        took = memory_bytes(self._all)
+        return took * (1 + 1 / len(self._all)) <= self._memory_mb * _MB
+
+    async def close(self) -> None:
+        """End all."""
+        self._closed = True
+        await asyncio.gather(*self._warming, return_exceptions=True)
+        for process in list(self._all):
+            self.end(process)
+        await asyncio.gather(*(process.end() for process in list(self._all)))
+
+
+def memory_bytes(processes: set[Process]) -> int:
+    """What they have in memory."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            total += psutil.Process(process.pid).memory_info().rss
+    return total

@@ -1,0 +1,33 @@
+"""What a process must not have: it says at the beginning of its answer what tools and servers it has."""
+
+from typing import Final
+
+import msgspec
+
+from dragoman.backends.claude_cli import command
+from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
+from dragoman.backends.claude_cli.process import Line
+from dragoman.core.errors import BackendError
+
+SERVER: Final = command.SERVER
+
+
+class _Server(msgspec.Struct):
+    name: str = ""
+
+
+def check(line: Line, conversation: Conversation) -> None:
+    """Refuse an answer of a model that could do something on this machine.
+
+    Raises: BackendError: it has other tools than the client's, or servers of its own.
+    """
+    own = {f"mcp__{SERVER}__{tool.name}" for tool in conversation.tools}
+    own |= {STRUCTURED} if conversation.schema else set()
+    try:
+        tools = set(msgspec.json.decode(line.tools, type=list[str])) - own
+        servers = {server.name for server in msgspec.json.decode(line.mcp_servers, type=list[_Server])} - {SERVER}
+    except msgspec.DecodeError:
+        raise BackendError("claude does not say which tools it has; its answer is refused") from None
+    if tools or servers:
+        has = ", ".join(sorted(tools | servers))
+        raise BackendError(f"claude has tools or servers of its own ({has}); its answer is refused")

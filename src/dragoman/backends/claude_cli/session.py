@@ -1,0 +1,102 @@
+"""One conversation with one process: it is told what was said so far, and its answer's lines are handed on.
+
+A `stream_event` is an event of the Messages API as the model's service sent it. The answer is over with `message_stop`:
+what the CLI does behind that, such as running the tools, is none of ours.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+
+from dragoman.backends.claude_cli import safe, told
+from dragoman.backends.claude_cli.conversation import Conversation, Said
+from dragoman.backends.claude_cli.mounted import Mounted
+from dragoman.backends.claude_cli.process import Line, Process
+
+_BEGIN: Final = "begin"
+
+
+class _Type(msgspec.Struct):
+    type: str = ""
+
+
+class Session:
+    """A process and what it is told."""
+
+    def __init__(self, process: Process, conversation: Conversation, silence_s: float) -> None:
+        self._process, self._conversation, self._silence_s = process, conversation, silence_s
+        self._mounted = Mounted(conversation.tools)
+        self._limits = told.Limits()
+        self.cost_usd: float | None = None
+        """Of all its answers, once that has been told."""
+
+    async def begin(self) -> None:
+        """Tell it who it is, what tools there are, and what was said before.
+
+        Raises: RemoteError: it cannot be had.
+        """
+        conversation = self._conversation
+        request: dict[str, object] = {"subtype": "initialize", "sdkMcpServers": [safe.SERVER]}
+        request["systemPrompt"] = [conversation.system]
+        if conversation.schema:
+            request["jsonSchema"] = msgspec.Raw(conversation.schema.encode())
+        await self._process.say({"type": "control_request", "request_id": _BEGIN, "request": request})
+        begun = False
+        while not (begun and self._mounted.listed):
+            line = await self._hear()
+            begun = begun or line.type == "control_response"
+        *past, last = conversation.said
+        for said in past:
+            await self._tell(said)
+        await self._process.say(_user(last))
+
+    async def _tell(self, said: Said) -> None:
+        """A turn of the past; it has taken one of the user's when it says what came of it."""
+        if said.role == "assistant":
+            await self._process.say({"type": "assistant", "message": said})
+            return
+        await self._process.say({**_user(said), "shouldQuery": False})
+        while (line := await self._hear()).type != "result":
+            pass
+        if line.is_error:
+            raise told.error(line, self._limits)
+
+    async def say(self, said: Said) -> None:
+        """Tell it more, for another answer."""
+        await self._process.say(_user(said))
+
+    async def answer(self) -> AsyncGenerator[bytes, None]:
+        """The events of the answer, to `message_stop`.
+
+        Raises: RemoteError: there is none, or no more of it. ContextOverflowError: the conversation is too long.
+        """
+        while True:
+            line = await self._hear()
+            match line.type:
+                case "system" if line.subtype == "init":
+                    safe.check(line, self._conversation)
+                case "rate_limit_event":
+                    self._limits.hear(line.rate_limit_info)
+                case "result":
+                    raise told.error(line, self._limits)
+                case "stream_event" if line.parent_tool_use_id is None:
+                    event = bytes(line.event)
+                    yield event
+                    if b'"message_stop"' in event and msgspec.json.decode(event, type=_Type).type == "message_stop":
+                        return
+                case _:
+                    pass
+
+    async def _hear(self) -> Line:
+        """Its next line; where it asks something, that is answered."""
+        line = await self._process.hear(self._silence_s)
+        if line.type == "control_request":
+            answer = self._mounted.answer(line.request_id, line.request)
+            if answer is not None:
+                await self._process.say(answer)
+        return line
+
+
+def _user(said: Said) -> dict[str, object]:
+    return {"type": "user", "message": said}
