@@ -49,8 +49,12 @@ class Line(msgspec.Struct, frozen=True):
     mcp_servers: msgspec.Raw = _NONE
     rate_limit_info: msgspec.Raw = _NONE
     is_error: bool = False
+    error: msgspec.Raw = _NONE
+    """Of an `assistant` message that the CLI wrote itself: the word for what went wrong."""
+    error_status: msgspec.Raw = _NONE
     result: msgspec.Raw = _NONE
     api_error_status: msgspec.Raw = _NONE
+    retry_delay_ms: msgspec.Raw = _NONE
     total_cost_usd: msgspec.Raw = _NONE
     parent_tool_use_id: str | None = None
 

@@ -13,12 +13,21 @@ from dragoman.backends.claude_cli import safe, told
 from dragoman.backends.claude_cli.conversation import Conversation, Said
 from dragoman.backends.claude_cli.mounted import Mounted
 from dragoman.backends.claude_cli.process import Line, Process
+from dragoman.core.errors import DragomanError, UpstreamError
 
 _BEGIN: Final = "begin"
 
 
-class _Type(msgspec.Struct):
+class _Delta(msgspec.Struct):
+    stop_reason: str | None = None
+
+
+class _Event(msgspec.Struct):
     type: str = ""
+    delta: _Delta = msgspec.field(default_factory=_Delta)
+
+
+_decode: Final = msgspec.json.Decoder(_Event).decode
 
 
 class Session:
@@ -60,7 +69,7 @@ class Session:
         while (line := await self._hear()).type != "result":
             pass
         if line.is_error:
-            raise told.error(line, self._limits)
+            raise told.ended(line, self._limits)
 
     async def say(self, said: Said) -> None:
         """Tell it more, for another answer."""
@@ -71,22 +80,35 @@ class Session:
 
         Raises: RemoteError: there is none, or no more of it. ContextOverflowError: the conversation is too long.
         """
+        message = _Message()
         while True:
             line = await self._hear()
             match line.type:
+                case "stream_event" if line.parent_tool_use_id is None:
+                    for event in message.add(bytes(line.event)):
+                        yield event
+                    if message.is_whole:
+                        return
                 case "system" if line.subtype == "init":
                     safe.check(line, self._conversation)
-                case "rate_limit_event":
-                    self._limits.hear(line.rate_limit_info)
-                case "result":
-                    raise told.error(line, self._limits)
-                case "stream_event" if line.parent_tool_use_id is None:
-                    event = bytes(line.event)
-                    yield event
-                    if b'"message_stop"' in event and msgspec.json.decode(event, type=_Type).type == "message_stop":
-                        return
                 case _:
-                    pass
+                    if (error := self._trouble(line)) is not None:
+                        raise error
+
+    def _trouble(self, line: Line) -> DragomanError | None:
+        """The error that this line tells of."""
+        match line.type:
+            case "system" if line.subtype == "api_retry":
+                return told.waits_long(line)
+            case "rate_limit_event":
+                self._limits.hear(line.rate_limit_info)
+                return None
+            case "assistant":
+                return told.refused(line, self._limits)
+            case "result":
+                return told.ended(line, self._limits)
+            case _:
+                return None
 
     async def _hear(self) -> Line:
         """Its next line; where it asks something, that is answered."""
@@ -96,6 +118,46 @@ class Session:
             if answer is not None:
                 await self._process.say(answer)
         return line
+
+
+class _Message:
+    """The events of one message, which may break off and be begun anew: the CLI closes it all the same."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        """Its beginning, until there is more of it: one that breaks off there is as good as none."""
+        self._given = False
+        self._stopped = False
+        """The model has come to its end."""
+        self.is_whole = False
+
+    def add(self, data: bytes) -> list[bytes]:
+        """The events that can be passed on with this one.
+
+        Raises: UpstreamError: the message broke off when some of it was out already.
+        """
+        try:
+            event = _decode(data)
+        except msgspec.DecodeError:  # for the reader to tell of
+            event = _Event()
+        match event.type:
+            case "message_start" if not self._given:
+                self._held = [data]
+                return []
+            case "message_stop" if not self._given and not self._stopped:
+                self._held = []
+                return []
+            case "message_start" | "message_stop" if not self._stopped:
+                raise UpstreamError("claude lost the connection to its service in the middle of the answer")
+            case "message_stop":
+                self.is_whole = True
+            case "message_delta":
+                self._stopped = event.delta.stop_reason is not None
+            case _:
+                pass
+        out = [*self._held, data]
+        self._held, self._given = [], True
+        return out
 
 
 def _user(said: Said) -> dict[str, object]:
