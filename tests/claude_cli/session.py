@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from bench import offline
 
+from claude_cli.fake import words
 from claude_cli.upstream import Reply, Upstream, upstream
 from dragoman.backends.claude_cli import command
 
@@ -141,12 +142,6 @@ async def _talk(child: asyncio.subprocess.Process, made: Run, server: Upstream) 
             made.events = 1 if "message_start" in words(heard) else made.events + 1
             if made.events == sum(event["type"] != "ping" for event in server.reply.events):
                 server.heard.set()
-
-
-def words(line: Any) -> set[str]:
-    """What kind of line it is: its type, its subtype, the type of the event or the method of the request in it."""
-    inner = line.get("event", {}).get("type"), line.get("request", {}).get("message", {}).get("method")
-    return {word for word in (line.get("type"), line.get("subtype"), *inner) if word}
 
 
 async def _hear(child: asyncio.subprocess.Process, made: Run) -> Any:

@@ -1,0 +1,241 @@
+"""A stand-in for `claude` that plays a recorded trace, and does wrong where it is told to.
+
+`installed` makes it the command `claude` of a folder, in which it finds what to play (`plan.json`) each time it is
+started, and leaves word of all that it was told (`log.jsonl`). It says a line once it has been told what came before
+that line in the recording; the ids of requests are those of this time. A fault is done before a line: the one of this
+number, or the first of this kind (`init`, `content_block_delta`, `tools/list`, `result`, …).
+
+    {"at": "init", "do": "change", "with": {"tools": ["Bash"]}}
+    {"at": 7, "do": "exit", "with": 1}
+
+It runs under the Python of the tests, with nothing but the standard library, as the tests start hundreds of it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+VERSION = "2.1.329 (Claude Code)"
+LAUNCHER = """#!{python} -IS
+import sys
+sys.path.insert(0, {here!r})
+import fake
+sys.exit(fake.main())
+"""
+STUBBORN = """
+import signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", file=sys.stderr, flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def installed(folder: Path) -> Path:
+    """The command, new in this folder."""
+    command = folder / "claude"
+    command.write_text(LAUNCHER.format(python=sys.executable, here=str(Path(__file__).parent)))
+    command.chmod(0o755)
+    return command
+
+
+def plan(command: Path, trace: Path, *faults: dict[str, Any]) -> None:
+    """What it does from its next start on."""
+    (command.parent / "plan.json").write_text(json.dumps({"trace": str(trace), "faults": faults}))
+
+
+def log(command: Path) -> list[dict[str, Any]]:
+    """What it was told so far, each with the process's id: `started` (its arguments and environment) or `told`."""
+    file = command.parent / "log.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def said(trace: Path) -> list[Any]:
+    """The lines of the CLI in a trace."""
+    return [line["cli"] for line in map(json.loads, trace.read_text().splitlines()) if "cli" in line]
+
+
+def words(line: Any) -> set[str]:
+    """What kind of line it is: its type, its subtype, the type of the event or the method of the request in it."""
+    inner = line.get("event", {}).get("type"), line.get("request", {}).get("message", {}).get("method")
+    return {word for word in (line.get("type"), line.get("subtype"), *inner) if word}
+
+
+class Player:
+    """One process of it."""
+
+    def __init__(self, folder: Path) -> None:
+        told = json.loads((folder / "plan.json").read_text())
+        self._steps = [json.loads(line) for line in Path(told["trace"]).read_text().splitlines()]
+        self._faults: list[dict[str, Any]] = told["faults"]
+        self._log = (folder / "log.jsonl").open("a")
+        self._asked = ""
+        """The id of the last request to it."""
+        self.note("started", {"arguments": sys.argv[1:], "environment": dict(os.environ)})
+
+    def note(self, what: str, value: object) -> None:
+        self._log.write(json.dumps({"pid": os.getpid(), what: value}) + "\n")
+        self._log.flush()
+
+    def play(self) -> int:
+        """Its exit status."""
+        number, silent = 0, set[object]()
+        for step in self._steps[1:-1]:
+            if "cli" in step:
+                line = step["cli"]
+                silent |= self._unanswered(line)
+                self._say(number, line)
+                number += 1
+            elif "us" in step and step["us"].get("response", {}).get("request_id") not in silent:
+                self._wait(step["us"]["type"])
+        for _ in self._told():
+            pass
+        return int(self._steps[-1]["exit"])
+
+    def _unanswered(self, line: Any) -> set[object]:
+        """Its request, where MCP has no answer to it."""
+        if line["type"] != "control_request" or "id" in line["request"]["message"]:
+            return set()
+        return {line["request_id"]}
+
+    def _told(self) -> Iterator[Any]:
+        for text in sys.stdin.buffer:
+            line = json.loads(text)
+            self.note("told", line)
+            yield line
+
+    def _wait(self, kind: str) -> None:
+        """Until it is told a line of this type."""
+        for line in self._told():
+            if line["type"] == "control_request":
+                self._asked = line["request_id"]
+            if line["type"] == kind:
+                return
+        sys.exit(0)
+
+    def _say(self, number: int, line: Any) -> None:
+        if line["type"] == "control_response":
+            line["response"]["request_id"] = self._asked
+        for fault in list(self._faults):
+            if fault["at"] == number or fault["at"] in words(line):
+                self._faults.remove(fault)
+                made = FAULTS[fault["do"]](self, line, fault.get("with"))
+                if made is None:
+                    return
+                line = made
+        write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+
+def write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _spoil(player: Player, line: Any, raw: str) -> None:
+    """The line with something else before, behind or within it, told as `before{}behind`; each character is a byte."""
+    write(raw.encode("latin-1").replace(b"{}", json.dumps(line).encode(), 1) + b"\n")
+
+
+def _also(player: Player, line: Any, lines: list[Any]) -> Any:
+    """Other lines first."""
+    for other in lines:
+        write(json.dumps(other).encode() + b"\n")
+    return line
+
+
+def _noise(player: Player, line: Any, raw: str) -> Any:
+    """Other bytes first, each character one."""
+    write(raw.encode("latin-1") + b"\n")
+    return line
+
+
+def _large(player: Player, line: Any, size: int) -> Any:
+    """A line of this many bytes first."""
+    write(json.dumps({"type": "system", "subtype": "large", "content": "x" * size}).encode() + b"\n")
+    return line
+
+
+def _change(player: Player, line: Any, members: dict[str, Any]) -> Any:
+    """Other members in it."""
+    return {**line, **members}
+
+
+def _half(player: Player, line: Any, status: int) -> None:
+    """Half of it, and the end."""
+    text = json.dumps(line).encode()
+    write(text[: len(text) // 2])
+    os._exit(status)
+
+
+def _complain(player: Player, line: Any, raw: str) -> Any:
+    """Words on its standard error."""
+    sys.stderr.write(raw)
+    sys.stderr.flush()
+    return line
+
+
+def _exit(player: Player, line: Any, status: int) -> None:
+    os._exit(status)
+
+
+def _kill(player: Player, line: Any, number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def _hang(player: Player, line: Any, _: object) -> None:
+    while True:
+        signal.pause()
+
+
+def _shut(player: Player, line: Any, _: object) -> None:
+    """No more lines from it, though it runs."""
+    os.close(1)
+    _hang(player, line, _)
+
+
+def _stay(player: Player, line: Any, _: object) -> Any:
+    """It does not heed SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return line
+
+
+def _child(player: Player, line: Any, apart: bool) -> Any:
+    """A process of its own, which holds its standard output and does not heed SIGTERM; in another session, or not."""
+    command = [sys.executable, "-IS", "-c", STUBBORN]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=apart)
+    assert child.stderr is not None
+    child.stderr.readline()
+    player.note("child", child.pid)
+    return line
+
+
+FAULTS: dict[str, Callable[[Player, Any, Any], Any]] = {
+    "also": _also,
+    "change": _change,
+    "child": _child,
+    "complain": _complain,
+    "drop": lambda player, line, _: None,
+    "exit": _exit,
+    "half": _half,
+    "hang": _hang,
+    "kill": _kill,
+    "large": _large,
+    "noise": _noise,
+    "shut": _shut,
+    "spoil": _spoil,
+    "stay": _stay,
+}
+
+
+def main() -> int:
+    """Its exit status."""
+    if "--version" in sys.argv:
+        print(VERSION)
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    return Player(Path(sys.argv[0]).parent).play()
