@@ -1,0 +1,167 @@
+"""The real claude between a gateway and a model that plays a script.
+
+    client ─its API→ gateway ─claude's own lines→ claude ─Messages→ the script
+
+What the script was asked is kept as it came over the wire, byte for byte.
+"""
+
+import contextlib
+import json
+import platform
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench import offline
+
+from agents import NOWHERE
+from dragoman.backends.claude_cli import ClaudeCli
+from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from dragoman.core import values as v
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.gateway import Gateway
+from scripted import Scripted, Sent, served, serving
+
+PREFIX: Final = "mcp__t__"
+"""What stands before the client's names of its tools on their way to the model."""
+BILLING: Final = "x-anthropic-billing-header:"
+IDENTITY: Final = "You are a Claude agent, built on Anthropic's Claude Agent SDK."
+"""What claude says of itself before the client's system prompt."""
+SECRETS: Final = {
+    "USER": "ada-of-the-host",
+    "LOGNAME": "ada-of-the-host",
+    "MY_SECRET": "a-secret-of-the-host",
+    "ANTHROPIC_API_KEY": "sk-key-of-the-host",
+}
+"""What the gateway's environment holds, and no model must see."""
+
+
+@dataclass(frozen=True)
+class Says:
+    """An answer of the model: words, and calls of the client's tools by the client's names."""
+
+    text: str = ""
+    calls: Sequence[tuple[str, Mapping[str, object]]] = ()
+    thoughts: str = ""
+
+
+@dataclass
+class Turns:
+    """A script: the first answer to a conversation without one, and so on."""
+
+    answers: Sequence[Says]
+    asked: list[v.Request] = field(default_factory=list)
+
+    async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        turn = sum(message.role == "assistant" for message in request.messages)
+        said = self.answers[min(turn, len(self.answers) - 1)]
+        self.asked.append(request)
+        yield Start("", "", 0, 100)
+        if said.thoughts:
+            yield ReasoningDelta(said.thoughts, "c2ln")
+        if said.text:
+            yield TextDelta(said.text)
+        for index, (name, arguments) in enumerate(said.calls if request.tools else ()):
+            text = json.dumps(arguments, ensure_ascii=False)
+            yield ToolCallStart(index, f"toolu_{turn}_{index}", _offered(request, name))
+            for at in range(0, len(text), 7):
+                yield ToolCallDelta(index, text[at : at + 7])
+            yield ToolCallEnd(index)
+        if not request.tools:
+            for name, arguments in said.calls:
+                yield TextDelta(
+                    f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
+                )
+        yield UsageUpdate(v.Usage(100, 5))
+        yield Finish("stop")
+
+
+def _offered(request: v.Request, name: str) -> str:
+    """The tool's name, as the model knows it."""
+    (found,) = (tool.name for tool in request.tools if tool.name.removeprefix(PREFIX) == name)
+    return found
+
+
+@dataclass
+class Seen:
+    """A request, as it reached the model."""
+
+    raw: bytes
+    system: str
+    """Without what claude says of itself."""
+    tools: dict[str, tuple[str, Any]]
+    """Description and schema, by the client's names."""
+    said: list[tuple[str, list[Any]]]
+    """Role and blocks of each message, without what claude adds and without marks for the cache."""
+
+    @classmethod
+    def of(cls, sent: Sent) -> "Seen":
+        body = json.loads(sent.body)
+        texts = [block["text"] for block in body["system"] if not block["text"].startswith(BILLING)]
+        assert texts.pop(0) == IDENTITY
+        tools = {
+            tool["name"].removeprefix(PREFIX): (tool["description"], tool["input_schema"])
+            for tool in body.get("tools", ())
+        }
+        said = [(m["role"], _bare(m["content"])) for m in body["messages"] if m["role"] != "system"]
+        return cls(sent.body, "\n\n".join(texts), tools, said)
+
+    def blocks(self, kind: str) -> list[Any]:
+        return [block for _, blocks in self.said for block in blocks if block["type"] == kind]
+
+
+def _bare(content: Any) -> list[Any]:
+    blocks = [text(content)] if isinstance(content, str) else content
+    return [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks]
+
+
+def text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
+@dataclass
+class Chain:
+    """All of it."""
+
+    url: str
+    """Of the gateway."""
+    posted: list[Sent]
+    """What the client asked."""
+    sent: list[Sent]
+    """What the model was asked."""
+    host: Sequence[str]
+    """Words that the model must not see."""
+
+    def seen(self) -> list[Seen]:
+        """What the model was asked, nothing of the host in it."""
+        for sent in self.sent:
+            assert [word for word in self.host if word.encode() in sent.body] == []
+        return [Seen.of(sent) for sent in self.sent]
+
+
+@contextlib.asynccontextmanager
+async def behind_claude(
+    script: Turns, home: Path, mode: str, model: str = "m", **settings: Any
+) -> AsyncIterator[Chain]:
+    """A gateway before claude before the script; the model is asked for as `model`."""
+    home = home / "home-of-the-host"
+    home.mkdir()
+    async with served(script, alias=model) as far:
+        shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
+        environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **SECRETS)
+        config = ClaudeCliConfig(True, str(offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
+        posted: list[Sent] = []
+        async with serving(Gateway([ClaudeCli(config, environ)]), posted) as (_, url):
+            host = [home.name, str(Path.cwd()), platform.node(), *SECRETS.values()]
+            yield Chain(url, posted, far.sent, host)
