@@ -27,6 +27,11 @@ class _Event(msgspec.Struct):
     delta: _Delta = msgspec.field(default_factory=_Delta)
 
 
+_STOP: Final = b'{"type":"message_stop"}'
+_GOES_NO_FURTHER: Final = ("end_turn", "stop_sequence", "tool_use")
+"""Behind a message that ended for any other reason, the CLI asks for more of its own accord, which is somebody's money:
+its process is ended before."""
+
 _decode: Final = msgspec.json.Decoder(_Event).decode
 
 
@@ -153,9 +158,10 @@ class _Message:
                 self.is_whole = True
             case "message_delta":
                 self._stopped = event.delta.stop_reason is not None
+                self.is_whole = self._stopped and event.delta.stop_reason not in _GOES_NO_FURTHER
             case _:
                 pass
-        out = [*self._held, data]
+        out = [*self._held, data, *([_STOP] if self.is_whole and event.type == "message_delta" else [])]
         self._held, self._given = [], True
         return out
 
