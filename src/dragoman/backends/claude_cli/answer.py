@@ -9,7 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.backends.claude_cli.conversation import MESSAGES, STRUCTURED, Conversation
+from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
+from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.stops import StopStrings
 from dragoman.core import sse
@@ -55,7 +56,7 @@ class Answer:
                 for each in self._stops.pass_on([event]) if not isinstance(event, Finish) else self._finish(event):
                     yield each
                 if isinstance(event, Start):
-                    for warning in self._conversation.warnings:
+                    for warning in (*self._conversation.warnings, *session.warnings):
                         yield warning
                 if self._stops.found and not self.ended:
                     self.ended = True

@@ -87,12 +87,12 @@ class ClaudeCli:
         conversation = native(request, models.spec(request))
         answer = Answer(request, turn, conversation)
         async with self._places.one():
-            process = await self._pool.take(conversation.spec)
+            process = await self._pool.take(conversation.spec.warm)
             begun = False
             try:
                 session = Session(process, conversation, self._config.silence_s)
                 await session.begin()
-                self._pool.warm(conversation.spec)  # for the next request, while the model thinks about this one
+                self._pool.warm(conversation.spec.warm)  # for the next request, while the model thinks about this one
                 async with aclosing(answer.events(session)) as events:
                     async for event in events:
                         begun = True

@@ -44,13 +44,54 @@ _QUIET: Final = {
 }
 
 
+EFFORTS: Final = frozenset(("low", "medium", "high", "xhigh", "max"))
+"""What it takes; any other it would pass over."""
+
+
 class Spec(NamedTuple):
-    """What a process is told when it starts; one that waits can take any request of the same."""
+    """What a process is told of the model; `model` when it starts, the rest then or once it runs."""
 
     model: str
     effort: str = ""
     thinking_tokens: int | None = None
+    """0: no thoughts; None: as the model has it."""
     max_tokens: int = 0
+    """More than the model can write is lowered by the CLI."""
+
+    @property
+    def warm(self) -> "Spec":
+        """What a process that waits must know already: it can be told the rest (`controls`)."""
+        return Spec(self.model)
+
+
+def controls(spec: Spec) -> list[Mapping[str, object]]:
+    """What a process that runs is told of the model, as requests of the control protocol.
+
+    Thoughts are asked for in words (`summarized`); else they come without, for a model of today.
+    """
+    settings: dict[str, object] = {}
+    if variables := _variables(spec):
+        settings["env"] = variables
+    if spec.effort:
+        settings["effortLevel"] = spec.effort
+    told: list[Mapping[str, object]] = []
+    if settings:
+        told.append({"subtype": "apply_flag_settings", "settings": settings})
+    if spec.thinking_tokens != 0:
+        tokens: Mapping[str, object] = {"max_thinking_tokens": spec.thinking_tokens, "thinking_display": "summarized"}
+        told.append({"subtype": "set_max_thinking_tokens", **tokens})
+    return told
+
+
+def _variables(spec: Spec) -> dict[str, str]:
+    own = {}
+    if spec.max_tokens:
+        own["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(spec.max_tokens)
+    if spec.thinking_tokens == 0:
+        own["CLAUDE_CODE_DISABLE_THINKING"] = "1"
+    elif spec.thinking_tokens is not None:
+        own["MAX_THINKING_TOKENS"] = str(spec.thinking_tokens)
+    return own
 
 
 def arguments(spec: Spec, *, tools: bool) -> list[str]:
@@ -71,9 +112,5 @@ def arguments(spec: Spec, *, tools: bool) -> list[str]:
 def environment(environ: Mapping[str, str], more: Sequence[str], spec: Spec, retries: int) -> dict[str, str]:
     """All that it gets to see of ours, `more` beside what it needs."""
     passed = {name: environ[name] for name in (*_PASSED_ON, *more) if name in environ}
-    own = {"CLAUDE_CODE_MAX_RETRIES": str(retries)}
-    if spec.max_tokens:
-        own["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(spec.max_tokens)
-    if spec.thinking_tokens is not None:
-        own["MAX_THINKING_TOKENS"] = str(spec.thinking_tokens)
+    own = {"CLAUDE_CODE_MAX_RETRIES": str(retries), **_variables(spec)}
     return {**passed, **_QUIET, **own}

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.backends.claude_cli.command import SERVER, Spec
+from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.policy import policy
 from dragoman.backends.claude_cli.prompt import harmless
 from dragoman.core.events import Warning
 from dragoman.core.names import NAME_FORM, Names
 from dragoman.core.values import Message, Part, Request, ToolCall, ToolResult
 
-MESSAGES: Final = "anthropic_messages"
 STRUCTURED: Final = "StructuredOutput"
 """The CLI's own tool by which it has a reply of a schema."""
 _PREFIX: Final = f"mcp__{SERVER}__"

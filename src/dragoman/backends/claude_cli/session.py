@@ -9,11 +9,12 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends.claude_cli import safe, told
+from dragoman.backends.claude_cli import command, safe, told
 from dragoman.backends.claude_cli.conversation import Conversation, Said
 from dragoman.backends.claude_cli.mounted import Mounted
 from dragoman.backends.claude_cli.process import Line, Process
-from dragoman.core.errors import DragomanError, UpstreamError
+from dragoman.core.errors import BackendError, DragomanError, UpstreamError
+from dragoman.core.events import Warning
 
 _BEGIN: Final = "begin"
 
@@ -32,6 +33,22 @@ _GOES_NO_FURTHER: Final = ("end_turn", "stop_sequence", "tool_use")
 """Behind a message that ended for any other reason, the CLI asks for more of its own accord, which is somebody's money:
 its process is ended before."""
 
+
+class _Model(msgspec.Struct):
+    value: str = ""
+    resolved: str = msgspec.field(default="", name="resolvedModel")
+
+
+class _Begun(msgspec.Struct):
+    models: list[_Model] = []
+
+
+class _Response(msgspec.Struct):
+    request_id: str = ""
+    error: str = ""
+    response: _Begun | None = None
+
+
 _decode: Final = msgspec.json.Decoder(_Event).decode
 
 
@@ -42,6 +59,9 @@ class Session:
         self._process, self._conversation, self._silence_s = process, conversation, silence_s
         self._mounted = Mounted(conversation.tools)
         self._limits = told.Limits()
+        self._model = conversation.spec.model
+        """Its full name, once it is known."""
+        self.warnings: list[Warning] = []
         self.cost_usd: float | None = None
         """Of all its answers, once that has been told."""
 
@@ -55,20 +75,42 @@ class Session:
         request["systemPrompt"] = [conversation.system]
         if conversation.schema:
             request["jsonSchema"] = msgspec.Raw(conversation.schema.encode())
-        await self._process.say({"type": "control_request", "request_id": _BEGIN, "request": request})
-        begun = False
-        while not (begun and self._mounted.listed):
+        settings = {str(n): each for n, each in enumerate(command.controls(conversation.spec))}
+        asked: dict[str, object] = {**settings, _BEGIN: request}
+        lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in asked.items())
+        await self._process.say(*lines)
+        while _BEGIN in asked or not self._mounted.listed:
             line = await self._hear()
-            begun = begun or line.type == "control_response"
+            if line.type == "control_response":
+                asked.pop(self._answered(line), None)
         *past, last = conversation.said
         for said in past:
             await self._tell(said)
         await self._process.say(_user(last))
 
+    def _answered(self, line: Line) -> str:
+        """The id of the request that this answers; what it says of the model is noted."""
+        try:
+            response = msgspec.json.decode(line.response, type=_Response)
+        except msgspec.DecodeError:
+            return ""
+        if response.error and response.request_id == _BEGIN:
+            raise BackendError(f"claude does not begin: {response.error}")
+        if response.error:
+            self.warnings.append(Warning("left_out", f"claude does not take a setting: {response.error}"))
+        for model in response.response.models if response.response else ():
+            if model.value == self._model and model.resolved:
+                self._model = model.resolved
+        return response.request_id
+
     async def _tell(self, said: Said) -> None:
-        """A turn of the past; it has taken one of the user's when it says what came of it."""
+        """A turn of the past; it has taken one of the user's when it says what came of it.
+
+        Thoughts are kept of the very model alone that is asked now, so all of the model's turns are said to be its.
+        """
         if said.role == "assistant":
-            await self._process.say({"type": "assistant", "message": said})
+            message = {"role": said.role, "model": self._model, "content": said.content}
+            await self._process.say({"type": "assistant", "message": message})
             return
         await self._process.say({**_user(said), "shouldQuery": False})
         while (line := await self._hear()).type != "result":
