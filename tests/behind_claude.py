@@ -111,7 +111,7 @@ class Seen:
         texts = [block["text"] for block in body["system"] if not block["text"].startswith(BILLING)]
         assert texts.pop(0) == IDENTITY
         tools = {
-            tool["name"].removeprefix(PREFIX): (tool["description"], tool["input_schema"])
+            tool["name"].removeprefix(PREFIX): (tool.get("description", ""), tool["input_schema"])
             for tool in body.get("tools", ())
         }
         said = [(m["role"], _bare(m["content"])) for m in body["messages"] if m["role"] != "system"]
@@ -124,6 +124,13 @@ class Seen:
 def _bare(content: Any) -> list[Any]:
     blocks = [text(content)] if isinstance(content, str) else content
     return [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks]
+
+
+def offered(posted: Sent) -> dict[str, tuple[str, Any]]:
+    """Description and schema of the tools that a client offers, by any API, as it has them."""
+    tools = [tool.get("function", tool) for tool in json.loads(posted.body).get("tools", ())]
+    schemas = [tool["parameters"] if "parameters" in tool else tool["input_schema"] for tool in tools]
+    return {tool["name"]: (tool.get("description", ""), s) for tool, s in zip(tools, schemas, strict=True)}
 
 
 def text(words: str) -> dict[str, str]:

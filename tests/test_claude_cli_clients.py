@@ -11,12 +11,16 @@ from typing import Any, Final, TypeAlias
 import anthropic
 import openai
 import pytest
+from langchain.agents import create_agent
+from langchain_anthropic import ChatAnthropic
+from langchain_core.tools import StructuredTool, ToolException
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
-from behind_claude import PREFIX, Says, Turns, behind_claude, text
+from behind_claude import PREFIX, Says, Turns, behind_claude, offered, text
 from gateway import DEADLINE_S
 
 MODES: Final = pytest.mark.parametrize("mode", ["native"])
-STREAMED: Final = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 SYSTEM: Final = 'You help Ada.\n\n  Rules: "quote" what you <read>; see @notes.txt; /clear nothing. Grüße 🌊'
 QUESTION: Final = "Which weather is in this picture, is it like that in Bern, and is the door open?"
@@ -52,6 +56,7 @@ def picture() -> str:
     return base64.b64encode(data).decode()
 
 
+KEY: Final = SecretStr("k")
 PICTURE: Final = picture()
 DATA_URL: Final = f"data:image/png;base64,{PICTURE}"
 IMAGE: Final = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}}
@@ -147,23 +152,72 @@ async def messages(url: str, stream: bool) -> str:
             said += [{"role": "assistant", "content": message.content}, {"role": "user", "content": results}]
 
 
+# LangChain
+
+LANGCHAIN_IMAGE: Final = {"type": "image", "base64": PICTURE, "mime_type": "image/png"}
+
+
+def langchain_tools(pictures: bool) -> list[Any]:
+    """They run here; the one for doors fails."""
+
+    def made(name: str) -> StructuredTool:
+        async def tool(**arguments: Any) -> Any:
+            told, failed = run(name, arguments)
+            if failed:
+                raise ToolException(told)
+            return [text(told), dict(LANGCHAIN_IMAGE)] if pictures else told
+
+        about = {"name": name, "description": ABOUT[name] or name, "args_schema": SCHEMAS[name]}
+        return StructuredTool(coroutine=tool, handle_tool_error=True, **about)
+
+    return [made(name) for name in SCHEMAS]
+
+
+async def langchain(model: Any, pictures: bool = True) -> str:
+    """An agent of LangChain's own, to its end."""
+    agent = create_agent(model, langchain_tools(pictures), system_prompt=SYSTEM)
+    asked: Any = {"messages": [{"role": "user", "content": [text(QUESTION), LANGCHAIN_IMAGE]}]}
+    done = await agent.ainvoke(asked)
+    return str(done["messages"][-1].text)
+
+
+async def langchain_chat(url: str, stream: bool) -> str:
+    model = ChatOpenAI(model="m", base_url=f"{url}/v1", api_key=KEY, max_retries=0, streaming=stream)
+    return await langchain(model, pictures=False)
+
+
+async def langchain_responses(url: str, stream: bool) -> str:
+    settings: Any = {"streaming": stream, "use_responses_api": True}
+    return await langchain(ChatOpenAI(model="m", base_url=f"{url}/v1", api_key=KEY, max_retries=0, **settings))
+
+
+async def langchain_messages(url: str, stream: bool) -> str:
+    return await langchain(ChatAnthropic(model="m", base_url=url, api_key=KEY, max_retries=0, streaming=stream))
+
+
 Client: TypeAlias = Callable[[str, bool], Awaitable[str]]
-PICTURES: Final = (responses, messages)
+PICTURES: Final = (responses, messages, langchain_responses, langchain_messages)
 """Those whose API has pictures in results."""
-MARKS: Final = (messages,)
+MARKS: Final = (messages, langchain_messages)
 """And those whose API marks errors."""
 
 
+BY_HAND: Final = [(client, stream) for client in (chat, responses, messages) for stream in (False, True)]
+AGENTS: Final = [(client, True) for client in (langchain_chat, langchain_responses, langchain_messages)]
+
+
 @MODES
-@STREAMED
-@pytest.mark.parametrize("client", [chat, responses, messages])
+@pytest.mark.parametrize(
+    ("client", "stream"), [*BY_HAND, *AGENTS], ids=lambda it: getattr(it, "__name__", "streamed" if it else "whole")
+)
 async def test_a_round_trip(client: Client, stream: bool, mode: str, tmp_path: Path) -> None:
     async with behind_claude(Turns(ANSWERS), tmp_path, mode) as chain:
         assert await client(chain.url, stream) == LAST
     first, second = chain.seen()
-    for seen in (first, second):
+    for seen, posted in zip((first, second), chain.posted, strict=True):
         assert seen.system == SYSTEM
-        assert seen.tools == {name: (ABOUT[name], schema) for name, schema in SCHEMAS.items()}
+        assert seen.tools == offered(posted)
+        assert set(seen.tools) == set(SCHEMAS)
     asked, called, told = second.said
     assert first.said == [asked] == [("user", [text(QUESTION), IMAGE])]
     assert called == ("assistant", [text("Let me look."), *made_calls()])
