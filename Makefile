@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
 
-.PHONY: help serve weights weights-1.5b clients test servers vllm exo check format docs bench proxies
+.PHONY: help serve weights weights-1.5b agents clients test servers vllm exo check format docs bench proxies
 .PHONY: forty claude fuzz clean
 
 help: ## this list
@@ -49,7 +49,16 @@ $(NPM)/clients.done: tests/clients/package.json $(VENV)/dev.done
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(NPM) --ignore-scripts --no-fund --no-audit --loglevel=error
 	@touch $@
 
-clients: $(NPM)/clients.done
+# Hermes Agent wants single versions of packages that the tests use in others, so it is not in their environment.
+$(CACHE)/agents/done: pyproject.toml $(VENV)/dev.done
+	@echo "== installing Hermes Agent and FastMCP, apart from the project"
+	@$(PYTHON) -m venv --clear $(CACHE)/agents
+	@$(BIN)/python -m pip --python $(CACHE)/agents/bin/python install --quiet --group agents
+	@touch $@
+
+agents: $(CACHE)/agents/done
+
+clients: $(NPM)/clients.done agents
 
 test: $(VENV)/dev.done clients weights ## run all tests, real model and real clients included (ARGS="-k …")
 	@echo "== tests"

@@ -19,6 +19,8 @@ from pathlib import Path
 
 CLIENTS = Path(__file__).parent.parent / ".cache" / "npm" / "node_modules"
 """Where `make clients` puts them."""
+AGENTS = Path(__file__).parent.parent / ".cache" / "agents" / "bin"
+"""Where `make agents` puts those that are programs in Python."""
 PINNED = Path(__file__).parent.parent / "tests" / "clients" / "package.json"
 """Which they are."""
 
@@ -47,6 +49,13 @@ def opencode() -> Path:
     for path in sorted(CLIENTS.glob("opencode-*-*/bin/opencode")):
         return path
     raise FileNotFoundError(f"OpenCode is not in {CLIENTS}; install it: make clients")
+
+
+def agent(name: str) -> Path:
+    """The command of this name, `python` for one; raises FileNotFoundError: not installed."""
+    if (path := AGENTS / name).exists():
+        return path
+    raise FileNotFoundError(f"there is no {name} in {AGENTS}; install it: make agents")
 
 
 def version(package: str) -> str:

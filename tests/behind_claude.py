@@ -30,6 +30,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
+from dragoman.core.names import NAME_FORM, Names
 from dragoman.gateway import Gateway
 from scripted import Scripted, Sent, served, serving
 
@@ -89,7 +90,8 @@ class Turns:
 
 def _offered(request: v.Request, name: str) -> str:
     """The tool's name, as the model knows it."""
-    (found,) = (tool.name for tool in request.tools if tool.name.removeprefix(PREFIX) == name)
+    names = [tool.name for tool in request.tools]
+    (found,) = {PREFIX + name, PREFIX + Names([name], NAME_FORM).sent(name)} & set(names)
     return found
 
 
