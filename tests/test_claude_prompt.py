@@ -1,4 +1,4 @@
-"""Words for the claude CLI: what it reads in them, by the program itself, and how it no longer does."""
+"""Words for the claude CLI: what it reads in them, by the program itself, and where it looks for none of it."""
 
 import json
 import re
@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import offline
-from bench.claude_code import QUIET
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 import agents
-from dragoman.backends.claude_cli.prompt import harmless
+from dragoman.backends.claude_cli.prompt import unread
 from scripted import Served, plain, served
 
 JOINER = "\u2060"
@@ -51,33 +47,6 @@ READ = [
     "| @F |",
 ]
 """F is a file's name; every spelling has a file of its own."""
-UNREAD = [
-    *(f"x {c}@F" for c in "!\"#$%&'()*+,-./:;<=>?[\\]^_`{|}~a9"),
-    *(f"x{c}@F" for c in "é中я😀，（「“‘«\x00\x1b\x1c\x7f\x85\xad\u180e\u200b\u200c\u200d\u200e\u0301\ufe0f" + JOINER),
-    *(f"x @{c}F" for c in "\xa0\xad\u200b\u200d\ufeff\ufe0f\\/" + JOINER),
-    *(f"x {c}F" for c in "＠﹫"),
-    "@ F",
-    "@\nF",
-    "@'F'",
-    "@`F`",
-    "@Fmore",
-    "@F,more",
-    "@file:FOLDER/F",
-    "@file://FOLDER/F",
-    "@$HOME/F",
-    "&#64;F",
-    "%40F",
-]
-UNTOUCHED = [
-    "",
-    "an@address.example, mailto:an@address.example",
-    'import x from "@scope/package"; `@scope/other`',
-    "c = a @ b\nd = a @ \\\n    b",
-    "(@F) <@F> [@F](@F) user@host:path \\@F",
-    "a/b, and/or, 1/2, http://x.example/y",
-    "Wait! What!? a != b",
-    "x\n/cost\n!ls",
-]
 
 
 def texts(content: Any) -> list[str]:
@@ -135,74 +104,60 @@ def block(text: str) -> dict[str, str]:
 FEW = ("--tools", "", "--system-prompt", "X", "--setting-sources", "", "--strict-mcp-config")
 
 
-async def test_files_in_a_conversation(place: Place) -> None:
-    raw, unread = place.text("raw", READ), place.text("unread", UNREAD)
-    first, only, last = (place.text(mark, READ[:3]) for mark in ("first", "only", "last"))
-    string, blocks = harmless(place.text("string", READ)), harmless(place.text("block", READ))
-    kept = harmless(place.text("kept", UNREAD))
-    result = {"type": "tool_result", "tool_use_id": "t", "content": place.text("result", READ[:3])}
+async def test_files(place: Place) -> None:
+    raw, string = place.text("raw", READ), place.text("string", READ)
+    first, second = place.text("first", READ), place.text("second", READ)
     contents = [
-        unread,
+        unread([block(first)]),
+        unread([block(second), block(second)]),
+        [block(raw)],
         string,
-        [block(blocks)],
-        kept,
-        [block(first), block(last)],
-        [block(only), block("")],
-        [result],
-        raw,
     ]
     async with served(plain) as s:
         await agents.converse(s.url, place.home, place.folder, contents, *FEW)
-    assert place.disclosed("raw", s) == READ
-    assert place.disclosed("last", s) == READ[:3]
-    for mark in ("unread", "string", "block", "kept", "first", "only", "result"):
+    for mark in ("raw", "string"):
+        assert place.disclosed(mark, s) == READ
+    for mark in ("first", "second"):
         assert place.disclosed(mark, s) == [], mark
-    for text in (raw, unread, string, blocks, kept, first, only):
-        assert text in heard(s.sent[-1].body)
+    assert heard(s.sent[1].body) == [first, second, second]
 
 
-@pytest.mark.parametrize("safe", [False, True])
-async def test_files_in_a_prompt(place: Place, safe: bool) -> None:
-    text = place.text("prompt", READ)
-    text = harmless(text) if safe else text
-    async with served(plain) as s:
-        env = {"ANTHROPIC_BASE_URL": s.url, "ANTHROPIC_API_KEY": "none", **QUIET}
-        command = [offline.claude_code(), "-p", text, "--model", "m", *FEW]
-        await agents.run(s.url, place.home, place.folder, command, **env)
-    assert place.disclosed("prompt", s) == ([] if safe else READ)
-    assert text in heard(s.sent[-1].body)
-
-
-async def test_commands_and_agents(place: Place) -> None:
-    """Those of the project, one of which runs a shell."""
-    for folder, name, text in [
+def project(folder: Path) -> None:
+    """A folder with a command, which runs a shell, and an agent."""
+    for kind, name, text in [
         ("commands", "mine", "---\ndescription: d\n---\nbody of $ARGUMENTS: !`echo ran-$((40+2))`"),
         ("agents", "helper", "---\nname: helper\ndescription: d\n---\nHelp."),
     ]:
-        (place.folder / ".claude" / folder).mkdir(parents=True)
-        (place.folder / ".claude" / folder / f"{name}.md").write_text(text)
-    named = ["ask @agent-helper", 'ask @"helper (agent)"']
-    unread = [" /mine 0", "x\n/mine 0", "!echo ran-$((50+2))", "x !`echo ran-$((50+2))`", "ask (@agent-helper)"]
-    commands = ["/mine 1", "/mine\n2", "/cost", "/nothing"]
-    safe = [harmless(text) for text in (*named, *unread, *commands)]
-    before = [*unread, *safe, *([block(text)] for text in safe[-len(commands) :])]
-    asked = [*before, *named, *commands, [block("/mine 3")]]
+        (folder / ".claude" / kind).mkdir(parents=True)
+        (folder / ".claude" / kind / f"{name}.md").write_text(text)
+
+
+AGENTS = ["ask @agent-helper", 'ask @"helper (agent)"']
+COMMANDS = ["/mine 1", "/mine\n2", "/cost", "/nothing", "/clear", "/review b"]
+SHELLS = ["!echo ran-$((50+2))", "x !`echo ran-$((50+2))`", "# remember"]
+DONE = ("body of", "ran-42", "ran-52", "desire to invoke", "/nothing, but no", "Estimated cost", "code reviewer")
+"""Words of what came of any of them."""
+
+
+async def test_commands_and_agents(place: Place) -> None:
+    project(place.folder)
+    asked = [*AGENTS, *COMMANDS, *SHELLS]
+    kept = [unread([block(text)]) for text in asked]
+    read: list[object] = [*AGENTS, "/mine 1", "/cost", "/nothing", [block("/mine 3")]]
     async with served(plain) as s:
-        told = await agents.converse(s.url, place.home, place.folder, asked)
-    quiet, loud = s.sent[len(before) - 1].body.decode(), s.sent[-1].body.decode()
-    for word in ("body of", "ran-42", "ran-52", "desire to invoke", "/nothing, but no"):
-        assert word not in quiet
-    contents = [text for content in before for text in texts(content)]
-    assert [text for text in heard(quiet) if not text.startswith("<system-reminder>")] == contents
-    for n in (1, 2, 3):
-        assert f"body of {n}: ran-42" in loud
-    assert loud.count("desire to invoke") == len(named)
-    assert "/nothing, but no" in loud
+        told = await agents.converse(s.url, place.home, place.folder, [*kept, *read])
+    quiet, loud = s.sent[len(kept) - 1].body.decode(), s.sent[-1].body.decode()
+    assert [word for word in DONE if word in quiet] == []
+    assert [text for text in heard(quiet) if not text.startswith("<system-reminder>")] == asked
+    for done in ("body of 1: ran-42", "body of 3: ran-42", "/nothing, but no"):
+        assert done in loud
+    assert loud.count("desire to invoke") == len(AGENTS)
     assert any("Estimated cost" in line.get("result", "") for line in told)
 
 
 @pytest.mark.parametrize(("flags", "env"), [((), {"CLAUDE_CODE_DISABLE_ATTACHMENTS": "1"}), (("--bare",), {})])
-async def test_the_switches_it_has_are_for_files_alone(place: Place, flags: Sequence[str], env: dict[str, str]) -> None:
+async def test_the_switches_it_has_for_files(place: Place, flags: Sequence[str], env: dict[str, str]) -> None:
+    """The second line of defence; commands of its own are run nonetheless."""
     text = place.text("raw", READ)
     async with served(plain) as s:
         told = await agents.converse(s.url, place.home, place.folder, [text, "/cost"], *FEW, *flags, **env)
@@ -211,42 +166,9 @@ async def test_the_switches_it_has_are_for_files_alone(place: Place, flags: Sequ
     assert heard(s.sent[-1].body) == [text]
 
 
-@pytest.mark.parametrize("text", UNTOUCHED)
-def test_other_text_passes_as_it_is(text: str) -> None:
-    assert harmless(text) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
-        ("@a @b", "·@a ·@b"),
-        ("/clear", "·/clear"),
-        ("!ls @a", "·!ls ·@a"),
-        (" \n/clear", "· \n/clear"),
-        ("/@a", "·/@a"),
-        ("见、@a", "见、·@a"),
-        ("@@a", "·@@a"),
-    ],
-)
-def test_where_the_joiner_stands(text: str, safe: str) -> None:
-    assert harmless(text) == safe.replace("·", JOINER)
-
-
-anything = st.lists(st.sampled_from([*"@/! \n\ta\"'é.#", *BLANKS, *STOPS, JOINER]) | st.characters()).map("".join)
-
-
-@given(anything)
-@example("\ufeff/cost")
-def test_words_survive(text: str) -> None:
-    safe = harmless(text)
-    assert safe.replace(JOINER, "") == text.replace(JOINER, "")
-    assert harmless(safe) == safe
-
-
-@given(anything)
-def test_nothing_to_read_is_left(text: str) -> None:
-    """By the rule that the program was found to have."""
-    safe = harmless(text)
-    assert not safe.startswith(("/", "!"))
-    for before, sign, after in zip("\n" + safe, safe, safe[1:] + "\n", strict=False):
-        assert sign != "@" or before not in BLANKS + STOPS + "\r\n" or after in " \t\r\n"
+async def test_the_switch_it_has_for_commands(place: Place) -> None:
+    project(place.folder)
+    asked = ["/mine 1", "/review b", "hi"]
+    async with served(plain) as s:
+        await agents.converse(s.url, place.home, place.folder, asked, "--disable-slash-commands")
+    assert [word for word in DONE if word in s.sent[-1].body.decode()] == []

@@ -21,7 +21,7 @@ from dragoman import dialects
 from dragoman.backends.claude_cli.command import SERVER, Spec
 from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.policy import policy
-from dragoman.backends.claude_cli.prompt import harmless
+from dragoman.backends.claude_cli.prompt import unread
 from dragoman.core.events import Warning
 from dragoman.core.names import NAME_FORM, Names
 from dragoman.core.values import Message, Part, Request, ToolCall, ToolResult
@@ -30,7 +30,6 @@ STRUCTURED: Final = "StructuredOutput"
 """The CLI's own tool by which it has a reply of a schema."""
 _PREFIX: Final = f"mcp__{SERVER}__"
 _MARK: Final = "cache_control"
-_TEXT: Final = msgspec.Raw(b'"text"')
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -164,16 +163,6 @@ def _unread(said: Said) -> Said:
     """The message, in which the CLI finds no file or command of the machine."""
     if said.role == "assistant":
         return said
-    content = msgspec.json.decode(said.content, type=str | list[dict[str, msgspec.Raw]])
-    blocks: Sequence[object] = [_text(content)] if isinstance(content, str) else [*map(_harmless, content)]
-    return Said("user", msgspec.Raw(msgspec.json.encode(blocks)))
-
-
-def _harmless(block: dict[str, msgspec.Raw]) -> Mapping[str, object]:
-    if block.get("type") != _TEXT:
-        return block
-    return {**block, **_text(msgspec.json.decode(block["text"], type=str))}
-
-
-def _text(text: str) -> dict[str, str]:
-    return {"type": "text", "text": harmless(text)}
+    content = msgspec.json.decode(said.content, type=str | list[msgspec.Raw])
+    blocks: Sequence[object] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return Said("user", msgspec.Raw(msgspec.json.encode(unread(blocks))))
