@@ -92,7 +92,7 @@ def native(request: Request, spec: Spec) -> Conversation:
     return Conversation(
         spec,
         system,
-        [_unread(said) for said in body.messages],
+        [*map(_unread, body.messages[:-1]), _unread(body.messages[-1], keep=True)],
         tools if mounted else (),
         request.response_schema,
         names,
@@ -159,10 +159,17 @@ def _words(system: str | list[dict[str, Any]]) -> str:
     return system if isinstance(system, str) else "\n\n".join(str(block.get("text", "")) for block in system)
 
 
-def _unread(said: Said) -> Said:
-    """The message, in which the CLI finds no file or command of the machine."""
+def _unread(said: Said, *, keep: bool = False) -> Said:
+    """The message, in which the CLI finds no file or command of the machine.
+
+    `keep` all up to here in the cache, for the next request to find: the CLI's own mark stands behind a date of its
+    own, with which that does not go on. It sets three, of four that there may be.
+    """
     if said.role == "assistant":
         return said
     content = msgspec.json.decode(said.content, type=str | list[msgspec.Raw])
-    blocks: Sequence[object] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    blocks: list[object] = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
+    if keep and blocks:
+        last = msgspec.json.decode(msgspec.json.encode(blocks[-1]), type=dict[str, msgspec.Raw])
+        blocks[-1] = {**last, _MARK: {"type": "ephemeral"}}
     return Said("user", msgspec.Raw(msgspec.json.encode(unread(blocks))))
