@@ -1,9 +1,12 @@
 """How the CLI is started: as a model and nothing else.
 
 Its own tools are taken away (`--tools ""`), and with them whatever the machine has for it: settings, hooks and
-CLAUDE.md (`--setting-sources ""`), servers of MCP (`--strict-mcp-config`), skills and commands, files named in prompts.
-No prompt and no secret stands in the command line, which all of the machine can read: what is said goes through its
-standard input.
+CLAUDE.md (`--setting-sources ""`), and behind that servers of MCP (`--strict-mcp-config`), skills and commands
+(`--disable-slash-commands`), files named in prompts; it keeps no conversation (`--no-session-persistence`). Of the
+environment it gets what it needs by name, nothing else. No prompt and no secret stands in the command line, which all
+of the machine can read: what is said goes through its standard input.
+
+What an administrator orders for all of the machine (managed settings) holds for it too: that is not ours to undo.
 
 Source: `claude --help` of 2.1.329 and code.claude.com/docs/en/cli-reference, …/env-vars (2026-11); what reaches the
 model is asserted by tests/test_claude_cli_safe.py.
@@ -18,8 +21,8 @@ SERVER: Final = "t"
 """The name of the server of MCP that offers the client's tools: the CLI calls them `mcp__t__NAME`."""
 
 _PASSED_ON: Final = (
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CONFIG_HOME"),
-    *("SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "PATHEXT", "COMSPEC", "TEMP", "TMP"),
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "XDG_CONFIG_HOME"),
+    *("SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "PATHEXT", "COMSPEC"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS"),
@@ -27,6 +30,10 @@ _PASSED_ON: Final = (
 )
 """What it needs to run, to reach its service, and to find its login, which is never looked at here."""
 
+_KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+_PLAIN: Final = {"CLAUDE_CODE_SIMPLE": "1"}
+"""By which it leaves out what it says of the machine: the folder, the system and its version, the shell, the date. With
+it no login is read, so it is for those alone who have a key in a variable, which comes before the login anyway."""
 _QUIET: Final = {
     "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -35,10 +42,7 @@ _QUIET: Final = {
     "CLAUDE_CODE_DISABLE_REFUSAL_RETRY": "1",
     "CLAUDE_CODE_MAX_MCP_DESCRIPTION_LENGTH": "1000000",
     "DISABLE_AUTO_COMPACT": "1",
-    "DISABLE_AUTOUPDATER": "1",
     "DISABLE_COMPACT": "1",
-    "DISABLE_ERROR_REPORTING": "1",
-    "DISABLE_TELEMETRY": "1",
     "ENABLE_TOOL_SEARCH": "false",
     "CLAUDE_AGENT_SDK_CLIENT_APP": f"dragoman/{dragoman.__version__}",
 }
@@ -113,4 +117,4 @@ def environment(environ: Mapping[str, str], more: Sequence[str], spec: Spec, ret
     """All that it gets to see of ours, `more` beside what it needs."""
     passed = {name: environ[name] for name in (*_PASSED_ON, *more) if name in environ}
     own = {"CLAUDE_CODE_MAX_RETRIES": str(retries), **_variables(spec)}
-    return {**passed, **_QUIET, **own}
+    return {**passed, **_QUIET, **own, **(_PLAIN if any(map(passed.get, _KEYS)) else {})}

@@ -1,36 +1,45 @@
 """The process that outlives this program for a moment, to end what it left; see `keeper`."""
 
 import os
+import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 _POLITE_S = 2.0
 
 
 def keep() -> None:
     """What the small process does."""
-    groups: set[int] = set()
+    folders: dict[int, str] = {}
     for line in sys.stdin:
-        group = int(line[1:])
+        pid, _, folder = line[1:].strip().partition(" ")
         if line.startswith("+"):
-            groups.add(group)
+            folders[int(pid)] = folder
         else:
-            groups.discard(group)
+            folders.pop(int(pid), None)
+    _end(list(folders))
+    for folder in folders.values():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(pids: list[int]) -> None:
+    if sys.platform == "win32":  # there are no groups, and no asking
+        for pid in pids:
+            _told(os.kill, pid, signal.SIGTERM)
+        return
     for sign in (signal.SIGTERM, signal.SIGKILL):
-        for group in list(groups):
-            try:
-                os.killpg(group, sign)
-            except OSError:
-                groups.discard(group)
+        pids = [pid for pid in pids if _told(os.killpg, pid, sign)]
         until_s = time.monotonic() + _POLITE_S
-        while sign == signal.SIGTERM and any(map(_is_there, groups)) and time.monotonic() < until_s:
+        while sign == signal.SIGTERM and any(_told(os.killpg, p, 0) for p in pids) and time.monotonic() < until_s:
             time.sleep(0.05)
 
 
-def _is_there(group: int) -> bool:
+def _told(tell: Callable[[int, int], None], pid: int, sign: int) -> bool:
+    """Whether there was anybody to be told."""
     try:
-        os.killpg(group, 0)
+        tell(pid, sign)
     except OSError:
         return False
     return True

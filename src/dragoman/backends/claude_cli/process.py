@@ -1,8 +1,9 @@
 """One process of the claude CLI: lines of JSON in, lines of JSON out, and its certain end.
 
-It is the head of a process group of its own, in a folder of its own, which is empty and removed with it. Ended it is by
-SIGTERM, upon which it takes its leave of its files, and SIGKILL where that does not help, both to the whole group; a
-`Keeper` does the same where this program itself was killed.
+It is the head of a process group of its own. What it writes for the time of its life, sockets and the like, goes to a
+folder of its own that is removed with it. Ended it is by SIGTERM, upon which it takes its leave of its files, and
+SIGKILL where that does not help, both to the whole group; a `Keeper` does the same where this program itself was
+killed. On Windows, which has neither groups nor SIGTERM, it is ended at once, and alone.
 """
 
 import asyncio
@@ -11,13 +12,16 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from dragoman.backends import weights
 from dragoman.backends.claude_cli.keeper import Keeper
 from dragoman.core.errors import BackendError, SilenceError
 
@@ -29,6 +33,8 @@ _POLITE_S: Final = 2.0
 """Time to go after SIGTERM; it needs a tenth of that."""
 _WORDS: Final = 20
 """Lines of its complaints that are kept."""
+_TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
+"""What names the folder for temporary files, on one system or another."""
 
 _encode = msgspec.json.Encoder().encode
 _NONE: Final = msgspec.Raw(b"null")
@@ -85,15 +91,17 @@ class Process:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                cwd=folder,
-                env=dict(environment),
+                cwd=place(),
+                env={**environment, **dict.fromkeys(_TEMPORARY, folder)},
                 limit=LINE_LIMIT_BYTES,
                 start_new_session=True,
             )
-        except OSError as e:
+        except BaseException as e:  # a client that has gone, too
             shutil.rmtree(folder, ignore_errors=True)
-            raise BackendError(f"cannot start {command[0]}: {(e.strerror or str(e)).lower()}") from None
-        keeper.watch(child.pid)
+            if isinstance(e, OSError):
+                raise BackendError(f"cannot start {command[0]}: {(e.strerror or str(e)).lower()}") from None
+            raise
+        keeper.watch(child.pid, folder)
         return cls(child, folder, keeper)
 
     @property
@@ -154,14 +162,14 @@ class Process:
         return self._ending
 
     async def _end(self) -> None:
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            signal_group(self._child.pid, sign)
+        for end in (_ask_to_end, _kill):
+            end(self._child.pid)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLITE_S):
                     await self._child.wait()
                 break
         await self._child.wait()
-        signal_group(self._child.pid, signal.SIGKILL)  # whom it left behind
+        _kill(self._child.pid)  # whom it left behind
         self._keeper.forget(self._child.pid)
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
@@ -170,7 +178,33 @@ class Process:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def signal_group(pid: int, sign: int) -> None:
-    """Tell all of a group, where there is one still."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, sign)
+def place() -> Path:
+    """Where all of them work: an empty folder, the same each time.
+
+    They are not to find anything there, and they name it to the model, whose service keeps the beginnings of
+    conversations; and in its home the CLI keeps a folder for each that it was ever started in.
+    """
+    folder = weights.home() / "claude"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+if sys.platform == "win32":
+
+    def _kill(pid: int) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
+
+    _ask_to_end = _kill
+
+else:
+
+    def _ask_to_end(pid: int) -> None:
+        _signal(pid, signal.SIGTERM)
+
+    def _kill(pid: int) -> None:
+        _signal(pid, signal.SIGKILL)
+
+    def _signal(group: int, sign: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, sign)

@@ -12,6 +12,9 @@ from dragoman.core.errors import BackendError
 SERVER: Final = command.SERVER
 
 
+UNSAID: Final = "claude answers before it said which tools it has; its answer is refused"
+
+
 class _Server(msgspec.Struct):
     name: str = ""
 

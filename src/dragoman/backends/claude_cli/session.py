@@ -62,6 +62,8 @@ class Session:
         self._model = conversation.spec.model
         """Its full name, once it is known."""
         self.warnings: list[Warning] = []
+        self._is_safe = False
+        """It has said which tools it has, and they are the client's."""
         self.cost_usd: float | None = None
         """Of all its answers, once that has been told."""
 
@@ -131,13 +133,13 @@ class Session:
         while True:
             line = await self._hear()
             match line.type:
+                case "stream_event" if not self._is_safe:
+                    raise BackendError(safe.UNSAID)
                 case "stream_event" if line.parent_tool_use_id is None:
                     for event in message.add(bytes(line.event)):
                         yield event
                     if message.is_whole:
                         return
-                case "system" if line.subtype == "init":
-                    safe.check(line, self._conversation)
                 case _:
                     if (error := self._trouble(line)) is not None:
                         raise error
@@ -158,12 +160,18 @@ class Session:
                 return None
 
     async def _hear(self) -> Line:
-        """Its next line; where it asks something, that is answered."""
+        """Its next line; where it asks something, that is answered.
+
+        Raises: BackendError: it could do something on this machine.
+        """
         line = await self._process.hear(self._silence_s)
         if line.type == "control_request":
             answer = self._mounted.answer(line.request_id, line.request)
             if answer is not None:
                 await self._process.say(answer)
+        if line.type == "system" and line.subtype == "init":
+            safe.check(line, self._conversation)
+            self._is_safe = True
         return line
 
 
