@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,8 @@ from dragoman.server import config as settings
 _EXTRAS: Final = {
     "server": ("aiohttp", "psutil", "uvicorn", "httptools"),
     "embedded": ("jinja2", "llguidance", "xllamacpp"),
+    "templates": ("jinja2",),
+    "hub": ("huggingface_hub",),
 }
 """What each brings; imported only where it is used, so that the other commands work without."""
 
@@ -55,22 +58,19 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: the settings are wrong, or an extra is missing; the message has the line to type.
     """
-    named = args.config or os.environ.get("DRAGOMAN_CONFIG")
-    path = Path(named) if named else settings.default_path() if settings.default_path().is_file() else None
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
     flags |= {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
     if args.api and not args.server:
         raise ConfigError("--api is the API of a server behind; name that with --server URL")
-    config, origin = settings.load(path, os.environ, flags)
+    config, origin = settings.load(settings_path(args.config), os.environ, flags)
     for unknown in settings.unknown_variables(os.environ):
         _say(unknown)
-    others = bool(config.servers) or config.claude_cli.enabled
-    in_box = not others or any(key.startswith("embedded.") for key in origin)
-    name = _model(config.embedded) if in_box and not (others and not config.embedded.enabled) else ""
+    others = _has_others(config)
+    name = embedded_name(config.embedded) if has_embedded(config, origin) else ""
     for alias, target in ((alias, target) for alias, meant in config.aliases.items() for target in targets(meant)):
         if target != name and not others:
             raise unserved(alias, target, [name])
-    missing = _missing_extras("server", *(("embedded",) if name else ()))
+    missing = missing_extras("server", *(("embedded",) if name else ()))
     if args.check:
         _resolve(config.server)
         print(explained(config, origin))
@@ -88,6 +88,24 @@ def run(args: argparse.Namespace) -> int:
     kept = config.memory
     gateway = Gateway(backends, config.aliases, Memory(kept.replies, kept.size_bytes, kept.age_s))
     return serve(gateway, config.server, lambda url: _say(f"listening on {url}"), say=_say)
+
+
+def settings_path(named: Path | None) -> Path | None:
+    """The settings' file: the one that is named, by the flag or the variable, else the usual one if it is there."""
+    chosen = named or os.environ.get("DRAGOMAN_CONFIG")
+    usual = settings.default_path()
+    return Path(chosen) if chosen else usual if usual.is_file() else None
+
+
+def _has_others(config: settings.Config) -> bool:
+    return bool(config.servers) or config.claude_cli.enabled
+
+
+def has_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
+    """Whether the embedded model is to be served: where nothing else is, or the settings name it."""
+    if not _has_others(config):
+        return True
+    return config.embedded.enabled and any(key.startswith("embedded.") for key in origin)
 
 
 def _servers(config: settings.Config) -> list[Backend]:
@@ -135,7 +153,7 @@ def explained(config: settings.Config, origin: dict[str, str]) -> str:
     return "\n".join([*lines, "# settings are good"])
 
 
-def _model(config: EmbeddedConfig) -> str:
+def embedded_name(config: EmbeddedConfig) -> str:
     """The name that the embedded model answers to.
 
     Raises: ConfigError: there is no such model, or not here and it may not be fetched.
@@ -143,12 +161,13 @@ def _model(config: EmbeddedConfig) -> str:
     if not config.enabled:
         raise ConfigError("nothing to serve: embedded.enabled is false and no other backend is configured")
     model = config.model or profiles.default().name
-    is_file = _is_file(model)
-    path = weights.find(model) if is_file or not config.pull else weights.path(model)
-    return path.stem if is_file or model.startswith("hf:") else profiles.get(model).name
+    file = is_file(model)
+    path = weights.find(model) if file or not config.pull else weights.path(model)
+    return path.stem if file or model.startswith("hf:") else profiles.get(model).name
 
 
-def _is_file(model: str) -> bool:
+def is_file(model: str) -> bool:
+    """Whether this names a file of weights, not a known model."""
     return model.endswith(".gguf") and not model.startswith("hf:")
 
 
@@ -160,7 +179,7 @@ def _resolve(config: settings.ServerConfig) -> None:
         raise ConfigError(f"cannot listen on {config.host!r}: {why} - at server.host") from None
 
 
-def _missing_extras(*wanted: str) -> str:
+def missing_extras(*wanted: str) -> str:
     """What to type for all that is missing, or nothing; nothing is imported for it."""
     names = [extra for extra in wanted if not all(map(_is_installed, _EXTRAS[extra]))]
     return f"serving needs more than is installed: pip install 'dragoman[{','.join(names)}]'" if names else ""
@@ -176,7 +195,7 @@ def _is_installed(module: str) -> bool:
 def _weights(config: EmbeddedConfig) -> Path:
     """The weights of the configured model, fetched first where they are missing."""
     model = config.model or profiles.default().name
-    if _is_file(model) or not config.pull or weights.have(model):
+    if is_file(model) or not config.pull or weights.have(model):
         return weights.find(model)
     _say(f"fetching the weights of {model}, this once")
     path = fetched(model)

@@ -96,7 +96,8 @@ def wants_key(config: HttpConfig) -> ConfigError:
     if config.key_env or config.key:
         named = f" in the variable {config.key_env}" if config.key_env else ""
         return ConfigError(f"the server at {config.url} does not take the key{named}")
-    return ConfigError(f"the server at {config.url} wants a key; put it in a variable and name that: --key-env VAR")
+    told = "put it in a variable and name that: --key-env VAR, or key_env in its settings"
+    return ConfigError(f"the server at {config.url} wants a key; {told}")
 
 
 def model_of(models: tuple[str, ...], named: str) -> str:
