@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents clients test servers vllm exo check format docs bench proxies
-.PHONY: forty claude fuzz clean
+.PHONY: clibench forty claude fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -110,6 +110,9 @@ $(CACHE)/proxies.done: pyproject.toml
 
 proxies: $(VENV)/dev.done $(CACHE)/proxies.done ## measure beside nginx and LiteLLM's proxy (see bench/README.md)
 	@PATH="$$PATH:$(CURDIR)/$(CACHE)/proxies/bin" $(BIN)/python -m bench proxies
+
+clibench: $(VENV)/dev.done clients ## measure the Claude Code CLI as a model (see bench/README.md)
+	@$(BIN)/python -m bench claude_cli
 
 forty: $(VENV)/dev.done weights-1.5b ## forty prompts to a small model: how many become tool calls (ARGS="--record")
 	@$(BIN)/python -m bench.forty $(ARGS)

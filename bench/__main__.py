@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bench.figures import Figure, machine, save, table
 
-BENCHMARKS = ("reader", "field", "wire", "translation", "gateway", "proxies", "tokens")
+BENCHMARKS = ("reader", "field", "wire", "translation", "gateway", "proxies", "tokens", "claude_cli")
 
-ALONE = ("proxies",)
-"""Those that want others' servers, and run where they are named."""
+ALONE = ("proxies", "claude_cli")
+"""Those that want others' programs, and run where they are named."""
 
 
 def main() -> None:

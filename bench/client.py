@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["dragoman", "floor", "relay"]
+Kind = Literal["dragoman", "floor", "relay", "claude"]
 ROOT = Path(__file__).parent.parent
 STAMP = re.compile(rb"@(\d+)@")
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)

@@ -1,18 +1,20 @@
-"""The gateway under load, in a process of its own: `python -m bench.server dragoman|floor|relay PORT [API]`; it prints
-its address.
+"""The gateway under load, in a process of its own: `python -m bench.server dragoman|floor|relay|claude [PORT …]`; it
+prints its address.
 
 `dragoman` is the real server over a backend without a model. `floor` is the least that can stand under the same
 uvicorn: a raw ASGI application that looks at three fields of the body and sends the same bytes, made beforehand,
 in the same writes. `relay` is the real server over servers behind, of each API: all of them the floor at that port,
-whose models it has as `openai_chat/alone`; with an API, one server of that, which is trusted. All tell their CPU time
-and memory at `GET /usage`.
+whose models it has as `openai_chat/alone`; with an API, one server of that, which is trusted. `claude` has the real CLI
+behind it, which has the floor at that port behind it; then follows how many of its processes wait for a request. All
+tell their CPU time and memory at `GET /usage`.
 
-What is said is chosen by the model's name and `max_tokens`, the number of deltas:
+What is said is chosen by the model's name and `max_tokens`, the number of deltas; the floor takes any other name too:
 
     alone, burst            text, one delta at a time or 8 that are there at once
     call-alone, call-burst  raw Hermes text of a call, 4 characters a delta, through the reader
     paced                   a delta each `PACE_S`, each the time at which it was said
     hold                    one delta, and then silence until the client goes
+    claude-slow             of the floor: text, one delta each `PACE_S`
 """
 
 import asyncio
@@ -20,6 +22,7 @@ import logging
 import os
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from functools import cache
@@ -28,6 +31,7 @@ from typing import Final
 
 import msgspec
 
+from bench import offline
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
 from dragoman.core.collect import collect
@@ -45,6 +49,7 @@ from dragoman.server.watch import Receive
 MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
 AT_ONCE: Final = 8
 PACE_S: Final = 0.02
+SLOW: Final = "claude-slow"
 _HERMES = formats.get("hermes")
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
@@ -195,7 +200,7 @@ class Floor:
             for data in _writes(dialect.name, asked.model, asked.deltas):
                 if data:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-                await asyncio.sleep(0)
+                await asyncio.sleep(PACE_S if asked.model == SLOW else 0)
         await send({"type": "http.response.body", "body": b""})
 
     async def _stamps(self, dialect: Dialect, asked: Asked, receive: Receive, send: Send) -> None:
@@ -230,14 +235,19 @@ def _memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def main(kind: str, port: str = "", trusted: str = "") -> int:
+def main(kind: str, port: str = "", more: str = "") -> int:
     """Serve until SIGTERM, with the logging of `dragoman serve`."""
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # The real server with all its settings; only the application in it is changed.
     vars(server)["App"] = lambda gateway, config: Measured(Floor() if kind == "floor" else App(gateway, config))
-    backends = behind(f"http://127.0.0.1:{port}/v1", trusted) if port else [Synthetic()]
-    return server.run(Gateway(backends), ServerConfig(port=0), lambda url: print(url, flush=True))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        if kind == "claude":
+            backends = [claude(f"http://127.0.0.1:{port}", int(more), Path(home))]
+        else:
+            backends = behind(f"http://127.0.0.1:{port}/v1", more) if port else [Synthetic()]
+        config = ServerConfig(port=0, hold_s=60)  # no ping comes before the first event, and is taken for it
+        return server.run(Gateway(backends), config, lambda url: print(url, flush=True))
 
 
 def behind(url: str, trusted: str = "") -> list[Backend]:
@@ -247,6 +257,20 @@ def behind(url: str, trusted: str = "") -> list[Backend]:
 
     apis = [trusted] if trusted else dialects.names()
     return [Http(api, HttpConfig(url=url, api=api, models=MODELS, trusted=bool(trusted)), os.environ) for api in apis]
+
+
+def claude(url: str, warm: int, home: Path) -> Backend:
+    """The CLI, which has nobody's home and can reach nobody else."""
+    from dragoman.backends.claude_cli import ClaudeCli
+    from dragoman.backends.claude_cli_config import ClaudeCliConfig
+
+    nowhere = "http://127.0.0.1:9"
+    environ = offline.environment(
+        home, ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none", HTTPS_PROXY=nowhere, NO_PROXY="127.0.0.1"
+    )
+    command = str(offline.claude_code())
+    config = ClaudeCliConfig(enabled=True, command=command, parallel=4, queue=64, warm=warm, memory_mb=0)
+    return ClaudeCli(config, environ)
 
 
 if __name__ == "__main__":
