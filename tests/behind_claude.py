@@ -32,7 +32,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.names import NAME_FORM, Names
 from dragoman.gateway import Gateway
-from scripted import Scripted, Sent, served, serving
+from scripted import Script, Scripted, Sent, served, serving
 
 PREFIX: Final = "mcp__t__"
 """What stands before the client's names of its tools on their way to the model."""
@@ -161,7 +161,7 @@ class Chain:
 
 @contextlib.asynccontextmanager
 async def behind_claude(
-    script: Turns, home: Path, mode: str, model: str = "m", **settings: Any
+    script: Script, home: Path, mode: str, model: str = "m", command: Path | None = None, **settings: Any
 ) -> AsyncIterator[Chain]:
     """A gateway before claude before the script; the model is asked for as `model`."""
     home = home / "home-of-the-host"
@@ -169,7 +169,7 @@ async def behind_claude(
     async with served(script, alias=model) as far:
         shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **SECRETS)
-        config = ClaudeCliConfig(True, str(offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
+        config = ClaudeCliConfig(True, str(command or offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
         posted: list[Sent] = []
         async with serving(Gateway([ClaudeCli(config, environ)]), posted) as (_, url):
             host = [home.name, str(Path.cwd()), platform.node(), *SECRETS.values()]

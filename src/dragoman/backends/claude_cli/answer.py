@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman import dialects
+from dragoman.backends.claude_cli import as_prompt
 from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
 from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.session import Session
@@ -39,6 +40,8 @@ class Answer:
     def __init__(self, request: Request, turn: Turn, conversation: Conversation) -> None:
         self._request, self._turn, self._conversation = request, turn, conversation
         self._stops = StopStrings(request.stop)
+        self._text = as_prompt.reread(request, turn) if conversation.in_words else None
+        """Reads the calls that are written in it."""
         self._structured = False
         """The call that is open is a reply of a schema."""
         self._replied = False
@@ -58,11 +61,16 @@ class Answer:
                 if isinstance(event, Start):
                     for warning in (*self._conversation.warnings, *session.warnings):
                         yield warning
-                if self._stops.found and not self.ended:
-                    self.ended = True
-                    yield Finish("stop_sequence", self._stops.found)
+                if self._enough and not self.ended:
+                    for each in self._finish(Finish("stop")):
+                        yield each
                 if self.ended:
                     return
+
+    @property
+    def _enough(self) -> bool:
+        """What still comes is not wanted."""
+        return bool(self._stops.found) or (self._text is not None and self._text.over)
 
     def _finish(self, event: Finish) -> list[AnyEvent]:
         rest = self._stops.end()
@@ -88,7 +96,8 @@ class Answer:
         return replace(self._request, dialect=MESSAGES, tools=tuple(tools))
 
     def _for_client(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-        return [made for event in events if (made := self._made(event)) is not None]
+        made = [made for event in events if (made := self._made(event)) is not None]
+        return made if self._text is None else self._text.pass_on(made)
 
     def _made(self, event: AnyEvent) -> AnyEvent | None:
         match event:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-from dragoman.backends.claude_cli import command, models
+from dragoman.backends.claude_cli import as_prompt, command, models, versions
 from dragoman.backends.claude_cli.answer import Answer
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import native
@@ -53,7 +53,7 @@ class ClaudeCli:
         Raises: ConfigError: nothing is, or what is cannot be used; the message has the line to type.
         """
         self._installed = await find(self._config, self._environ)
-        log.info("claude %s, mode %s", self._installed.version, self._installed.mode)
+        log.info("claude %s, mode %s", self._installed.name, self._installed.mode)
 
     async def close(self) -> None:
         """End all processes."""
@@ -66,7 +66,7 @@ class ClaudeCli:
         return {
             "backend": NAME,
             "ready": found is not None,
-            "version": found.version if found else "",
+            "version": found.name if found else "",
             "mode": found.mode if found else "",
             "active": self._places.active,
             "waiting": self._places.waiting,
@@ -84,7 +84,9 @@ class ClaudeCli:
 
         Raises: DragomanError: before Start; see `Backend`.
         """
-        conversation = native(request, models.spec(request))
+        assert self._installed is not None
+        said = native if self._installed.mode == "native" else as_prompt.conversation
+        conversation = said(request, models.spec(request))
         answer = Answer(request, turn, conversation)
         async with self._places.one():
             process = await self._pool.take(conversation.spec.warm)
@@ -107,6 +109,8 @@ class ClaudeCli:
     async def _launch(self, spec: Spec) -> Process:
         assert self._installed is not None
         config = self._config
-        line = [self._installed.path, *command.arguments(spec, tools=True)]
+        installed = self._installed
+        told = command.arguments(spec, tools=installed.mode == "native")
+        line = [installed.path, *versions.known(told, installed.version)]
         environment = command.environment(self._environ, config.variables, spec, config.retries)
         return await Process.start(line, environment, self._keeper)

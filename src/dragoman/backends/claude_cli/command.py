@@ -103,7 +103,7 @@ def arguments(spec: Spec, *, tools: bool) -> list[str]:
     said = [
         *("--print", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
         *("--include-partial-messages", "--no-session-persistence", "--disable-slash-commands"),
-        *("--setting-sources", "", "--strict-mcp-config", "--tools", "", "--model", spec.model),
+        *("--setting-sources", "", "--strict-mcp-config", "--tools", "", "--name", "dragoman", "--model", spec.model),
     ]
     if tools:
         config = f'{{"mcpServers":{{"{SERVER}":{{"type":"sdk","name":"{SERVER}"}}}}}}'

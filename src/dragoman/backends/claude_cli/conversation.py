@@ -60,6 +60,8 @@ class Conversation(NamedTuple):
     names: Mapping[str, str] = {}
     """The client's names of the tools, by the model's."""
     warnings: Sequence[Warning] = ()
+    in_words: bool = False
+    """Tools are told, and called, in the text; none are mounted."""
 
 
 class _Tool(msgspec.Struct):

@@ -73,15 +73,18 @@ class Session:
         Raises: RemoteError: it cannot be had.
         """
         conversation = self._conversation
-        request: dict[str, object] = {"subtype": "initialize", "sdkMcpServers": [safe.SERVER]}
-        request["systemPrompt"] = [conversation.system]
+        request: dict[str, object] = {"subtype": "initialize"}
+        if conversation.in_words:
+            request["systemPrompt"] = conversation.system
+        else:
+            request |= {"systemPrompt": [conversation.system], "sdkMcpServers": [safe.SERVER]}
         if conversation.schema:
             request["jsonSchema"] = msgspec.Raw(conversation.schema.encode())
         settings = {str(n): each for n, each in enumerate(command.controls(conversation.spec))}
         asked: dict[str, object] = {**settings, _BEGIN: request}
         lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in asked.items())
         await self._process.say(*lines)
-        while _BEGIN in asked or not self._mounted.listed:
+        while _BEGIN in asked or not (conversation.in_words or self._mounted.listed):
             line = await self._hear()
             if line.type == "control_response":
                 asked.pop(self._answered(line), None)
