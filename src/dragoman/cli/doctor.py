@@ -145,7 +145,7 @@ async def _claude(config: ClaudeCliConfig) -> list[Finding]:
     except ConfigError as error:
         return [Finding("claude", amiss, error.message)]
     usage = "" if config.enabled else "; `dragoman serve --claude` serves its models"
-    program = Finding("claude", "ok", f"{found.version} at {found.path}, {_MODES[found.mode]}{usage}")
+    program = Finding("claude", "ok", f"{found.name} at {found.path}, {_MODES[found.mode]}{usage}")
     status = await login.asked(found, command.environment(os.environ, config.variables, command.Spec(""), 0))
     match status.there:
         case True:
@@ -153,5 +153,5 @@ async def _claude(config: ClaudeCliConfig) -> list[Finding]:
         case False:
             return [program, Finding("claude's login", amiss, f"claude is not logged in; run: {login.COMMAND}")]
         case None:
-            told = f"claude {found.version} does not tell; run claude, and type /login where it asks for that"
+            told = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
             return [program, Finding("claude's login", "note", told)]

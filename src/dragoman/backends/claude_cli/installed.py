@@ -7,12 +7,11 @@ import asyncio
 import contextlib
 import re
 import shutil
-import signal
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from dragoman.backends.claude_cli import command
-from dragoman.backends.claude_cli.process import signal_group
+from dragoman.backends.claude_cli.process import kill
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Version, dotted
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.core.errors import ConfigError, one_of, quote
@@ -87,7 +86,7 @@ async def _asked(path: str, environment: Mapping[str, str]) -> str:
     except TimeoutError:
         raise ConfigError(f"{path} --version says nothing within {_DEADLINE_S:g} s; try it by hand - {_AT}") from None
     finally:
-        signal_group(child.pid, signal.SIGKILL)  # whom it left behind, or itself
+        kill(child.pid)  # whom it left behind, or itself
         with contextlib.suppress(ProcessLookupError):
             await child.wait()
     if child.returncode:

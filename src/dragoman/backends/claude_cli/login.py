@@ -38,7 +38,7 @@ class _Status(msgspec.Struct, rename="camel"):
 
 async def asked(program: Installed, environ: Mapping[str, str]) -> Login:
     """What this program says with these variables, which should be those that its processes get."""
-    if tuple(map(int, program.version.split("."))) < _SINCE:
+    if program.version < _SINCE:
         return Login(None)
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:  # no project's settings have a say
         child = await asyncio.create_subprocess_exec(

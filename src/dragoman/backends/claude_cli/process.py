@@ -162,14 +162,14 @@ class Process:
         return self._ending
 
     async def _end(self) -> None:
-        for end in (_ask_to_end, _kill):
+        for end in (_ask_to_end, kill):
             end(self._child.pid)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLITE_S):
                     await self._child.wait()
                 break
         await self._child.wait()
-        _kill(self._child.pid)  # whom it left behind
+        kill(self._child.pid)  # whom it left behind
         self._keeper.forget(self._child.pid)
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
@@ -191,18 +191,20 @@ def place() -> Path:
 
 if sys.platform == "win32":
 
-    def _kill(pid: int) -> None:
+    def kill(pid: int) -> None:
+        """End it; there are no groups there."""
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
 
-    _ask_to_end = _kill
+    _ask_to_end = kill
 
 else:
 
     def _ask_to_end(pid: int) -> None:
         _signal(pid, signal.SIGTERM)
 
-    def _kill(pid: int) -> None:
+    def kill(pid: int) -> None:
+        """End all of a group, where there is one still."""
         _signal(pid, signal.SIGKILL)
 
     def _signal(group: int, sign: int) -> None:
