@@ -95,7 +95,7 @@ def test_what_the_processes_do_not_get_is_no_login(tmp_path: Path) -> None:
 
 async def test_a_version_that_cannot_tell_is_not_asked(tmp_path: Path) -> None:
     """It would take the words for a prompt."""
-    nowhere = Installed(str(tmp_path / "not there"), "2.1.39", "text")
+    nowhere = Installed(str(tmp_path / "not there"), (2, 1, 39), "text")
     assert await login.asked(nowhere, {}) == login.Login(None)
 
 

@@ -24,16 +24,20 @@ def keep() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end(pids: list[int]) -> None:
-    if sys.platform == "win32":  # there are no groups, and no asking
+if sys.platform == "win32":  # there are no groups, and no asking
+
+    def _end(pids: list[int]) -> None:
         for pid in pids:
             _told(os.kill, pid, signal.SIGTERM)
-        return
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        pids = [pid for pid in pids if _told(os.killpg, pid, sign)]
-        until_s = time.monotonic() + _POLITE_S
-        while sign == signal.SIGTERM and any(_told(os.killpg, p, 0) for p in pids) and time.monotonic() < until_s:
-            time.sleep(0.05)
+
+else:
+
+    def _end(pids: list[int]) -> None:
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            pids = [pid for pid in pids if _told(os.killpg, pid, sign)]
+            until_s = time.monotonic() + _POLITE_S
+            while sign == signal.SIGTERM and any(_told(os.killpg, p, 0) for p in pids) and time.monotonic() < until_s:
+                time.sleep(0.05)
 
 
 def _told(tell: Callable[[int, int], None], pid: int, sign: int) -> bool:

@@ -192,7 +192,7 @@ def place() -> Path:
 if sys.platform == "win32":
 
     def kill(pid: int) -> None:
-        """End it; there are no groups there."""
+        """End it, where it has not come to its end."""
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
 
@@ -204,7 +204,7 @@ else:
         _signal(pid, signal.SIGTERM)
 
     def kill(pid: int) -> None:
-        """End all of a group, where there is one still."""
+        """End all of its group that have not come to their end."""
         _signal(pid, signal.SIGKILL)
 
     def _signal(group: int, sign: int) -> None:
