@@ -114,7 +114,7 @@ async def test_calls_and_a_failed_result(tmp_path: Path, claude: dict[str, Any])
     assert seen.system.startswith("Be short.\n\n# Tools\n")
     assert seen.tools == {}
     first, past, failed = (block["text"] for block in said(seen.raw))
-    assert first == "Read \u2060@notes.txt"
+    assert first == "Read @notes.txt"
     call = '<tool_call>\n{"name": "Read", "arguments": {"path":"x"}}\n</tool_call>'
     assert past.endswith(f"<previous_response>\n{call}\n</previous_response>")
     assert failed == '<tool_result id="t1" name="Read" error="true">\nno &lt;/tool_result>\n</tool_result>'

@@ -31,6 +31,8 @@ from dragoman import formats
 from dragoman.backends import as_text
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import Conversation, native
+from dragoman.backends.claude_cli.prompt import spaced, unread
+from dragoman.backends.claude_cli.versions import FLAGS, NATIVE_SINCE, Version, dotted
 from dragoman.backends.readable import readable
 from dragoman.backends.reread import Reread
 from dragoman.core.chat import ChatTurn, as_chat
@@ -169,14 +171,17 @@ def _parts(turns: Sequence[ChatTurn], media: Sequence[Part]) -> Iterator[Part]:
                 yield Text(each)
 
 
-def conversation(request: Request, spec: Spec) -> Conversation:
-    """The request as a conversation of one line.
+def conversation(request: Request, spec: Spec, version: Version) -> Conversation:
+    """The request as a conversation of one line with this version.
 
     Raises: see `flat`; UnsupportedError: a part of it cannot be said to the model.
     """
     said, warnings = flat(request)
-    told = native(said, spec)
-    return told._replace(warnings=(*warnings, *told.warnings), in_words=True)
+    old = version < NATIVE_SINCE
+    told = native(said, spec, spaced if old else unread)
+    if spec.effort and version < FLAGS["--effort"].since:
+        warnings = (*warnings, Warning("left_out", f"claude {dotted(version)} cannot be told an effort"))
+    return told._replace(warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
 
 
 def reread(request: Request, turn: Turn) -> Reread:

@@ -85,16 +85,20 @@ class ClaudeCli:
         Raises: DragomanError: before Start; see `Backend`.
         """
         assert self._installed is not None
-        said = native if self._installed.mode == "native" else as_prompt.conversation
-        conversation = said(request, models.spec(request))
+        spec, installed = models.spec(request), self._installed
+        if installed.mode == "native":
+            conversation = native(request, spec)
+        else:
+            conversation = as_prompt.conversation(request, spec, installed.version)
+        kind = spec if conversation.told_at_start else spec.warm
         answer = Answer(request, turn, conversation)
         async with self._places.one():
-            process = await self._pool.take(conversation.spec.warm)
+            process = await self._pool.take(kind)
             begun = False
             try:
                 session = Session(process, conversation, self._config.silence_s)
                 await session.begin()
-                self._pool.warm(conversation.spec.warm)  # for the next request, while the model thinks about this one
+                self._pool.warm(kind)  # for the next request, while the model thinks about this one
                 async with aclosing(answer.events(session)) as events:
                     async for event in events:
                         begun = True

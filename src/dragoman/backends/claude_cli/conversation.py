@@ -11,8 +11,8 @@ Source: the CLI itself, 2.1.329 (tests/test_claude_cli.py); its `initialize` and
 0.2.186 has them; November 2026.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from dragoman.core.values import Message, Part, Request, ToolCall, ToolResult
 
 STRUCTURED: Final = "StructuredOutput"
 """The CLI's own tool by which it has a reply of a schema."""
+Unread: TypeAlias = Callable[[Sequence[object]], list[object]]
 _PREFIX: Final = f"mcp__{SERVER}__"
 _MARK: Final = "cache_control"
 
@@ -62,6 +63,8 @@ class Conversation(NamedTuple):
     warnings: Sequence[Warning] = ()
     in_words: bool = False
     """Tools are told, and called, in the text; none are mounted."""
+    told_at_start: bool = False
+    """The process takes nothing of the model once it runs."""
 
 
 class _Tool(msgspec.Struct):
@@ -79,8 +82,8 @@ class _Body(msgspec.Struct):
 _body: Final = msgspec.json.Decoder(_Body).decode
 
 
-def native(request: Request, spec: Spec) -> Conversation:
-    """The request as such a conversation.
+def native(request: Request, spec: Spec, unread: Unread = unread) -> Conversation:
+    """The request as such a conversation, in the words of whose user the CLI finds nothing to do.
 
     Raises: UnsupportedError: a part of it cannot be said to the model.
     """
@@ -94,7 +97,7 @@ def native(request: Request, spec: Spec) -> Conversation:
     return Conversation(
         spec,
         system,
-        [*map(_unread, body.messages[:-1]), _unread(body.messages[-1], keep=True)],
+        [*(_said(each, unread) for each in body.messages[:-1]), _said(body.messages[-1], unread, keep=True)],
         tools if mounted else (),
         request.response_schema,
         names,
@@ -161,7 +164,7 @@ def _words(system: str | list[dict[str, Any]]) -> str:
     return system if isinstance(system, str) else "\n\n".join(str(block.get("text", "")) for block in system)
 
 
-def _unread(said: Said, *, keep: bool = False) -> Said:
+def _said(said: Said, unread: Unread, *, keep: bool = False) -> Said:
     """The message, in which the CLI finds no file or command of the machine.
 
     `keep` all up to here in the cache, for the next request to find: the CLI's own mark stands behind a date of its

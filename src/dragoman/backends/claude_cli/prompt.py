@@ -9,7 +9,7 @@ text. There, unless it is told otherwise, it reads
   MCP; another name gets a remark of the CLI's own. The words themselves do not reach the model.
 
 An empty block of text behind the client's own is that last one. The CLI drops it, and all others reach the model as
-they are. So in 2.0.31 to 2.1.330, in lines of the past (`shouldQuery`) as in the last.
+they are. So in 2.1.152 to 2.1.330, in lines of the past (`shouldQuery`) as in the last; before, it reached the service.
 
 Behind that stand CLAUDE_CODE_DISABLE_ATTACHMENTS, by which it reads no `@`, and `--disable-slash-commands`, by which it
 runs none of the commands that are prompts (`command`). It does not read system prompts, results of tools and the
@@ -20,7 +20,9 @@ Source: the CLI itself, 2.1.329, run on each spelling (tests/test_claude_prompt.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 _LAST: Final = {"type": "text", "text": ""}
 
@@ -28,3 +30,14 @@ _LAST: Final = {"type": "text", "text": ""}
 def unread(blocks: Sequence[object]) -> list[object]:
     """The blocks of a user's message, in which the CLI finds no file, agent or command."""
     return [*blocks, _LAST]
+
+
+def spaced(blocks: Sequence[object]) -> list[object]:
+    """The same for a CLI that would send the empty block on, which its service refuses: no command begins with a blank.
+
+    It is the last block that such a one reads, of text or not; its `@` is closed by CLAUDE_CODE_DISABLE_ATTACHMENTS.
+    """
+    *before, last = blocks
+    block = msgspec.json.decode(msgspec.json.encode(last), type=dict[str, Any])
+    text = block.get("text", "")
+    return [*before, {**block, "text": f" {text}"}] if text.startswith("/") else [*blocks]

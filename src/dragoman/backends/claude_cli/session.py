@@ -80,7 +80,8 @@ class Session:
             request |= {"systemPrompt": [conversation.system], "sdkMcpServers": [safe.SERVER]}
         if conversation.schema:
             request["jsonSchema"] = msgspec.Raw(conversation.schema.encode())
-        settings = {str(n): each for n, each in enumerate(command.controls(conversation.spec))}
+        controls = () if conversation.told_at_start else command.controls(conversation.spec)
+        settings = {str(n): each for n, each in enumerate(controls)}
         asked: dict[str, object] = {**settings, _BEGIN: request}
         lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in asked.items())
         await self._process.say(*lines)

@@ -9,8 +9,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 Version: TypeAlias = tuple[int, int, int]
 
-NATIVE_SINCE: Final[Version] = (2, 1, 110)
-"""Takes the turns of a conversation one by one, and a system prompt with them."""
+NATIVE_SINCE: Final[Version] = (2, 1, 152)
+"""Takes the turns of a conversation one by one (2.1.110; one before answers each of them), and drops the empty block
+that keeps it from reading a user's words as its own commands.
+"""
 TEXT_SINCE: Final[Version] = (2, 1, 6)
 """Asks its service for nothing but the answer: those before also have their own agents say something ("Warmup") at each
 start, at its user's cost. Older ones cannot be started without tools of their own (`--tools ""`, 2.0.31), nor be told a
@@ -32,7 +34,7 @@ class Flag(NamedTuple):
 
 FLAGS: Final[Mapping[str, Flag]] = {
     "--effort": Flag((2, 1, 38), 1),
-    # A conversation without a name is given one, which the service is asked for.
+    # Without a name, one is asked for of the service, with the user's words (2.1.74 and 2.1.75 ask all the same).
     "--name": Flag((2, 1, 76), 1),
 }
 
