@@ -12,11 +12,23 @@ import pytest
 from bench import offline
 
 from agents import NOWHERE
+from dragoman import dialects
 from dragoman.backends.claude_cli import ClaudeCli, command, models
 from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.conversation import native
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.core import values as v
-from dragoman.core.events import AnyEvent, Finish, ReasoningDelta, Start, TextDelta, UsageUpdate
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
 from dragoman.gateway import Gateway
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import Scripted, served, serving
@@ -45,6 +57,24 @@ class Play:
 
 
 WORDS: Final = (TextDelta("Hello"),)
+PREFIX: Final = "mcp__t__"
+SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+def call(name: str, arguments: str = '{"a":1}') -> Events:
+    return (ToolCallStart(0, f"toolu_{name}", name), ToolCallDelta(0, arguments), ToolCallEnd(0))
+
+
+CALL, OTHER, REPLY = call(PREFIX + "w"), call(PREFIX + "other"), call("StructuredOutput")
+TOOLS: Final[dict[str, Any]] = {
+    path: [
+        {"type": "function", "function": {"name": name, "parameters": SCHEMA}}
+        if path == CHAT
+        else {"name": name, "input_schema": SCHEMA}
+        for name in ("w", "other")
+    ]
+    for path in (CHAT, MESSAGES)
+}
 
 
 @dataclass
@@ -196,3 +226,168 @@ def test_what_a_process_is_told_when_it_starts_or_when_it_runs() -> None:
     assert command.controls(Spec("m", "", 0)) == [
         {"subtype": "apply_flag_settings", "settings": {"env": {"CLAUDE_CODE_DISABLE_THINKING": "1"}}}
     ]
+
+
+def warned(answer: httpx2.Response) -> list[str]:
+    return [code for code in answer.headers.get("x-dragoman-warnings", "").split(",") if code]
+
+
+def chat(answer: httpx2.Response) -> tuple[str | None, list[str], str]:
+    """Words, names of calls, and how it ended."""
+    choice = answer.json()["choices"][0]
+    calls = [each["function"]["name"] for each in choice["message"].get("tool_calls") or ()]
+    return choice["message"]["content"], calls, choice["finish_reason"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "first", "answers", "given", "codes"),
+    [
+        ("required", "text", (WORDS, CALL), (None, ["w"], "tool_calls"), ["asked_again"]),
+        ("required", "text", (WORDS, WORDS), ("Hello", [], "stop"), ["asked_again", "not_as_asked"]),
+        ("w", "tool_result", (OTHER, CALL), (None, ["w"], "tool_calls"), ["asked_again"]),
+        ("w", "tool_result", (OTHER, OTHER), (None, ["other"], "tool_calls"), ["asked_again", "not_as_asked"]),
+        ("w", "", ((*WORDS, *CALL),), ("Hello", ["w"], "tool_calls"), []),
+    ],
+    ids=["words", "twice words", "another call", "twice another call", "at once"],
+)
+async def test_a_call_that_must_be(
+    tmp_path: Path,
+    choice: str,
+    first: str,
+    answers: Sequence[Events],
+    given: object,
+    codes: list[str],
+) -> None:
+    named = choice if choice == "required" else {"type": "function", "function": {"name": choice}}
+    async with chain(tmp_path, *answers) as c:
+        answer = await c.ask(CHAT, model="sonnet", tools=TOOLS[CHAT], tool_choice=named)
+    assert (chat(answer), warned(answer)) == (given, codes)
+    heard = c.heard()
+    assert len(heard) == len(answers)
+    assert answer.json()["usage"]["completion_tokens"] == 5 * len(heard)
+    told = [
+        "by calling at least one tool" in str(body["system"]) or "mcp__t__w" in str(body["system"]) for body in heard
+    ]
+    assert all(told)
+    if first:
+        *_, last = [m for m in heard[1]["messages"] if m["role"] == "user"]
+        assert last["content"][0]["type"] == first
+        assert "now" in str(last["content"])
+
+
+async def test_no_call(tmp_path: Path) -> None:
+    history = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "w", "input": {"a": 1}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "18"}]},
+    ]
+    asked: dict[str, Any] = {"model": "sonnet", "tools": TOOLS[MESSAGES], "tool_choice": {"type": "none"}}
+    async with chain(tmp_path, WORDS, CALL, WORDS, (*WORDS, *CALL)) as c:
+        await c.ask(MESSAGES, **asked)
+        told = await c.ask(MESSAGES, **asked, messages=history)
+        beside = await c.ask(MESSAGES, **asked, messages=history)
+    for answer, codes in (told, ["asked_again"]), (beside, ["extra_call"]):
+        assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
+        assert answer.json()["stop_reason"] == "end_turn"
+        assert warned(answer) == codes
+    heard = c.heard()
+    assert [len(body.get("tools", ())) for body in heard] == [0, 2, 2, 2]
+    (past,) = (m["content"] for m in heard[1]["messages"] if m["role"] == "assistant")
+    assert past[0]["name"] == PREFIX + "w"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_of_a_schema(tmp_path: Path, stream: bool) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
+    asked: dict[str, Any] = {"model": "sonnet", "response_format": form, "tools": TOOLS[CHAT], "stream": stream}
+    twice = (ToolCallStart(1, "toolu_2", "StructuredOutput"), ToolCallDelta(1, '{"a":2}'), ToolCallEnd(1))
+    async with chain(tmp_path, (*WORDS, *REPLY, *twice), WORDS, REPLY, WORDS, WORDS, (*WORDS, *CALL)) as c:
+        answers = [await c.ask(CHAT, **asked) for _ in range(4)]
+    if stream:
+        assert [streamed(answer) for answer in answers] == ['{"a":1}', '{"a":1}', "Hello", "Hello"]
+        return
+    assert [(chat(answer), warned(answer)) for answer in answers] == [
+        (('{"a":1}', [], "stop"), ["extra_call", "left_out"]),
+        (('{"a":1}', [], "stop"), ["asked_again"]),
+        (("Hello", [], "stop"), ["asked_again", "not_as_asked"]),
+        (("Hello", ["w"], "tool_calls"), []),
+    ]
+    (schema,) = (tool["input_schema"] for tool in c.heard()[0]["tools"] if tool["name"] == "StructuredOutput")
+    assert schema == SCHEMA
+
+
+def streamed(answer: httpx2.Response) -> str:
+    chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+
+
+async def test_stop_strings(tmp_path: Path) -> None:
+    """Words held back come out; one in a call's arguments ends nothing."""
+    async with chain(
+        tmp_path, (TextDelta("one EN"), TextDelta("D two")), (TextDelta("an EN"),), call(PREFIX + "w", '{"a":"END"}')
+    ) as c:
+        asked: dict[str, Any] = {"model": "sonnet", "stop": ["END"], "tools": TOOLS[CHAT]}
+        found, held, in_call = [await c.ask(CHAT, **asked) for _ in range(3)]
+        assert (chat(found), chat(held)) == (("one ", [], "stop"), ("an EN", [], "stop"))
+        assert chat(in_call) == (None, ["w"], "tool_calls")
+        assert (await c.ask(MESSAGES, model="sonnet", stop_sequences=["EN"])).json()["stop_sequence"] is None
+        assert not c.backend.state()["active"]
+    assert warned(found) == ["estimated_usage"]  # it was ended before its service told
+    assert warned(held) == warned(in_call) == []
+
+
+async def test_what_the_cli_has_no_place_for_is_named(tmp_path: Path) -> None:
+    async with chain(tmp_path) as c:
+        hosted = {"type": "web_search_20250305", "name": "web_search"}
+        says: dict[str, Any] = {"temperature": 0.2, "top_k": 5, "container": "c", "context_management": {"edits": [1]}}
+        answer = await c.ask(MESSAGES, model="sonnet", tools=[hosted, *TOOLS[MESSAGES]], **says)
+        assert warned(answer) == ["left_out"]
+    assert {tool["name"] for tool in c.heard()[0]["tools"]} == {PREFIX + "w", PREFIX + "other"}
+
+
+def named(path: str, **body: Any) -> dict[str, str]:
+    """The warnings of this request, by their codes."""
+    dialect = next(each for each in map(dialects.get, dialects.names()) if each.path == path)
+    said = {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}]}
+    limit = {} if path == RESPONSES else {"max_tokens": 9}
+    request = dialect.read_request(json.dumps({"model": "opus", **said, **limit, **body}))
+    return {warning.code: warning.message for warning in native(request, models.spec(request)).warnings}
+
+
+SEARCH: Final = {"type": "web_search_20250305", "name": "web_search"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "lost"),
+    [
+        (CHAT, {"temperature": 0.5, "top_p": 0.5, "seed": 1}, "temperature, top_p, seed"),
+        (CHAT, {"presence_penalty": 1, "frequency_penalty": 1}, "presence_penalty, frequency_penalty"),
+        (CHAT, {"temperature": 1, "top_p": 1.0, "presence_penalty": 0, "n": 1, "logprobs": False}, ""),
+        (CHAT, {"user": "u", "store": True, "metadata": {"a": "b"}, "service_tier": "auto"}, ""),
+        (CHAT, {"logprobs": True, "top_logprobs": 2, "logit_bias": {"1": 1}}, "logprobs, top_logprobs, logit_bias"),
+        (CHAT, {"verbosity": "low", "modalities": ["text"], "min_p": 0.1}, "verbosity, min_p"),
+        (CHAT, {"reasoning_effort": "immense"}, "effort"),
+        (CHAT, {"reasoning_effort": "low", "response_format": {"type": "json_object"}}, ""),
+        (RESPONSES, {"reasoning": {"effort": "low", "summary": "auto"}, "text": {"verbosity": "medium"}}, ""),
+        (RESPONSES, {"text": {"verbosity": "high"}, "store": False, "include": ["x"]}, "text.verbosity"),
+        (RESPONSES, {"tools": [{"type": "web_search"}], "prompt_cache_key": "k"}, "tool web_search"),
+        (MESSAGES, {"metadata": {"user_id": "u"}, "service_tier": "auto", "thinking": {"type": "adaptive"}}, ""),
+        (MESSAGES, {"output_config": {"effort": "high"}, "top_k": 3, "container": "c"}, "top_k, container"),
+        (MESSAGES, {"mcp_servers": [{"name": "s"}], "tools": [SEARCH]}, "mcp_servers, tool web_search_20250305"),
+        (MESSAGES, {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, ""),
+        (
+            MESSAGES,
+            {"tools": [{"name": "w", "input_schema": SCHEMA, "strict": True, "cache_control": {}}]},
+            "tools.strict",
+        ),
+    ],
+)
+def test_what_is_lost(path: str, body: dict[str, Any], lost: str) -> None:
+    warnings = named(path, **body)
+    assert warnings == ({"left_out": f"claude has no place for: {lost}"} if lost else {})
+
+
+def test_an_effort_that_it_has_not_and_a_schema_that_its_service_does_not_take_are_told() -> None:
+    assert named(CHAT, reasoning_effort="minimal") == {"said_otherwise": "for claude: effort low, the least there"}
+    tool = {"name": "w", "input_schema": {"anyOf": [SCHEMA, SCHEMA]}}
+    assert list(named(MESSAGES, tools=[tool])) == ["schema_adapted"]

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.backends.claude_cli.command import SERVER, Spec
+from dragoman.backends.claude_cli.lost import lost
 from dragoman.backends.claude_cli.models import MESSAGES
-from dragoman.backends.claude_cli.policy import policy
+from dragoman.backends.claude_cli.policy import Wanted, policy, wanted
 from dragoman.backends.claude_cli.prompt import unread
 from dragoman.core.events import Warning
 from dragoman.core.names import NAME_FORM, Names
@@ -60,6 +61,8 @@ class Conversation(NamedTuple):
     """Of the reply."""
     names: Mapping[str, str] = {}
     """The client's names of the tools, by the model's."""
+    wanted: Wanted = Wanted()
+    """What the answer must have."""
     warnings: Sequence[Warning] = ()
     in_words: bool = False
     """Tools are told, and called, in the text; none are mounted."""
@@ -87,21 +90,23 @@ def native(request: Request, spec: Spec, unread: Unread = unread) -> Conversatio
 
     Raises: UnsupportedError: a part of it cannot be said to the model.
     """
+    hosted = [tool.kind for tool in request.tools if tool.kind != "function"]
     request, names = _mounted(request)
     out = dialects.get(MESSAGES).write_request(_bare(request), spec.model)
     body = _body(out.body)
     mounted = request.tool_choice.mode != "none" or _has_calls(request)
     tools = [Offered(tool.name.removeprefix(_PREFIX), tool.input_schema, tool.description) for tool in body.tools]
     told = policy(request.tool_choice) if tools and mounted else ""
-    system = "\n\n".join(filter(None, (_words(body.system), told)))
+    must = wanted(request.tool_choice, tools=bool(tools) and mounted, schema=bool(request.response_schema))
     return Conversation(
         spec,
-        system,
+        "\n\n".join(filter(None, (_words(body.system), told))),
         [*(_said(each, unread) for each in body.messages[:-1]), _said(body.messages[-1], unread, keep=True)],
         tools if mounted else (),
-        request.response_schema,
+        request.response_schema if must.reply else "",
         names,
-        out.warnings,
+        must,
+        (*out.warnings, *lost(request, hosted)),
     )
 
 
@@ -116,10 +121,7 @@ def _mounted(request: Request) -> tuple[Request, Mapping[str, str]]:
     choice = request.tool_choice
     return replace(
         request,
-        tools=tuple(
-            replace(tool, name=_PREFIX + table.sent(tool.name)) if tool.kind == "function" else tool
-            for tool in request.tools
-        ),
+        tools=tuple(replace(tool, name=_PREFIX + table.sent(tool.name)) for tool in tools),
         tool_choice=replace(choice, name=_PREFIX + table.sent(choice.name)) if choice.name else choice,
         messages=tuple(replace(m, parts=tuple(map(part, m.parts))) for m in request.messages),
     ), {_PREFIX + table.sent(tool.name): tool.name for tool in tools}
@@ -137,6 +139,7 @@ def _bare(request: Request) -> Request:
         effort="",
         max_tokens=request.max_tokens or 1,
         sampling=type(request.sampling)(),
+        extra={},
     )
 
 

@@ -1,7 +1,8 @@
 """The client's tools as a server of MCP, which the CLI asks over its own standard output.
 
 It is told what tools there are. That it calls one is how it goes on from an answer with calls; it is not answered, as
-the client runs the tool, and sends what came of it with the next request.
+the client runs the tool, and sends what came of it with the next request. Only where the client will never see the
+call is it told so, and asks the model again.
 
 Source: Model Context Protocol 2025-11-25 (initialize, tools/list, tools/call); `mcp_message` of the control protocol as
 claude-agent-sdk 0.2.186 has it, November 2026.
@@ -32,6 +33,8 @@ class Mounted:
 
     def __init__(self, tools: Sequence[Offered]) -> None:
         self._tools = tools
+        self._called: list[tuple[str, _Message]] = []
+        self._refusal = ""
         self.listed = False
         """It knows the tools."""
 
@@ -54,12 +57,32 @@ class Mounted:
             case "tools/list":
                 self.listed = True
                 result = {"tools": self._tools}
-            case "tools/call":
+            case "tools/call" if not self._refusal:
+                self._called.append((id, message))
                 return None
+            case "tools/call":
+                result = self._refused()
             case _:
                 result = {}
-        answer = {"jsonrpc": "2.0", "id": message.id, "result": result}
-        return _response({"subtype": "success", "request_id": id, "response": {"mcp_response": answer}})
+        return _answer(id, message, result)
+
+    def refuse(self, why: str) -> list[object]:
+        """The lines that answer all calls of an answer: nobody runs them, nor those of it that still come."""
+        self._refusal = why
+        called, self._called = self._called, []
+        return [_answer(id, message, self._refused()) for id, message in called]
+
+    def accept(self) -> None:
+        """Another answer begins."""
+        self._refusal = ""
+
+    def _refused(self) -> object:
+        return {"content": [{"type": "text", "text": self._refusal}], "isError": True}
+
+
+def _answer(id: str, message: _Message, result: object) -> object:
+    answer = {"jsonrpc": "2.0", "id": message.id, "result": result}
+    return _response({"subtype": "success", "request_id": id, "response": {"mcp_response": answer}})
 
 
 def _refusal(id: str, why: str) -> object:

@@ -64,6 +64,8 @@ class Session:
         self.warnings: list[Warning] = []
         self._is_safe = False
         """It has said which tools it has, and they are the client's."""
+        self._over = 0
+        """Answers that are over, but whose `result` is still to come."""
         self.cost_usd: float | None = None
         """Of all its answers, once that has been told."""
 
@@ -124,9 +126,14 @@ class Session:
         if line.is_error:
             raise told.ended(line, self._limits)
 
-    async def say(self, said: Said) -> None:
-        """Tell it more, for another answer."""
-        await self._process.say(_user(said))
+    async def again(self, words: str, *, called: bool) -> None:
+        """Have it answer once more, told so by the user, or by what came of the calls that it made."""
+        if called:
+            await self._process.say(*self._mounted.refuse(words))
+            return
+        self._over += 1
+        blocks = msgspec.json.encode([{"type": "text", "text": words}])
+        await self._process.say(_user(Said("user", msgspec.Raw(blocks))))
 
     async def answer(self) -> AsyncGenerator[bytes, None]:
         """The events of the answer, to `message_stop`.
@@ -140,6 +147,7 @@ class Session:
                 case "stream_event" if not self._is_safe:
                     raise BackendError(safe.UNSAID)
                 case "stream_event" if line.parent_tool_use_id is None:
+                    self._mounted.accept()
                     for event in message.add(bytes(line.event)):
                         yield event
                     if message.is_whole:
@@ -158,6 +166,9 @@ class Session:
                 return None
             case "assistant":
                 return told.refused(line, self._limits)
+            case "result" if self._over and not line.is_error:
+                self._over -= 1
+                return None
             case "result":
                 return told.ended(line, self._limits)
             case _:

@@ -1,0 +1,124 @@
+"""One message of the model, as the client gets it: by its own names of tools, a reply of a schema as text.
+
+Where an answer must have something, all of it waits until that is there: what came without it may have to be asked for
+once more.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dragoman.backends.claude_cli.conversation import STRUCTURED
+from dragoman.backends.claude_cli.policy import Wanted
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+    Warning,
+)
+
+_MAY_BE_ASKED_AGAIN: Final = ("stop", "tool_calls")
+"""What was cut by a limit, or refused, would be again."""
+
+
+class Attempt:
+    """Takes the message's events; `finish` is its last, and goes to nobody by itself."""
+
+    def __init__(self, wanted: Wanted, names: Mapping[str, str]) -> None:
+        self._wanted, self._names = wanted, names
+        self._held: list[AnyEvent] = []
+        self._waits = wanted.call or wanted.reply
+        self._has_words = False
+        self._dropped = self._beside = ""
+        """Of a call that may not be, and words beside a reply of a schema."""
+        self._open = ""
+        """What becomes of the call that is open: it is the `reply`, or is `dropped`; else it is the client's."""
+        self.finish: Finish | None = None
+        self.replied = False
+        """There is a reply of the schema."""
+        self.called = False
+        """There are calls of the client's tools."""
+
+    @property
+    def may_be_asked_again(self) -> bool:
+        """It has not what it must, and another might."""
+        return not self._is_right and self.finish is not None and self.finish.reason in _MAY_BE_ASKED_AGAIN
+
+    @property
+    def _is_right(self) -> bool:
+        return not self._waits and not (self._dropped and not self._has_words and not self.replied)
+
+    def add(self, event: AnyEvent) -> list[AnyEvent]:
+        """What can go to the client with this one."""
+        match event:
+            case Finish():
+                self.finish = event
+                return []
+            case ToolCallStart():
+                return self._begun(event)
+            case ToolCallDelta(text=text) | TextDelta(text) if self._open or isinstance(event, TextDelta):
+                return self._text(event, text)
+            case ToolCallEnd() | ToolCallIncomplete() if self._open:
+                self._open = ""
+                return []
+            case Start() | UsageUpdate() | Warning():
+                return [event]
+            case _:
+                return self._out(event)
+
+    def _begun(self, call: ToolCallStart) -> list[AnyEvent]:
+        if call.name == STRUCTURED and self._wanted.reply:
+            self._open = "dropped" if self.replied else "reply"
+            self.replied, self._waits = True, False
+            self._beside += "".join(each.text for each in self._held if isinstance(each, TextDelta))
+            return self._release(each for each in self._held if isinstance(each, ReasoningDelta))
+        name = self._names.get(call.name, call.name)
+        self.called = True
+        if self._wanted.words:
+            self._open, self._dropped = "dropped", f"{self._dropped}{name} "
+            return []
+        self._held.append(ToolCallStart(call.index, call.id, name))
+        if self._wanted.name not in ("", call.name):
+            return [] if self._waits else self._release(self._held)
+        self._waits = False
+        return self._release(self._held)
+
+    def _text(self, event: TextDelta | ToolCallDelta, text: str) -> list[AnyEvent]:
+        if self._open == "dropped":
+            self._dropped += text
+            return []
+        if self._open == "reply":
+            return [TextDelta(text)]
+        if self.replied:  # a reply of a schema is that alone
+            self._beside += text
+            return []
+        self._has_words = True
+        return self._out(event)
+
+    def _out(self, event: AnyEvent) -> list[AnyEvent]:
+        if self._waits:
+            self._held.append(event)
+            return []
+        return [event]
+
+    def _release(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        out = list(events)
+        self._held = []
+        return out
+
+    def close(self) -> list[AnyEvent]:
+        """What waited, now that nothing else will be had, and what is to be told of it."""
+        out = self._release(self._held)
+        if self.may_be_asked_again:
+            out.append(Warning("not_as_asked", f"{self._wanted.missed}; what was answered is given", self._dropped))
+        elif self._dropped:
+            out.append(Warning("extra_call", "a call was dropped that was not asked for", self._dropped))
+        if self._beside.strip():
+            out.append(Warning("left_out", "a reply of a schema has no place for words beside it", self._beside))
+        return out
