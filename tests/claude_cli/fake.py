@@ -50,7 +50,8 @@ def plan(command: Path, trace: Path, *faults: dict[str, Any]) -> None:
 
 
 def log(command: Path) -> list[dict[str, Any]]:
-    """What it was told so far, each with the process's id: `started` (its arguments and environment) or `told`."""
+    """What it was told so far, each with the process's id: `started` (its arguments and environment), `told`,
+    the id of a `child`, or a `bug` of its own."""
     file = command.parent / "log.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -114,9 +115,17 @@ class Player:
         for line in self._told():
             if line["type"] == "control_request":
                 self._asked = line["request_id"]
+                if line["request"]["subtype"] != "initialize":
+                    self._agree()
+                    continue
             if line["type"] == kind:
                 return
         sys.exit(0)
+
+    def _agree(self) -> None:
+        """To a setting, of which there is none in the recordings."""
+        response = {"subtype": "success", "request_id": self._asked}
+        write(json.dumps({"type": "control_response", "response": response}).encode() + b"\n")
 
     def _say(self, number: int, line: Any) -> None:
         if line["type"] == "control_response":
@@ -192,6 +201,12 @@ def _hang(player: Player, line: Any, _: object) -> None:
         signal.pause()
 
 
+def _deaf(player: Player, line: Any, _: object) -> None:
+    """The line, and from then on it neither says nor hears anything."""
+    write(json.dumps(line).encode() + b"\n")
+    _hang(player, line, _)
+
+
 def _shut(player: Player, line: Any, _: object) -> None:
     """No more lines from it, though it runs."""
     os.close(1)
@@ -204,10 +219,10 @@ def _stay(player: Player, line: Any, _: object) -> Any:
     return line
 
 
-def _child(player: Player, line: Any, apart: bool) -> Any:
-    """A process of its own, which holds its standard output and does not heed SIGTERM; in another session, or not."""
+def _child(player: Player, line: Any, _: object) -> Any:
+    """A process of its own, which holds its standard output and does not heed SIGTERM."""
     command = [sys.executable, "-IS", "-c", STUBBORN]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=apart)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
     child.stderr.readline()
     player.note("child", child.pid)
@@ -219,6 +234,7 @@ FAULTS: dict[str, Callable[[Player, Any, Any], Any]] = {
     "change": _change,
     "child": _child,
     "complain": _complain,
+    "deaf": _deaf,
     "drop": lambda player, line, _: None,
     "exit": _exit,
     "half": _half,
@@ -238,4 +254,9 @@ def main() -> int:
         print(VERSION)
         return 0
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-    return Player(Path(sys.argv[0]).parent).play()
+    player = Player(Path(sys.argv[0]).parent)
+    try:
+        return player.play()
+    except Exception as error:
+        player.note("bug", repr(error))
+        raise

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -17,7 +18,7 @@ import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -31,6 +32,8 @@ LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """Of what it says in one line; a whole answer stays well below."""
 _POLITE_S: Final = 2.0
 """Time to go after SIGTERM; it needs a tenth of that."""
+_LAST_S: Final = 0.5
+"""Time for what it said last to be read; it stands in a pipe already."""
 _WORDS: Final = 20
 """Lines of its complaints that are kept."""
 _TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
@@ -66,13 +69,36 @@ class Line(msgspec.Struct, frozen=True):
 
 
 _line: Final = msgspec.json.Decoder(Line).decode
+_BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_COLOURS: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|\xef\xbb\xbf")
+"""Escapes for terminals (ECMA-48 control sequences, and the operating system commands of xterm), a byte order mark."""
+
+
+class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
+    """Its output ends when it does, though a process that it left behind may hold it still."""
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        asyncio.get_running_loop().call_later(_LAST_S, self._close)
+
+    def _close(self) -> None:
+        transport: asyncio.SubprocessTransport | None = getattr(self, "_transport", None)
+        for number in (1, 2):
+            if transport is not None and (pipe := transport.get_pipe_transport(number)) is not None:
+                pipe.close()
 
 
 class Process:
     """One that runs."""
 
-    def __init__(self, child: asyncio.subprocess.Process, folder: str, keeper: Keeper) -> None:
-        self._child, self._folder, self._keeper = child, folder, keeper
+    def __init__(
+        self,
+        transport: asyncio.SubprocessTransport,
+        child: asyncio.subprocess.Process,
+        folder: str,
+        keeper: Keeper,
+    ) -> None:
+        self._transport, self._child, self._folder, self._keeper = transport, child, folder, keeper
         self._complaints: deque[str] = deque(maxlen=_WORDS)
         self._listening = asyncio.ensure_future(self._listen())
         self._ending: asyncio.Task[None] | None = None
@@ -86,14 +112,15 @@ class Process:
         folder = tempfile.mkdtemp(prefix="dragoman-")
         try:
             await keeper.start()
-            child = await asyncio.create_subprocess_exec(
+            loop = asyncio.get_running_loop()
+            transport, protocol = await loop.subprocess_exec(
+                lambda: _Pipes(LINE_LIMIT_BYTES, loop),
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=place(),
                 env={**environment, **dict.fromkeys(_TEMPORARY, folder)},
-                limit=LINE_LIMIT_BYTES,
                 start_new_session=True,
             )
         except BaseException as e:  # a client that has gone, too
@@ -101,8 +128,8 @@ class Process:
             if isinstance(e, OSError):
                 raise BackendError(f"cannot start {command[0]}: {(e.strerror or str(e)).lower()}") from None
             raise
-        keeper.watch(child.pid, folder)
-        return cls(child, folder, keeper)
+        keeper.watch(transport.get_pid(), folder)
+        return cls(transport, asyncio.subprocess.Process(transport, protocol, loop), folder, keeper)
 
     @property
     def pid(self) -> int:
@@ -114,17 +141,25 @@ class Process:
         """It has not come to its end."""
         return self._child.returncode is None and self._ending is None
 
-    async def say(self, *lines: object) -> None:
-        """Tell it these, a line each; that it has gone is found by whoever listens."""
+    async def say(self, *lines: object, silence_s: float) -> None:
+        """Tell it these, a line each; that it has gone is found by whoever listens.
+
+        Raises: SilenceError: it did not take them in for so long.
+        """
         assert self._child.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            self._child.stdin.write(b"".join(_encode(line) + b"\n" for line in lines))
-            await self._child.stdin.drain()
+        try:
+            async with asyncio.timeout(silence_s):
+                self._child.stdin.write(b"".join(_encode(line) + b"\n" for line in lines))
+                await self._child.stdin.drain()
+        except TimeoutError:
+            raise SilenceError(f"claude took nothing in for {silence_s:g} s") from None
+        except ConnectionError:
+            pass
 
     async def hear(self, silence_s: float) -> Line:
-        """What it says next; whatever is no JSON object is passed over.
+        """What it says next; whatever is none of its lines is passed over.
 
-        Raises: SilenceError: nothing for so long. BackendError: it has ended.
+        Raises: SilenceError: nothing for so long. BackendError: it has ended, or a line of an answer is broken.
         """
         assert self._child.stdout is not None
         while True:
@@ -135,14 +170,18 @@ class Process:
                 raise SilenceError(f"claude said nothing for {silence_s:g} s") from None
             except ValueError:
                 raise BackendError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
-            if not said:
+            if not said.endswith(b"\n"):
                 raise BackendError(f"claude ended before its answer did: {await self._last_words()}")
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return _line(said)
+            if (line := _read(said)) is not None:
+                return line
 
     async def _last_words(self) -> str:
-        status = await self._child.wait()
-        await self._listening
+        try:
+            async with asyncio.timeout(_POLITE_S):
+                status = await self._child.wait()
+                await self._listening
+        except TimeoutError:
+            return "it closed its output"
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         return f"{how}{': ' if self._complaints else ''}{self._complaints[-1] if self._complaints else ''}"
 
@@ -173,9 +212,21 @@ class Process:
         self._keeper.forget(self._child.pid)
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
-        transport: Any = self._child._transport  # type: ignore[attr-defined]  # else its pipes are closed by chance
-        transport.close()
+        self._transport.close()  # else its pipes are closed by chance
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _read(said: bytes) -> Line | None:
+    """The line; None: it is none of its, as others may write to its output.
+
+    Raises: BackendError: it is one of an answer, of which a part would be missing.
+    """
+    for text in (said, _COLOURS.sub(b"", said)):
+        with contextlib.suppress(*_BROKEN):
+            return _line(text)
+    if b'"stream_event"' in said:
+        raise BackendError("claude said a broken line in the middle of its answer")
+    return None
 
 
 def place() -> Path:

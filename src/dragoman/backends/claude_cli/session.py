@@ -86,7 +86,7 @@ class Session:
         settings = {str(n): each for n, each in enumerate(controls)}
         asked: dict[str, object] = {**settings, _BEGIN: request}
         lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in asked.items())
-        await self._process.say(*lines)
+        await self._say(*lines)
         while _BEGIN in asked or not (conversation.in_words or self._mounted.listed):
             line = await self._hear()
             if line.type == "control_response":
@@ -94,7 +94,7 @@ class Session:
         *past, last = conversation.said
         for said in past:
             await self._tell(said)
-        await self._process.say(_user(last))
+        await self._say(_user(last))
 
     def _answered(self, line: Line) -> str:
         """The id of the request that this answers; what it says of the model is noted."""
@@ -118,9 +118,9 @@ class Session:
         """
         if said.role == "assistant":
             message = {"role": said.role, "model": self._model, "content": said.content}
-            await self._process.say({"type": "assistant", "message": message})
+            await self._say({"type": "assistant", "message": message})
             return
-        await self._process.say({**_user(said), "shouldQuery": False})
+        await self._say({**_user(said), "shouldQuery": False})
         while (line := await self._hear()).type != "result":
             pass
         if line.is_error:
@@ -129,11 +129,11 @@ class Session:
     async def again(self, words: str, *, called: bool) -> None:
         """Have it answer once more, told so by the user, or by what came of the calls that it made."""
         if called:
-            await self._process.say(*self._mounted.refuse(words))
+            await self._say(*self._mounted.refuse(words))
             return
         self._over += 1
         blocks = msgspec.json.encode([{"type": "text", "text": words}])
-        await self._process.say(_user(Said("user", msgspec.Raw(blocks))))
+        await self._say(_user(Said("user", msgspec.Raw(blocks))))
 
     async def answer(self) -> AsyncGenerator[bytes, None]:
         """The events of the answer, to `message_stop`.
@@ -174,6 +174,9 @@ class Session:
             case _:
                 return None
 
+    async def _say(self, *lines: object) -> None:
+        await self._process.say(*lines, silence_s=self._silence_s)
+
     async def _hear(self) -> Line:
         """Its next line; where it asks something, that is answered.
 
@@ -183,7 +186,7 @@ class Session:
         if line.type == "control_request":
             answer = self._mounted.answer(line.request_id, line.request)
             if answer is not None:
-                await self._process.say(answer)
+                await self._say(answer)
         if line.type == "system" and line.subtype == "init":
             safe.check(line, self._conversation)
             self._is_safe = True
