@@ -63,8 +63,13 @@ def said(trace: Path) -> list[Any]:
 
 def words(line: Any) -> set[str]:
     """What kind of line it is: its type, its subtype, the type of the event or the method of the request in it."""
-    inner = line.get("event", {}).get("type"), line.get("request", {}).get("message", {}).get("method")
-    return {word for word in (line.get("type"), line.get("subtype"), *inner) if word}
+    inner = ""
+    match line.get("type"):
+        case "stream_event":
+            inner = line["event"]["type"]
+        case "control_request":
+            inner = line["request"].get("message", {}).get("method")
+    return {word for word in (line.get("type"), line.get("subtype"), inner) if word}
 
 
 class Player:
