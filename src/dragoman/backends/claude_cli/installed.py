@@ -47,7 +47,9 @@ async def find(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Installed
     Raises: ConfigError: it is not there, does not say its version, or cannot do what it must; what to do is said.
     """
     if config.mode not in _MODES:
-        raise ConfigError(f"unknown mode {quote(config.mode)}{one_of(config.mode, _MODES, '')} - at claude_cli.mode")
+        raise ConfigError(
+            f"unknown mode {quote(config.mode)}{one_of(config.mode, _MODES, 'expected ')} - at claude_cli.mode"
+        )
     path = shutil.which(config.command, path=environ.get("PATH"))
     if path is None:
         raise ConfigError(f"there is no program {quote(config.command)}; install it: {_INSTALL} - {_AT}")
