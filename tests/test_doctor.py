@@ -11,7 +11,8 @@ from bench import offline
 
 from dragoman.backends.claude_cli import login
 from dragoman.backends.claude_cli.installed import Installed
-from gateway import run
+from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from gateway import run, running
 from scripted import in_thread, plain
 from test_base_install import dragoman
 
@@ -67,6 +68,16 @@ def test_nobody_is_logged_in(tmp_path: Path) -> None:
     assert told["claude's login"]["words"] == "claude is not logged in; run: claude auth login"
 
 
+def test_serve_says_so_too(tmp_path: Path) -> None:
+    """And serves: whoever logs in then is asked."""
+    settings = {"claude_cli.enabled": "true", "claude_cli.command": str(offline.claude_code())}
+    with running(tmp_path, settings=settings) as gateway:
+        assert gateway.line("claude is not logged in; run: claude auth login")
+    done = run(tmp_path, "serve", "--claude", "--check")
+    assert done.returncode == 2
+    assert "install it: npm install -g @anthropic-ai/claude-code" in done.stderr
+
+
 def test_that_is_no_fault_where_claude_is_not_wanted(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, **with_claude())
     assert status == 0
@@ -96,7 +107,7 @@ def test_what_the_processes_do_not_get_is_no_login(tmp_path: Path) -> None:
 async def test_a_version_that_cannot_tell_is_not_asked(tmp_path: Path) -> None:
     """It would take the words for a prompt."""
     nowhere = Installed(str(tmp_path / "not there"), (2, 1, 39), "text")
-    assert await login.asked(nowhere, {}) == login.Login(None)
+    assert await login.asked(nowhere, ClaudeCliConfig(), {}) == login.Login(None)
 
 
 @pytest.mark.parametrize("said", [b"", b"Not logged in", b"[]", b'{"other": 1}', b"\xff", b'{"loggedIn": "yes"}'])

@@ -29,7 +29,7 @@ Verdict: TypeAlias = Literal["ok", "no", "note"]
 """`no`: it is to be used, and does not work; `note`: worth knowing, and in nobody's way."""
 _MODES: Final = {
     "native": "asked natively, with the client's tools",
-    "text": "asked by text, as it is too old for more (claude update)",
+    "text": "asked by text (`claude update` brings a version that is asked natively, unless the settings say text)",
 }
 
 
@@ -136,7 +136,7 @@ async def _server(name: str, config: HttpConfig) -> Finding:
 async def _claude(config: ClaudeCliConfig) -> list[Finding]:
     """The program, and its login; where it is not to be used, nothing is amiss."""
     try:
-        from dragoman.backends.claude_cli import command, installed, login
+        from dragoman.backends.claude_cli import installed, login, told
     except ImportError:
         return [Finding("claude", "no", serve.missing_extras("server"))] if config.enabled else []
     amiss: Verdict = "no" if config.enabled else "note"
@@ -146,12 +146,12 @@ async def _claude(config: ClaudeCliConfig) -> list[Finding]:
         return [Finding("claude", amiss, error.message)]
     usage = "" if config.enabled else "; `dragoman serve --claude` serves its models"
     program = Finding("claude", "ok", f"{found.name} at {found.path}, {_MODES[found.mode]}{usage}")
-    status = await login.asked(found, command.environment(os.environ, config.variables, command.Spec(""), 0))
+    status = await login.asked(found, config, os.environ)
     match status.there:
         case True:
             return [program, Finding("claude's login", "ok", status.how or "logged in")]
         case False:
-            return [program, Finding("claude's login", amiss, f"claude is not logged in; run: {login.COMMAND}")]
+            return [program, Finding("claude's login", amiss, told.LOGIN)]
         case None:
-            told = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
-            return [program, Finding("claude's login", "note", told)]
+            words = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
+            return [program, Finding("claude's login", "note", words)]

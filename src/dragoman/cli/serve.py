@@ -1,6 +1,7 @@
 """`dragoman serve`: start the gateway."""
 
 import argparse
+import asyncio
 import importlib.util
 import logging
 import os
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
             _say(missing)
         else:
             _servers(config)  # finds an API that there is not, and a key that is not set
+            _claude(config.claude_cli)
         return 0
     if missing:
         raise ConfigError(missing)
@@ -120,8 +122,10 @@ def _servers(config: settings.Config) -> list[Backend]:
 def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
     if not config.enabled:
         return ()
-    from dragoman.backends.claude_cli import ClaudeCli
+    from dragoman.backends.claude_cli import ClaudeCli, login
 
+    if missing := asyncio.run(login.missing(config, os.environ)):
+        _say(missing)
     return (ClaudeCli(config, os.environ),)
 
 

@@ -6,16 +6,18 @@ Source: `claude auth status` of 2.1.329, and of 2.1.40, the first that has it; N
 """
 
 import asyncio
-import tempfile
+import contextlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman.backends.claude_cli.installed import Installed
+from dragoman.backends.claude_cli import command
+from dragoman.backends.claude_cli.installed import Installed, find
+from dragoman.backends.claude_cli.process import kill, place
+from dragoman.backends.claude_cli.told import LOGIN
+from dragoman.backends.claude_cli_config import ClaudeCliConfig
 
-COMMAND: Final = "claude auth login"
-"""What logs in, by the CLI's own words."""
 _SINCE: Final = (2, 1, 40)
 """Older ones would take these words for a prompt, and ask their model."""
 _DEADLINE_S: Final = 20.0
@@ -36,26 +38,38 @@ class _Status(msgspec.Struct, rename="camel"):
     subscription_type: str | None = None
 
 
-async def asked(program: Installed, environ: Mapping[str, str]) -> Login:
-    """What this program says with these variables, which should be those that its processes get."""
+async def missing(config: ClaudeCliConfig, environ: Mapping[str, str]) -> str:
+    """What to say where nobody is logged in; "" where somebody is, or the program does not tell.
+
+    Raises: ConfigError: it is not there, or cannot be used; see `installed.find`.
+    """
+    program = await find(config, environ)
+    return LOGIN if (await asked(program, config, environ)).there is False else ""
+
+
+async def asked(program: Installed, config: ClaudeCliConfig, environ: Mapping[str, str]) -> Login:
+    """What this program says with the variables that its processes get."""
     if program.version < _SINCE:
         return Login(None)
-    with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:  # no project's settings have a say
-        child = await asyncio.create_subprocess_exec(
-            *(program.path, "auth", "status"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=dict(environ),
-            cwd=folder,
-        )
-        try:
-            async with asyncio.timeout(_DEADLINE_S):
-                said, _ = await child.communicate()
-        except TimeoutError:
-            child.kill()
+    child = await asyncio.create_subprocess_exec(
+        *(program.path, "auth", "status"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=command.environment(environ, config.variables, command.Spec(""), 0),
+        cwd=place(),  # where no project's settings have a say
+        start_new_session=True,
+    )
+    said = b""
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            said, _ = await child.communicate()
+    except TimeoutError:
+        pass
+    finally:
+        kill(child.pid)
+        with contextlib.suppress(ProcessLookupError):
             await child.wait()
-            return Login(None)
     return read(said)
 
 

@@ -18,7 +18,9 @@ from dragoman.backends.claude_cli.process import Line
 from dragoman.core.errors import BackendError, ContextOverflowError, DragomanError, UpstreamError
 from dragoman.core.upstream_errors import overflow
 
-LOGIN: Final = "claude is not logged in; run: claude login"
+_RUN: Final = "claude auth login"
+"""What logs in, by the CLI's own words (`claude auth status`, 2.1.329); `claude login` would be a prompt."""
+LOGIN: Final = f"claude is not logged in; run: {_RUN}"
 _BUSY: Final = 429
 _UNPAID: Final = 402
 _PATIENCE_S: Final = 5.0
@@ -97,7 +99,7 @@ def _error(said: str, word: str, status: int | None, limits: Limits) -> Dragoman
     if status is None and _NO_LOGIN.search(said):
         return UpstreamError(LOGIN, status=401)
     if word == "authentication_failed" or status in (401, 403):
-        return UpstreamError(f"claude was not let in ({said}); run: claude login, or mend the key it has", status=401)
+        return UpstreamError(f"claude was not let in ({said}); run: {_RUN}, or mend the key it has", status=401)
     if word == "billing_error":
         return UpstreamError(f"claude: {said}", status=_UNPAID)
     if status == _BUSY or limits.is_hit:
