@@ -49,10 +49,9 @@ class Load(NamedTuple):
 
 
 class Took(NamedTuple):
-    """One request: until its first event, and its last; CPU time of all processes until they are still again."""
+    """One request: until its first event; CPU time of all processes until they are still again."""
 
     first_ms: float
-    whole_ms: float
     cpu_ms: float = 0.0
 
 
@@ -96,13 +95,14 @@ async def _requests(servers: Beside, load: Load) -> list[Figure]:
         straight, warm, cold = await _by_turns(servers, messages, load.times)
         said = f"{messages} messages" if messages > 1 else "1 message"
         for name, took in (("a process waits", warm), ("none waits", cold)):
-            for what, times, base in (
-                ("first event", [t.first_ms for t in took], [t.first_ms for t in straight]),
-                ("whole", [t.whole_ms for t in took], [t.whole_ms for t in straight]),
-            ):
-                ratio = statistics.median(a / b for a, b in zip(times, base, strict=True))
-                added = statistics.median(times) - statistics.median(base)
-                figures.append(Figure(f"{said}, {name}: {what}", added, "ms added", None, ratio, STRAIGHT))
+            pairs = [(mine.first_ms, base.first_ms) for mine, base in zip(took, straight, strict=True)]
+            added = [mine - base for mine, base in pairs]
+            ratio = statistics.median(mine / base for mine, base in pairs)
+            figures.append(
+                Figure(
+                    f"{said}, {name}: first event", statistics.median(added), "ms added", min(added), ratio, STRAIGHT
+                )
+            )
             spent = [t.cpu_ms for t in took]
             figures.append(Figure(f"{said}, {name}: CPU time", statistics.median(spent), "ms", min(spent)))
     return figures
@@ -137,7 +137,7 @@ async def _asked(server: Server, asked: bytes) -> Answer:
 
 
 def _took(answer: Answer) -> Took:
-    return Took(answer.first_ns / 1e6, answer.whole_ns / 1e6)
+    return Took(answer.first_ns / 1e6)
 
 
 async def _turns(servers: Beside, load: Load) -> list[Figure]:
