@@ -172,6 +172,35 @@ async def test_nothing_is_asked_behind_the_calls(tmp_path: Path) -> None:
     assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", " t")
 
 
+@pytest.mark.parametrize(
+    ("choice", "answers", "given"),
+    [
+        ({"type": "any"}, ["Hello.", CALLS], "tool_use"),
+        ({"type": "tool", "name": "Read"}, [CALLS.replace("Read", "Write"), CALLS], "tool_use"),
+        ({"type": "any"}, ["Hello.", "Again."], "end_turn"),
+    ],
+)
+async def test_asked_once_more_for_a_call(
+    tmp_path: Path, choice: dict[str, str], answers: list[str], given: str
+) -> None:
+    script = Words("")
+
+    async def one_by_one(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        script.text = answers[len(script.backends)]
+        async for event in script(backend, request):
+            yield event
+
+    tools = [READ, {**READ, "name": "Write"}]
+    async with behind_claude(one_by_one, tmp_path, "text") as chain, client(chain.url) as http:
+        answer = (
+            await http.post(MESSAGES, json={**ask(user(text("Read"))), "tools": tools, "tool_choice": choice})
+        ).json()
+    assert answer["stop_reason"] == given
+    assert answer["content"][0] == text("I look." if given == "tool_use" else "Again.")
+    first, second = (json.loads(sent.body)["messages"] for sent in chain.sent)
+    assert len(second) > len(first)
+
+
 async def test_a_reply_of_a_schema(tmp_path: Path, claude: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 

@@ -31,6 +31,7 @@ from dragoman import formats
 from dragoman.backends import as_text
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import Conversation, native
+from dragoman.backends.claude_cli.policy import wanted
 from dragoman.backends.claude_cli.prompt import spaced, unread
 from dragoman.backends.claude_cli.versions import FLAGS, NATIVE_SINCE, Version, dotted
 from dragoman.backends.readable import readable
@@ -40,6 +41,7 @@ from dragoman.core.contracts import Format, Turn
 from dragoman.core.conversation import in_order, system_first, told_to_go_on
 from dragoman.core.escape import neutralise_request
 from dragoman.core.events import Warning
+from dragoman.core.reader import ReplyReader
 from dragoman.core.shown import RESULT, TOOLS
 from dragoman.core.values import (
     Document,
@@ -50,6 +52,8 @@ from dragoman.core.values import (
     Request,
     ResultPart,
     Text,
+    Tool,
+    ToolCall,
     ToolChoice,
     ToolResult,
 )
@@ -104,7 +108,8 @@ def flat(request: Request) -> Flat:
     system, said = messages[:begins], messages[begins:]
     if not _is_plain(request, said):
         system, said = _flattened(replace(request, messages=messages))
-    plain = replace(request, tools=(), tool_choice=ToolChoice(), instructions=len(system))
+    hosted = tuple(tool for tool in request.tools if tool.kind != "function")
+    plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
     if request.response_schema and as_text.offered(request):  # which would let no call through
         system = (*system, Message("system", (Text(_SCHEMA + request.response_schema),)))
         plain = replace(plain, response_schema="")
@@ -181,13 +186,23 @@ def conversation(request: Request, spec: Spec, version: Version) -> Conversation
     told = native(said, spec, spaced if old else unread)
     if spec.effort and version < FLAGS["--effort"].since:
         warnings = (*warnings, Warning("left_out", f"claude {dotted(version)} cannot be told an effort"))
-    return told._replace(warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
+    must = wanted(request.tool_choice, tools=bool(_callable(request)), schema=bool(told.schema))
+    return told._replace(wanted=must, warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
+
+
+def _callable(request: Request) -> tuple[Tool, ...]:
+    """The tools of which a call counts."""
+    choice = request.tool_choice
+    return tuple(tool for tool in as_text.offered(request) if choice.mode != "named" or tool.name == choice.name)
 
 
 def reread(request: Request, turn: Turn) -> Reread:
     """What reads the calls in the answer's text."""
-    tools = as_text.offered(request)
-    new = partial(as_text.reader, request=request, tools=tools, turn=turn)
-    leaks = as_text.leaks(request, new) if tools else None
-    parallel = request.tool_choice.parallel
-    return Reread(lambda _: new(FORMAT), leaks, turn.new_id, {}, lambda: None, parallel=parallel)
+    tools = _callable(request)
+    leaks = as_text.leaks(request, partial(as_text.reader, request=request, tools=tools, turn=turn)) if tools else None
+    past = [part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall)]
+
+    def reader(begins: bool) -> ReplyReader:  # not lenient: these models keep to a form, and what they fence they show
+        return ReplyReader(FORMAT, tools, new_id=turn.new_id, taken_ids=past)
+
+    return Reread(reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel)
