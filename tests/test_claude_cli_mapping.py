@@ -275,6 +275,27 @@ async def test_a_call_that_must_be(
         assert "now" in str(last["content"])
 
 
+async def test_what_it_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of all that was asked for one answer; of a stream it is not waited for."""
+    caplog.set_level("INFO", "dragoman.access")
+    asked: dict[str, Any] = {"model": "sonnet", "tools": TOOLS[CHAT]}
+    async with chain(tmp_path, WORDS, CALL, WORDS, CALL, WORDS) as c:
+        words = await c.ask(CHAT, **asked)
+        called = await c.ask(CHAT, **asked)
+        twice = await c.ask(CHAT, **asked, tool_choice="required")
+        stream = await c.ask(CHAT, **asked, stream=True)
+        assert len(c.heard()) == 5
+    one, of_call, two = (float(answer.headers["x-dragoman-cost-usd"]) for answer in (words, called, twice))
+    assert one == of_call > 0
+    assert two == pytest.approx(2 * one)
+    assert "x-dragoman-cost-usd" not in stream.headers
+    logged = [json.loads(record.message) for record in caplog.records if record.name == "dragoman.access"]
+    costs = [
+        line.get("cost_usd") for line in logged if line.get("dialect") == "openai_chat" and line["model"] == "sonnet"
+    ]
+    assert [cost is not None for cost in costs] == [True, True, True, False]
+
+
 async def test_no_call(tmp_path: Path) -> None:
     history = [
         {"role": "user", "content": "hi"},

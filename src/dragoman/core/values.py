@@ -221,6 +221,8 @@ class Usage(Value, frozen=True):
     reasoning_tokens: int = 0
     cache_write_tokens: int = 0
     """Written to the cache."""
+    cost_usd: float | None = None
+    """All of it, in US dollars, where the backend tells that."""
 
 
 class Reply(Value, frozen=True):

@@ -32,7 +32,7 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import AnyEvent, Failure, Finish, Warning
-from dragoman.core.values import Request
+from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.server.config import ServerConfig
 from dragoman.server.inbox import Inbox
@@ -81,6 +81,11 @@ def warning_headers(events: Iterable[object]) -> dict[str, str]:
     """The codes of the warnings among these; their words may hold what somebody said."""
     codes = ",".join(dict.fromkeys(event.code for event in events if isinstance(event, Warning)))
     return {"x-dragoman-warnings": codes} if codes else {}
+
+
+def cost_headers(usage: Usage) -> dict[str, str]:
+    """What it cost, where that is known."""
+    return {} if usage.cost_usd is None else {"x-dragoman-cost-usd": f"{usage.cost_usd:.6f}"}
 
 
 class Route(NamedTuple):
@@ -229,7 +234,7 @@ class Exchange:
         if collector.error is not None:
             raise collector.error
         body = self._dialect.write_reply(collector.reply(), request)
-        await self._reply(200, body, warning_headers(collector.warnings))
+        await self._reply(200, body, warning_headers(collector.warnings) | cost_headers(collector.usage))
 
     async def _stream(self, answer: AsyncGenerator[T, None], written: Callable[[Sequence[T]], bytes]) -> None:
         inbox = Inbox[T](QUEUE_EVENTS)

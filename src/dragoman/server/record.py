@@ -77,6 +77,7 @@ class Record:
             case UsageUpdate(usage):
                 self._facts["input_tokens"] = usage.input_tokens
                 self._facts["output_tokens"] = usage.output_tokens
+                self._facts |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
             case Finish():
                 unseen = self.relayed and not self._calls.calls
                 self._facts["finish"] = event.reason if unseen else finish_of(event, self._calls)

@@ -65,8 +65,12 @@ class Answer:
                     yield event
         for event in attempt.close():
             yield event
-        if attempt.finish is not None:
-            yield attempt.finish
+        if attempt.finish is None:
+            return
+        if attempt.rests and not self._request.stream:  # a stream's end would come later for it
+            cost_usd = await session.cost_usd(called=attempt.called)
+            yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
+        yield attempt.finish
 
     async def _given(self, session: Session, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
         """What of an answer can go to the client at once; what was used is that of all answers."""
@@ -103,4 +107,6 @@ class Answer:
 
 
 def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(*map(sum, zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)))
+    """The tokens of both; what they cost is told of all at once."""
+    both = zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)
+    return Usage(*(mine + others for mine, others in both if mine is not None and others is not None))

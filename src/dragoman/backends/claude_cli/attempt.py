@@ -51,6 +51,12 @@ class Attempt:
         return not self._is_right and self.finish is not None and self.finish.reason in _MAY_BE_ASKED_AGAIN
 
     @property
+    def rests(self) -> bool:
+        """The CLI does nothing behind it of its own accord but run the calls, as it does where a model said nothing."""
+        whole = self.finish is not None and self.finish.reason in _MAY_BE_ASKED_AGAIN
+        return whole and (self._has_words or self.called or self.replied)
+
+    @property
     def _is_right(self) -> bool:
         return not self._waits and not (self._dropped and not self._has_words and not self.replied)
 

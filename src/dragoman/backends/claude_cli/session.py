@@ -4,6 +4,8 @@ A `stream_event` is an event of the Messages API as the model's service sent it.
 what the CLI does behind that, such as running the tools, is none of ours.
 """
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -17,6 +19,8 @@ from dragoman.core.errors import BackendError, DragomanError, UpstreamError
 from dragoman.core.events import Warning
 
 _BEGIN: Final = "begin"
+_AT_ONCE_S: Final = 1.0
+"""Time for what it tells at the end of a turn; it needs a tenth of that."""
 
 
 class _Delta(msgspec.Struct):
@@ -66,8 +70,6 @@ class Session:
         """It has said which tools it has, and they are the client's."""
         self._over = 0
         """Answers that are over, but whose `result` is still to come."""
-        self.cost_usd: float | None = None
-        """Of all its answers, once that has been told."""
 
     async def begin(self) -> None:
         """Tell it who it is, what tools there are, and what was said before.
@@ -134,6 +136,20 @@ class Session:
         self._over += 1
         blocks = msgspec.json.encode([{"type": "text", "text": words}])
         await self._say(_user(Said("user", msgspec.Raw(blocks))))
+
+    async def cost_usd(self, *, called: bool) -> float | None:
+        """What all its answers cost; None where it does not say so at once. Nothing more can be had from it.
+
+        It tells that when its turn is over, which it is not while it waits for what came of calls.
+        """
+        asked = {"type": "control_request", "request_id": "over", "request": {"subtype": "interrupt"}}
+        with contextlib.suppress(DragomanError, TimeoutError, msgspec.DecodeError):
+            async with asyncio.timeout(_AT_ONCE_S):
+                await self._say(*([asked] if called else []))
+                while (line := await self._hear()).type != "result":
+                    pass
+                return msgspec.json.decode(line.total_cost_usd, type=float)
+        return None
 
     async def answer(self) -> AsyncGenerator[bytes, None]:
         """The events of the answer, to `message_stop`.
