@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import httpx2
 import pytest
@@ -14,8 +14,10 @@ from bench import offline
 from agents import NOWHERE
 from dragoman import dialects
 from dragoman.backends.claude_cli import ClaudeCli, command, models
+from dragoman.backends.claude_cli.attempt import Attempt
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import native
+from dragoman.backends.claude_cli.policy import Wanted, policy
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.core import values as v
 from dragoman.core.events import (
@@ -337,6 +339,15 @@ async def test_a_reply_of_a_schema(tmp_path: Path, stream: bool) -> None:
     assert schema == SCHEMA
 
 
+async def test_a_reply_that_is_not_of_its_schema_is_told(tmp_path: Path) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
+    async with chain(tmp_path, call("StructuredOutput", '{"b":2}'), WORDS) as c:
+        answer = await c.ask(CHAT, model="sonnet", response_format=form)
+        assert (chat(answer), warned(answer)) == (('{"b":2}', [], "stop"), ["unconstrained"])
+        any_object = await c.ask(CHAT, model="sonnet", response_format={"type": "json_object"})
+        assert (chat(any_object), warned(any_object)) == (("Hello", [], "stop"), ["asked_again", "not_as_asked"])
+
+
 def streamed(answer: httpx2.Response) -> str:
     chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
@@ -355,6 +366,64 @@ async def test_stop_strings(tmp_path: Path) -> None:
         assert not c.backend.state()["active"]
     assert warned(found) == ["estimated_usage"]  # it was ended before its service told
     assert warned(held) == warned(in_call) == []
+
+
+async def test_pictures_and_files_go_as_they_came(tmp_path: Path) -> None:
+    """What stands elsewhere is fetched by the model's service, if by anybody."""
+    blocks: list[dict[str, Any]] = [
+        {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}},
+        {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
+        {
+            "type": "document",
+            "title": "t",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="},
+        },
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}},
+        {"type": "text", "text": "See?"},
+    ]
+    picture = {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+    async with chain(tmp_path) as c:
+        first = await c.ask(MESSAGES, model="sonnet", messages=[{"role": "user", "content": blocks}])
+        await c.ask(
+            CHAT, model="sonnet", messages=[{"role": "user", "content": [picture, {"type": "text", "text": "?"}]}]
+        )
+        usage = (await c.ask(RESPONSES, model="sonnet")).json()["usage"]
+        heard = [body["messages"][0]["content"] for body in c.heard()]
+    assert warned(first) == []
+    assert [{k: v for k, v in block.items() if k != "cache_control"} for block in heard[0]] == blocks
+    assert heard[1][0] == blocks[0]
+    assert (usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]) == (100, 40)
+
+
+def attempted(wanted: Wanted, *events: AnyEvent) -> tuple[list[list[AnyEvent]], Attempt]:
+    attempt = Attempt(wanted, {PREFIX + "w": "w"})
+    return [attempt.add(event) for event in events], attempt
+
+
+def test_words_wait_for_the_call_that_must_be() -> None:
+    given, attempt = attempted(Wanted(call=True), TextDelta("a"), ReasoningDelta("b"), *CALL, TextDelta("c"))
+    assert given[:2] == [[], []]
+    assert given[2] == [TextDelta("a"), ReasoningDelta("b"), ToolCallStart(0, f"toolu_{PREFIX}w", "w")]
+    assert given[3:] == [[CALL[1]], [CALL[2]], [TextDelta("c")]]
+    assert (attempt.add(Finish("tool_calls")), attempt.may_be_asked_again, attempt.close()) == ([], False, [])
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+@pytest.mark.parametrize("wanted", [Wanted(call=True), Wanted(reply=True)])
+def test_what_was_cut_or_refused_is_not_asked_for_again(wanted: Wanted, reason: v.FinishReason) -> None:
+    _, attempt = attempted(wanted, TextDelta("a"), Finish(reason))
+    assert not attempt.may_be_asked_again
+    assert not attempt.rests
+    assert attempt.close() == [TextDelta("a")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    {"auto": "Call one tool at most", "required": "Call one tool at most", "none": "Call no tool"}.items(),
+)
+def test_one_call_at_most_is_told_in_words(mode: Literal["auto", "none", "required"], told: str) -> None:
+    assert told in policy(v.ToolChoice(mode, parallel=False))
+    assert ("at most" in policy(v.ToolChoice(mode, parallel=False))) == (mode != "none")
 
 
 async def test_what_the_cli_has_no_place_for_is_named(tmp_path: Path) -> None:

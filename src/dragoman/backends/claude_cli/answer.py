@@ -67,7 +67,9 @@ class Answer:
             yield event
         if attempt.finish is None:
             return
-        if attempt.rests and not self._request.stream:  # a stream's end would come later for it
+        if attempt.replied and session.objection:
+            yield Warning("unconstrained", "the reply is not of its schema", session.objection)
+        elif attempt.rests and not self._request.stream:  # a stream's end would come later for it
             cost_usd = await session.cost_usd(called=attempt.called)
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
         yield attempt.finish

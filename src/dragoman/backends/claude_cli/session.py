@@ -38,6 +38,15 @@ _GOES_NO_FURTHER: Final = ("end_turn", "stop_sequence", "tool_use")
 its process is ended before."""
 
 
+class _Result(msgspec.Struct):
+    content: object = None
+    is_error: bool = False
+
+
+class _Came(msgspec.Struct):
+    content: list[_Result] = []
+
+
 class _Model(msgspec.Struct):
     value: str = ""
     resolved: str = msgspec.field(default="", name="resolvedModel")
@@ -68,6 +77,8 @@ class Session:
         self.warnings: list[Warning] = []
         self._is_safe = False
         """It has said which tools it has, and they are the client's."""
+        self.objection = ""
+        """What of the schema its reply does not hold to."""
         self._over = 0
         """Answers that are over, but whose `result` is still to come."""
 
@@ -182,6 +193,9 @@ class Session:
                 return None
             case "assistant":
                 return told.refused(line, self._limits)
+            case "user" if self._conversation.schema:
+                self._object(line)
+                return None
             case "result" if self._over and not line.is_error:
                 self._over -= 1
                 return None
@@ -192,6 +206,12 @@ class Session:
 
     async def _say(self, *lines: object) -> None:
         await self._process.say(*lines, silence_s=self._silence_s)
+
+    def _object(self, line: Line) -> None:
+        """Note where a reply is not of the schema, which the CLI tells the model as what came of its call."""
+        with contextlib.suppress(msgspec.DecodeError):
+            results = msgspec.json.decode(line.message, type=_Came).content
+            self.objection = next((str(each.content) for each in results if each.is_error), self.objection)
 
     async def _hear(self) -> Line:
         """Its next line; where it asks something, that is answered.
