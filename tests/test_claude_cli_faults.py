@@ -53,11 +53,13 @@ class Place:
         fake.plan(self.command, DATA / f"{trace}.jsonl", *faults)
         return await self.once_more(path, stream)
 
-    async def once_more(self, path: str = MESSAGES, stream: bool = False, text: str = "Hello") -> httpx2.Response:
+    async def once_more(
+        self, path: str = MESSAGES, stream: bool = False, text: str = "Hello", **more: Any
+    ) -> httpx2.Response:
         said: dict[str, Any] = {"input": text}
         if path != RESPONSES:
             said = {"messages": [{"role": "user", "content": text}], "max_tokens": 99}
-        body = {"model": "opus", "stream": stream, "tools": TOOLS[path], **said}
+        body = {"model": "opus", "stream": stream, "tools": TOOLS[path], **said, **more}
         async with httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False, verify=False) as client:
             answer = await client.post(path, json=body)
         await eventually(lambda: not self.backend.state()["active"])
@@ -77,9 +79,8 @@ async def place(folder: Path, **settings: Any) -> AsyncIterator[Place]:
     """At its end nothing is left of any process."""
     before = children()
     command = fake.installed(folder)
-    config = ClaudeCliConfig(
-        enabled=True, command=str(command), mode="native", **{"warm": 0, "silence_s": DEADLINE_S, **settings}
-    )
+    given: dict[str, Any] = {"mode": "native", "warm": 0, "silence_s": DEADLINE_S, **settings}
+    config = ClaudeCliConfig(enabled=True, command=str(command), **given)
     backend = ClaudeCli(config, {"PATH": os.defpath, "HOME": str(folder)})
     async with serving(Gateway([backend])) as (_, url):
         made = Place(command, url, backend)
@@ -251,6 +252,28 @@ async def test_a_crash_in_mid_answer_is_told_by_each_api(tmp_path: Path, path: s
     assert ends_as_failed(path, broken.text)
     assert "exit status 3: out of memory" in shape_of(path, whole.json())["message"]
     assert text_of(path, good) == SAID
+
+
+async def test_it_may_fail_in_words_too(tmp_path: Path) -> None:
+    """Where it is asked for calls in a prompt."""
+    async with place(tmp_path, mode="text") as here:
+        assert text_of(MESSAGES, await here.ask("plain")) == SAID
+        for at in range(ends("plain") + 1):
+            answer = await here.ask("plain", {"at": at, "do": "exit", "with": 3}, stream=True)
+            assert answer.status_code == 529 or ends_as_failed(MESSAGES, answer.text), at
+        broken = await here.ask("cut")
+        assert broken.status_code == 502
+        refused = await here.ask("plain", {"at": "init", "do": "change", "with": {"tools": ["Bash"]}})
+        assert "refused" in shape_of(MESSAGES, refused.json())["message"]
+
+
+@pytest.mark.parametrize("do", ["exit", "hang"])
+async def test_it_may_fail_when_it_is_asked_again(tmp_path: Path, do: str) -> None:
+    """For a call that must be: the words that came instead are given, or an error, but no end is waited for."""
+    async with place(tmp_path, silence_s=1.0) as here:
+        fake.plan(here.command, DATA / "plain.jsonl", {"at": "result", "do": do, "with": 3})
+        answer = await here.once_more(tool_choice={"type": "any"})
+        assert answer.status_code == (504 if do == "hang" else 529)
 
 
 ESCAPES: Final = ["\x1b[2K\r", "\x1b[31;1m", "\x1b]0;claude\x07"]
@@ -438,9 +461,7 @@ async def test_who_leaves_ends_it(tmp_path: Path) -> None:
         assert not here.running()
 
 
-@pytest.mark.parametrize(
-    "faults", [[], [{"at": 0, "do": "stay"}], [{"at": 0, "do": "child"}]], ids=["", "stay", "child"]
-)
+@pytest.mark.parametrize("faults", [[{"at": 0, "do": "stay"}], [{"at": 0, "do": "child"}]], ids=["stays", "child"])
 def test_it_does_not_outlive_a_gateway_that_was_killed(tmp_path: Path, faults: Sequence[dict[str, Any]]) -> None:
     command = fake.installed(tmp_path)
     fake.plan(command, DATA / "hang.jsonl", *faults)

@@ -1,6 +1,6 @@
 """Record the real CLI: what it is told and what it says, for each case.
 
-    cd tests && python -m claude_cli.record [CASE…]
+    PYTHONPATH=tests python -m claude_cli.record [CASE…]
 
 writes tests/data/claude_cli/CASE.jsonl anew. A trace is lines of JSON. The first says how it came about; each other is
 one thing that was said, under the name of who said it: `us` and `cli` for lines of its standard input and output,
@@ -44,7 +44,7 @@ def _lines(name: str, case: Case, made: Run) -> list[Any]:
     head = {
         "case": name,
         "claude": offline.version("@anthropic-ai/claude-code"),
-        "how": f"cd tests && python -m claude_cli.record {name}",
+        "how": f"PYTHONPATH=tests python -m claude_cli.record {name}",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "login": next(iter(case.login), ""),
         "retries": case.retries,
