@@ -95,7 +95,7 @@ def native(request: Request, spec: Spec, unread: Unread = unread) -> Conversatio
     out = dialects.get(MESSAGES).write_request(_bare(request), spec.model)
     body = _body(out.body)
     mounted = request.tool_choice.mode != "none" or _has_calls(request)
-    tools = [Offered(tool.name.removeprefix(_PREFIX), tool.input_schema, tool.description) for tool in body.tools]
+    tools = [Offered(tool.name.removeprefix(_PREFIX), tool.input_schema, _uncut(tool)) for tool in body.tools]
     told = policy(request.tool_choice) if tools and mounted else ""
     must = wanted(request.tool_choice, tools=bool(tools) and mounted, schema=bool(request.response_schema))
     return Conversation(
@@ -157,6 +157,11 @@ def _unmarked_part(part: Part) -> Part:
 
 def _without_mark(extra: Mapping[str, msgspec.Raw]) -> Mapping[str, msgspec.Raw]:
     return {name: raw for name, raw in extra.items() if name != _MARK} if _MARK in extra else extra
+
+
+def _uncut(tool: _Tool) -> str:
+    """What it says of itself; by an API key the CLI would pass on the first paragraph alone, where there is one."""
+    return "\n\n" + tool.description if "\n\n" in tool.description else tool.description
 
 
 def _has_calls(request: Request) -> bool:
