@@ -169,13 +169,13 @@ async def converse(
     return told
 
 
-async def codex(url: str, home: Path, folder: Path, model: str = "m") -> list[dict[str, Any]]:
+async def codex(url: str, home: Path, folder: Path, model: str = "m", *more: str) -> list[dict[str, Any]]:
     """What Codex tells of its run."""
     provider = f'{{name="test",base_url="{url}/v1",env_key="KEY",wire_api="responses"}}'
     settings = {"analytics.enabled": "false", "model_provider": "test", "model_providers.test": provider}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     plain = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--ephemeral", "--json"]
-    command = ["exec", *plain, "--disable", "plugins", "--disable", "apps", "-m", model, *options, PROMPT]
+    command = ["exec", *plain, "--disable", "plugins", "--disable", "apps", "-m", model, *options, *more, "--", PROMPT]
     return lines(await run(url, home, folder, [offline.codex(), *command], KEY="k"))
 
 
@@ -190,6 +190,19 @@ async def opencode(url: str, home: Path, folder: Path, package: str) -> list[dic
     }
     flags = ("--pure", "--format", "json", "--title", "t", "-m", "test/m")
     return lines(await run(url, home, folder, [offline.opencode(), "run", *flags, PROMPT], **env))
+
+
+async def hermes(url: str, home: Path, folder: Path, mode: str, *more: str, **settings: object) -> str:
+    """The last words of Hermes Agent; the mode is its name of an API."""
+    provider = {"name": "test", "base_url": url, "api_key": "k", "api_mode": mode}
+    model = {"default": "m", "provider": "custom:test", "context_length": 131072}
+    patient = {"mcp_discovery_timeout": DEADLINE_S}  # else it begins without its servers of MCP
+    calm = {"security": {"tirith_enabled": False}}  # else it wants to download it
+    config = {"model": model, "custom_providers": [provider], **patient, **calm, **settings}
+    (home / ".hermes").mkdir()
+    (home / ".hermes" / "config.yaml").write_text(json.dumps(config))  # which is YAML too
+    command = [offline.agent("hermes"), *more, "--yolo", "--ignore-rules"]
+    return (await run(url.removesuffix("/v1"), home, folder, command)).strip()
 
 
 @contextlib.asynccontextmanager

@@ -91,8 +91,13 @@ class Turns:
 def _offered(request: v.Request, name: str) -> str:
     """The tool's name, as the model knows it."""
     names = [tool.name for tool in request.tools]
-    (found,) = {PREFIX + name, PREFIX + Names([name], NAME_FORM).sent(name)} & set(names)
+    (found,) = {PREFIX + name, PREFIX + spelled(name)} & set(names)
     return found
+
+
+def spelled(name: str) -> str:
+    """A name of the client's as the model's API may have it, without the prefix."""
+    return Names([name], NAME_FORM).sent(name)
 
 
 @dataclass
@@ -103,7 +108,7 @@ class Seen:
     system: str
     """Without what claude says of itself."""
     tools: dict[str, tuple[str, Any]]
-    """Description and schema, by the client's names."""
+    """Description and schema, by the client's names; without the empty paragraph that keeps a description whole."""
     said: list[tuple[str, list[Any]]]
     """Role and blocks of each message, without what claude adds and without marks for the cache."""
 
@@ -113,7 +118,7 @@ class Seen:
         texts = [block["text"] for block in body["system"] if not block["text"].startswith(BILLING)]
         assert texts.pop(0) == IDENTITY
         tools = {
-            tool["name"].removeprefix(PREFIX): (tool.get("description", ""), tool["input_schema"])
+            tool["name"].removeprefix(PREFIX): (tool.get("description", "").removeprefix("\n\n"), tool["input_schema"])
             for tool in body.get("tools", ())
         }
         said = [(m["role"], _bare(m["content"])) for m in body["messages"] if m["role"] != "system"]
@@ -131,8 +136,21 @@ def _bare(content: Any) -> list[Any]:
 def offered(posted: Sent) -> dict[str, tuple[str, Any]]:
     """Description and schema of the tools that a client offers, by any API, as it has them."""
     tools = [tool.get("function", tool) for tool in json.loads(posted.body).get("tools", ())]
-    schemas = [tool["parameters"] if "parameters" in tool else tool["input_schema"] for tool in tools]
-    return {tool["name"]: (tool.get("description", ""), s) for tool, s in zip(tools, schemas, strict=True)}
+    schemas = [(tool, tool.get("parameters", tool.get("input_schema"))) for tool in tools]
+    return {tool["name"]: (tool.get("description", ""), schema) for tool, schema in schemas if schema is not None}
+
+
+def instructed(posted: Sent) -> str:
+    """What a client tells the model to be, by any API."""
+    body = json.loads(posted.body)
+    said = body.get("messages") or body.get("input") or ()
+    told = [item["content"] for item in said if item.get("role") in ("system", "developer")]
+    told = [body.get("instructions"), body.get("system"), *told]
+    return "\n\n".join(
+        part["text"]
+        for content in filter(None, told)
+        for part in ([text(content)] if isinstance(content, str) else content)
+    )
 
 
 def text(words: str) -> dict[str, str]:
