@@ -152,7 +152,7 @@ async def test_with_a_login_the_machine_is_told_of_as_documented(host: Hostile) 
 
 
 async def unguarded(
-    host: Hostile, s: Served, flags: Sequence[Sequence[str]], names: Sequence[str] = ()
+    host: Hostile, s: Served, flags: Sequence[Sequence[str]], names: Sequence[str] = (), content: str = "Hi"
 ) -> tuple[dict[str, Any], list[str]]:
     """What it says it has, and the hosts that it asked for, when it is started without these flags and variables."""
     line = command.arguments(SPEC, tools=False)
@@ -168,7 +168,7 @@ async def unguarded(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        message = {"role": "user", "content": "Hi"}
+        message = {"role": "user", "content": content}
         async with asyncio.timeout(DEADLINE_S):
             out, _ = await child.communicate(json.dumps({"type": "user", "message": message}).encode() + b"\n")
     lines = map(json.loads, out.splitlines())
@@ -205,6 +205,22 @@ async def test_what_each_flag_keeps_out(host: Hostile) -> None:
         assert [*host.home.glob(".claude/projects/*/*.jsonl")] == kept == []
         await unguarded(host, s, [("--no-session-persistence",)])
         assert [*host.home.glob(".claude/projects/*/*.jsonl")]
+
+
+async def test_what_each_switch_keeps_from_being_read(host: Hostile) -> None:
+    """In words that it looks at: the second line of defence, as it looks at none of a client's (`prompt`)."""
+    file = host.root / "file.txt"
+    file.write_text(host.word("a file"))
+    async with served(plain) as s:
+        init, _ = await unguarded(host, s, [], content=f"see @{file}")
+        assert init["slash_commands"] == []
+        assert host.leaked(words(s).encode()) == []
+
+        await unguarded(host, s, [], ["CLAUDE_CODE_DISABLE_ATTACHMENTS"], f"see @{file}")
+        assert host.leaked(words(s).encode()) == ["a file"]
+
+        init, _ = await unguarded(host, s, [("--disable-slash-commands",)])
+        assert "code-review" in init["slash_commands"]
 
 
 def test_what_it_gets_of_the_environment(host: Hostile) -> None:
@@ -327,6 +343,7 @@ def test_a_login_is_not_served_to_other_machines(tmp_path: Path, reached: dict[s
 
 
 def test_a_key_may_be(tmp_path: Path) -> None:
-    settings = {"DRAGOMAN_SERVER_ALLOWED_HOSTS": "ai.example", "DRAGOMAN_CLAUDE_CLI_SHARED": "true"}
-    assert run(tmp_path, "serve", "--claude", "--check", **settings).returncode == 0
-    assert run(tmp_path, "serve", "--claude", "--check").returncode == 0
+    here = {"DRAGOMAN_CLAUDE_CLI_COMMAND": str(offline.claude_code())}
+    reached = {"DRAGOMAN_SERVER_ALLOWED_HOSTS": "ai.example", "DRAGOMAN_CLAUDE_CLI_SHARED": "true"}
+    for settings in (here, {**here, **reached}):
+        assert run(tmp_path, "serve", "--claude", "--check", **settings).returncode == 0

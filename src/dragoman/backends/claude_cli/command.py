@@ -105,7 +105,7 @@ def arguments(spec: Spec, *, tools: bool) -> list[str]:
         *("--include-partial-messages", "--no-session-persistence", "--disable-slash-commands"),
         *("--setting-sources", "", "--strict-mcp-config", "--tools", "", "--name", "dragoman", "--model", spec.model),
     ]
-    if tools:
+    if tools:  # which are allowed, or it would answer calls itself, by a refusal, and ask the model again
         config = f'{{"mcpServers":{{"{SERVER}":{{"type":"sdk","name":"{SERVER}"}}}}}}'
         said += ["--mcp-config", config, "--allowedTools", f"mcp__{SERVER}"]
     if spec.effort:
