@@ -5,9 +5,10 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import httpx2
+import msgspec
 import pytest
 from bench import offline
 
@@ -18,6 +19,8 @@ from dragoman.backends.claude_cli.attempt import Attempt
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import native
 from dragoman.backends.claude_cli.policy import Wanted, policy
+from dragoman.backends.claude_cli.process import Line, Process
+from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.core import values as v
 from dragoman.core.events import (
@@ -481,3 +484,15 @@ def test_an_effort_that_it_has_not_and_a_schema_that_its_service_does_not_take_a
     assert named(CHAT, reasoning_effort="minimal") == {"said_otherwise": "for claude: effort low, the least there"}
     tool = {"name": "w", "input_schema": {"anyOf": [SCHEMA, SCHEMA]}}
     assert list(named(MESSAGES, tools=[tool])) == ["schema_adapted"]
+
+
+def test_a_tool_that_the_cli_does_not_take_is_named() -> None:
+    """It passes over one that it finds something wrong with; what is known of that is adapted before."""
+    tools = (v.Tool("look.up"), v.Tool("read"))
+    told = native(v.Request("m", (v.Message("user", (v.Text("hi"),)),), tools), Spec("m"))
+    session = Session(cast(Process, None), told, 1.0)
+    mounted = msgspec.Raw(b'["mcp__t__read"]')
+    for _ in "ab":  # it says so with each turn
+        session.check(Line("system", "init", tools=mounted, mcp_servers=msgspec.Raw(b"[]")))
+    (warning,) = session.warnings
+    assert (warning.code, warning.message.endswith(": look.up")) == ("left_out", True)

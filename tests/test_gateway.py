@@ -129,6 +129,33 @@ async def test_an_alias_of_a_model_that_nobody_serves() -> None:
     await Gateway([Scripted(plain)], {"gpt": "n"}).start()
 
 
+class Taker(Scripted):
+    """Has more models than it lists."""
+
+    def takes(self, name: str) -> str | None:
+        return name.removeprefix("x/") if "claude-" in name else None
+
+
+async def test_a_name_that_nobody_lists_is_for_who_takes_it() -> None:
+    """What is listed comes first, also by the name that the API's own clients know it by."""
+    listing, taking = Scripted(plain, ["qwen"]), Taker(plain, ["haiku"])
+    gateway = Gateway([listing, taking], {"best": ("claude-opus-9", "qwen"), "other": "x/claude-opus-9"})
+    await gateway.start()
+    for name, dialect, meant in [
+        ("claude-opus-9", "", [(taking, "claude-opus-9")]),
+        ("x/claude-opus-9", "openai_chat", [(taking, "claude-opus-9")]),
+        ("claude-qwen", "anthropic_messages", [(listing, "qwen")]),
+        ("claude-qwen", "openai_chat", [(taking, "claude-qwen")]),
+        ("best", "openai_chat", [(taking, "claude-opus-9"), (listing, "qwen")]),
+        ("other", "", [(taking, "claude-opus-9")]),
+    ]:
+        planned = gateway.plan(Request(name, (), dialect=dialect))
+        assert [(backend, request.model) for backend, request in planned] == meant, name
+    assert {"best", "other"} <= {model.id for model in gateway.models()}
+    with pytest.raises(ConfigError, match="no backend serves 'gpt'"):
+        await Gateway([listing, taking], {"best": "gpt"}).start()
+
+
 @pytest.mark.parametrize(
     ("root_path", "path", "status"),
     [

@@ -84,7 +84,7 @@ class Gateway:
         """An alias that leads nowhere is a slip; while a backend knows no models yet, nobody can tell."""
         known = self._by_name()
         for alias, target in ((alias, target) for alias, meant in self._aliases.items() for target in meant):
-            if target not in known and all(backend.models() for backend in self._backends):
+            if not self._served(target) and all(backend.models() for backend in self._backends):
                 raise unserved(alias, target, known)
 
     async def close(self) -> None:
@@ -95,8 +95,8 @@ class Gateway:
     def models(self) -> list[Model]:
         """What can be asked for, each name once: the models, then what else they are called."""
         known = self._by_name()
-        first = {alias: next((m for m in meant if m in known), "") for alias, meant in self._aliases.items()}
-        named = {alias: dataclasses.replace(known[m], id=alias) for alias, m in first.items() if m}
+        first = {alias: next(filter(self._served, meant), "") for alias, meant in self._aliases.items()}
+        named = {alias: dataclasses.replace(known.get(m, Model(m)), id=alias) for alias, m in first.items() if m}
         return list((known | named).values())
 
     def _by_name(self) -> dict[str, Model]:
@@ -115,10 +115,13 @@ class Gateway:
         Raises: UnknownModelError: nobody offers the model. BackendError: a backend that may have it is not there yet.
         """
         meant = dialects.get(request.dialect).meant_by(request.model) if request.dialect else request.model
-        for name in dict.fromkeys((request.model, meant)):
-            meant_by_it = self._aliases.get(name, (name,))
-            if found := {(each, id): None for wanted in meant_by_it for each, id in self._offering(wanted)}:
-                return [(each, msgspec.structs.replace(request, model=id)) for each, id in found]
+        names = dict.fromkeys((request.model, meant))
+        for offering in (self._offering, self._taking):
+            for name in names:
+                meant_by_it = self._aliases.get(name)
+                served = offering(name) if meant_by_it is None else [s for m in meant_by_it for s in self._served(m)]
+                if served:
+                    return [(each, msgspec.structs.replace(request, model=id)) for each, id in dict.fromkeys(served)]
         known = [model.id for model in self.models()]
         if waiting := [_name(backend) for backend in self._backends if not backend.models()]:
             raise BackendError(
@@ -140,9 +143,16 @@ class Gateway:
         is another.
         """
         own = [(each, m.id) for each in self._backends for m in each.models() if m.id == wanted]
-        also = own or [(each, m.id) for each in self._backends for m in each.models() if wanted in m.aliases]
+        return own or [(each, m.id) for each in self._backends for m in each.models() if wanted in m.aliases]
+
+    def _served(self, wanted: str) -> "list[tuple[Backend, str]]":
+        """Who has a model of this name, listed or not."""
+        return self._offering(wanted) or self._taking(wanted)
+
+    def _taking(self, wanted: str) -> "list[tuple[Backend, str]]":
+        """Who would take a name that nobody lists, and its own name there."""
         takers = [each for each in self._backends if isinstance(each, TakesNames)]
-        return also or [(each, name) for each in takers if (name := each.takes(wanted)) is not None]
+        return [(each, name) for each in takers if (name := each.takes(wanted)) is not None]
 
     def relay(self, request: Request, body: bytes, turn: Turn) -> Relay | None:
         """The answer's bytes, where nothing has to be changed in it or in the body; None: `answer` has its events.

@@ -19,18 +19,19 @@ class _Server(msgspec.Struct):
     name: str = ""
 
 
-def check(line: Line, conversation: Conversation) -> None:
-    """Refuse an answer of a model that could do something on this machine.
+def check(line: Line, conversation: Conversation) -> set[str]:
+    """Refuse an answer of a model that could do something on this machine; gives the client's tools that it has not.
 
     Raises: BackendError: it has other tools than the client's, or servers of its own.
     """
-    own = {f"mcp__{SERVER}__{tool.name}" for tool in conversation.tools}
-    own |= {STRUCTURED} if conversation.schema else set()
+    offered = {f"mcp__{SERVER}__{tool.name}" for tool in conversation.tools}
+    own = offered | ({STRUCTURED} if conversation.schema else set())
     try:
-        tools = set(msgspec.json.decode(line.tools, type=list[str])) - own
+        mounted = set(msgspec.json.decode(line.tools, type=list[str]))
         servers = {server.name for server in msgspec.json.decode(line.mcp_servers, type=list[_Server])} - {SERVER}
     except msgspec.DecodeError:
         raise BackendError("claude does not say which tools it has; its answer is refused") from None
-    if tools or servers:
-        has = ", ".join(sorted(tools | servers))
+    if too_many := (mounted - own) | servers:
+        has = ", ".join(sorted(too_many))
         raise BackendError(f"claude has tools or servers of its own ({has}); its answer is refused")
+    return offered - mounted

@@ -204,6 +204,18 @@ class Session:
             case _:
                 return None
 
+    def check(self, line: Line) -> None:
+        """Look at what it says that it has.
+
+        Raises: BackendError: it could do something on this machine.
+        """
+        missing = safe.check(line, self._conversation)
+        if missing and not self._is_safe:  # it says so with each turn of the past as well
+            names = ", ".join(sorted(self._conversation.names.get(name, name) for name in missing))
+            told = f"claude does not take these tools, for what is in their schemas (a property's name, say): {names}"
+            self.warnings.append(Warning("left_out", told))
+        self._is_safe = True
+
     async def _say(self, *lines: object) -> None:
         await self._process.say(*lines, silence_s=self._silence_s)
 
@@ -224,8 +236,7 @@ class Session:
             if answer is not None:
                 await self._say(answer)
         if line.type == "system" and line.subtype == "init":
-            safe.check(line, self._conversation)
-            self._is_safe = True
+            self.check(line)
         return line
 
 
