@@ -25,8 +25,11 @@ def recorded(name: str) -> list[Any]:
     return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
 
 
-def kinds(lines: list[Any]) -> list[set[str]]:
-    return [words for line in lines if not MOVES & (words := fake.words(line))]
+def kinds(lines: list[Any]) -> tuple[set[str], list[set[str]]]:
+    """What it says before its answer, in whatever order, and what from there on."""
+    said = [words for line in lines if not MOVES & (words := fake.words(line))]
+    begins = next(n for n, words in enumerate(said) if "init" in words)
+    return set().union(*said[:begins]), said[begins:]
 
 
 def test_each_case_is_recorded_of_the_version_that_is_installed() -> None:
