@@ -65,7 +65,7 @@ class Turns:
     asked: list[v.Request] = field(default_factory=list)
 
     async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
-        turn = sum(message.role == "assistant" for message in request.messages)
+        turn = sum(map(_answers, request.messages))
         said = self.answers[min(turn, len(self.answers) - 1)]
         self.asked.append(request)
         yield Start("", "", 0, 100)
@@ -79,13 +79,18 @@ class Turns:
             for at in range(0, len(text), 7):
                 yield ToolCallDelta(index, text[at : at + 7])
             yield ToolCallEnd(index)
-        if not request.tools:
-            for name, arguments in said.calls:
-                yield TextDelta(
-                    f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
-                )
+        for name, arguments in said.calls if not request.tools else ():
+            text = f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
+            for at in range(0, len(text), 7):
+                yield TextDelta(text[at : at + 7])
         yield UsageUpdate(v.Usage(100, 5))
         yield Finish("stop")
+
+
+def _answers(message: v.Message) -> int:
+    """How many of the model's it holds; asked in words, the user's has them all."""
+    told = "".join(part.text for part in message.parts if isinstance(part, v.Text) and message.role == "user")
+    return told.count("</previous_response>") + (message.role == "assistant")
 
 
 def _offered(request: v.Request, name: str) -> str:

@@ -1,5 +1,6 @@
 """Real clients with the real claude as their model: whole round trips, and what reached the model of them."""
 
+import asyncio
 import base64
 import json
 import struct
@@ -239,6 +240,24 @@ def made_calls() -> list[Any]:
 
 def result(index: int, content: object) -> dict[str, object]:
     return {"type": "tool_result", "tool_use_id": f"toolu_0_{index}", "content": content}
+
+
+@pytest.mark.parametrize("client", [chat, responses, messages])
+async def test_a_round_trip_in_words(client: Client, tmp_path: Path) -> None:
+    """By the text mode: tools, calls and results in what the model reads, and pictures beside it."""
+    async with asyncio.timeout(DEADLINE_S), behind_claude(Turns(ANSWERS), tmp_path, "text") as chain:
+        assert await client(chain.url, True) == LAST
+    first, second = chain.seen()
+    for seen in (first, second):
+        assert seen.system.startswith(SYSTEM)
+        assert seen.tools == {}
+        assert all(name in seen.system for name in SCHEMAS)
+        assert seen.blocks("image")[0] == IMAGE
+    ((role, blocks),) = second.said
+    told = "".join(block.get("text", "") for block in blocks)
+    places = [told.index(words) for words in (QUESTION, "Let me look.", *(run(*call)[0] for call in CALLS))]
+    assert (role, places) == ("user", sorted(places))
+    assert len(second.blocks("image")) == (2 if client in PICTURES else 1)
 
 
 # A long past
