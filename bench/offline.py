@@ -37,6 +37,14 @@ def claude_code() -> Path:
     raise FileNotFoundError(f"Claude Code is not in {CLIENTS}; install it: make clients")
 
 
+def old_claude_code() -> Path:
+    """The oldest that is of use here; it needs `node` in its PATH. Raises FileNotFoundError: not installed."""
+    path = CLIENTS / "claude-code-old" / "cli.js"
+    if path.exists():
+        return path
+    raise FileNotFoundError(f"an old Claude Code is not in {CLIENTS}; install it: make clients")
+
+
 def codex() -> Path:
     """The command; raises FileNotFoundError: not installed."""
     for path in CLIENTS.glob("@openai/codex-*/vendor/*/bin/codex"):

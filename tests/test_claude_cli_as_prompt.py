@@ -174,14 +174,10 @@ def test_no_version_reads_a_command() -> None:
     assert seen[0]["text"] == "/see"
 
 
-def test_what_an_old_version_cannot_be_told_is_said() -> None:
+def test_an_old_version_is_told_all_at_its_start() -> None:
     spec = Spec("m", "high")
-    old = as_prompt.conversation(request(user("hi")), spec, TEXT_SINCE)
-    assert [warning.code for warning in old.warnings] == ["left_out"]
-    assert old.told_at_start
-    new = as_prompt.conversation(request(user("hi")), spec, NATIVE_SINCE)
-    assert not new.warnings
-    assert not new.told_at_start
+    assert as_prompt.conversation(request(user("hi")), spec, TEXT_SINCE).told_at_start
+    assert not as_prompt.conversation(request(user("hi")), spec, NATIVE_SINCE).told_at_start
 
 
 # What is answered

@@ -35,6 +35,8 @@ from scripted import Served, eventually, plain, served, silent_then_plain
 KEY: Final = {"ANTHROPIC_API_KEY": "sk-ant-a-key"}
 LOGIN: Final = {"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-a-token"}
 SPEC: Final = command.Spec("m")
+CHANGES: Final = ("raw.githubusercontent.com:443", "api.anthropic.com:443")
+"""Whom an old one asks for what is new in it, and about itself."""
 
 
 @pytest.fixture
@@ -62,21 +64,24 @@ async def hosts_asked() -> AsyncIterator[tuple[str, list[str]]]:
 def variables(host: Hostile, url: str, proxy: str, login: dict[str, str]) -> dict[str, str]:
     """All that the gateway has."""
     shut = {"HTTPS_PROXY": proxy, "HTTP_PROXY": proxy, "NO_PROXY": "127.0.0.1"}
-    mine = {"PATH": os.defpath, "HOME": str(host.home), "LANG": "C.UTF-8", "ANTHROPIC_BASE_URL": url}
+    path = f"{offline.node().parent}{os.pathsep}{os.defpath}"  # old versions run on it
+    mine = {"PATH": path, "HOME": str(host.home), "LANG": "C.UTF-8", "ANTHROPIC_BASE_URL": url}
     return {**host.environment(), **mine, **shut, **login}
 
 
 @contextlib.asynccontextmanager
-async def claude(host: Hostile, s: Served, login: dict[str, str], mode: str = "native") -> AsyncIterator[ClaudeCli]:
+async def claude(
+    host: Hostile, s: Served, login: dict[str, str], mode: str = "native", program: Path | None = None
+) -> AsyncIterator[ClaudeCli]:
     async with hosts_asked() as (proxy, asked):
-        config = ClaudeCliConfig(True, str(offline.claude_code()), mode, warm=0)
+        config = ClaudeCliConfig(True, str(program or offline.claude_code()), mode, warm=0)
         backend = ClaudeCli(config, variables(host, s.url, proxy, login))
         await backend.start()
         try:
             yield backend
         finally:
             await backend.close()
-        assert asked == []
+        assert {line.split()[1] for line in asked} <= set(CHANGES if program else ())
 
 
 async def answer(backend: ClaudeCli, *messages: v.Message, tools: Sequence[v.Tool] = ()) -> list[AnyEvent]:
@@ -122,6 +127,28 @@ async def test_nothing_of_the_host_reaches_the_model(host: Hostile, login: dict[
         assert json.dumps(text)[1:-1] in words(s)
     assert list(place().iterdir()) == []
     assert list(host.temp.glob("dragoman-*")) == []
+
+
+async def test_nor_by_the_oldest(host: Hostile) -> None:
+    """Which reads the last block of a request as its own, and sends on an empty one."""
+    file = host.root / "file.txt"
+    file.write_text(host.word("a file"))
+    mention = f'@{file} @"{file}" @~/../file.txt @agent-a @{host.root}/'
+    asked = [f"/c {mention}", f"!cat {file}", f"{mention}\n/c", "/cost"]
+    async with served(plain) as s, claude(host, s, KEY, "auto", offline.old_claude_code()) as backend:
+        assert backend.state()["mode"] == "text"
+        for text in asked:
+            assert isinstance((await answer(backend, said("user", text)))[-1], Finish)
+        talk = [said("user", asked[0]), said("assistant", mention), said("user", asked[0])]
+        assert isinstance((await answer(backend, *talk, tools=[v.Tool("look", "Looks.")]))[-1], Finish)
+    assert len(s.sent) == len(asked) + 1
+    assert host.run() == []
+    for text, sent in zip([*asked, asked[0]], s.sent, strict=True):
+        assert host.leaked(sent.body) == []
+        body = json.loads(sent.body)
+        assert not body.get("tools")
+        blocks = [block["text"] for message in body["messages"] for block in message["content"]]
+        assert blocks[-1].removeprefix(" ") == text
 
 
 async def test_with_a_key_the_machine_is_not_told_of(host: Hostile) -> None:

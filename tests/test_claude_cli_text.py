@@ -54,18 +54,13 @@ class Words:
         yield Finish("stop")
 
 
-def old(path: str) -> Path:
-    """The oldest that is of use here."""
-    return offline.CLIENTS / "claude-code-old" / path
-
-
 @pytest.fixture(params=["newest", "oldest"])
 def claude(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Settings and mode of either."""
     if request.param == "newest":
         return {"mode": "text"}
     monkeypatch.setattr(os, "defpath", f"{offline.node().parent}:{os.defpath}")  # for its first line to find node
-    return {"mode": "auto", "command": old("cli.js")}
+    return {"mode": "auto", "command": offline.old_claude_code()}
 
 
 def client(url: str) -> httpx2.AsyncClient:
@@ -222,6 +217,8 @@ async def test_a_reply_of_a_schema(tmp_path: Path, claude: dict[str, Any]) -> No
 
 async def test_the_oldest_is_the_one_that_is_named(tmp_path: Path) -> None:
     path = f"{offline.node().parent}:{os.defpath}"
-    found = await installed.find(ClaudeCliConfig(command=str(old("cli.js"))), offline.environment(tmp_path, PATH=path))
+    found = await installed.find(
+        ClaudeCliConfig(command=str(offline.old_claude_code())), offline.environment(tmp_path, PATH=path)
+    )
     assert found.mode == "text"
     assert found.version == installed.TEXT_SINCE

@@ -33,7 +33,7 @@ from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import Conversation, native
 from dragoman.backends.claude_cli.policy import wanted
 from dragoman.backends.claude_cli.prompt import spaced, unread
-from dragoman.backends.claude_cli.versions import FLAGS, NATIVE_SINCE, Version, dotted
+from dragoman.backends.claude_cli.versions import NATIVE_SINCE, Version
 from dragoman.backends.readable import readable
 from dragoman.backends.reread import Reread
 from dragoman.core.chat import ChatTurn, as_chat
@@ -184,8 +184,6 @@ def conversation(request: Request, spec: Spec, version: Version) -> Conversation
     said, warnings = flat(request)
     old = version < NATIVE_SINCE
     told = native(said, spec, spaced if old else unread)
-    if spec.effort and version < FLAGS["--effort"].since:
-        warnings = (*warnings, Warning("left_out", f"claude {dotted(version)} cannot be told an effort"))
     must = wanted(request.tool_choice, tools=bool(_callable(request)), schema=bool(told.schema))
     return told._replace(wanted=must, warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
 

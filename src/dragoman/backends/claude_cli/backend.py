@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-from dragoman.backends.claude_cli import as_prompt, command, models, versions
+from dragoman.backends.claude_cli import as_prompt, command, models
 from dragoman.backends.claude_cli.answer import Answer
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import native
@@ -114,7 +114,6 @@ class ClaudeCli:
         assert self._installed is not None
         config = self._config
         installed = self._installed
-        told = command.arguments(spec, tools=installed.mode == "native")
-        line = [installed.path, *versions.known(told, installed.version)]
+        line = [installed.path, *command.arguments(spec, tools=installed.mode == "native")]
         environment = command.environment(self._environ, config.variables, spec, config.retries)
         return await Process.start(line, environment, self._keeper)
