@@ -20,6 +20,7 @@ import pytest
 
 from claude_cli import fake
 from dragoman.backends.claude_cli import ClaudeCli
+from dragoman.backends.claude_cli.process import Process
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.gateway import Gateway
 from far import FRONTS, RESPONSES, ends_as_failed
@@ -483,3 +484,17 @@ def test_it_does_not_outlive_a_gateway_that_was_killed(tmp_path: Path, faults: S
         pids = {pid for line in fake.log(command) for pid in (line["pid"], line.get("child", line["pid"]))}
         assert pids
         until(lambda: not [pid for pid in pids if exists(pid)], "the end of what it started")
+
+
+async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nobody has noticed yet."""
+    async with place(tmp_path, warm=1) as here:
+        await here.ask("plain")
+        await eventually(lambda: here.backend.state()["warm"] and here.running())
+        (waiting,) = here.running()
+        monkeypatch.setattr(Process, "runs", True)
+        os.kill(waiting, signal.SIGKILL)
+        cold_before = here.backend.state()["cold_starts"]
+        answer = await here.once_more(CHAT)
+        assert text_of(CHAT, answer) == SAID
+        assert here.backend.state()["cold_starts"] == cold_before + 1  # type: ignore[operator]

@@ -1,13 +1,13 @@
 """The life of the backend: what is installed, which models there are, and one process for each answer."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 
 from dragoman.backends.claude_cli import as_prompt, command, models
 from dragoman.backends.claude_cli.answer import Answer
 from dragoman.backends.claude_cli.command import Spec
-from dragoman.backends.claude_cli.conversation import native
+from dragoman.backends.claude_cli.conversation import Conversation, native
 from dragoman.backends.claude_cli.installed import Installed, find
 from dragoman.backends.claude_cli.keeper import Keeper
 from dragoman.backends.claude_cli.pool import Pool
@@ -16,7 +16,7 @@ from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.places import Places
 from dragoman.core.contracts import Model, Turn
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.values import Request
 
@@ -92,13 +92,10 @@ class ClaudeCli:
             conversation = as_prompt.conversation(request, spec, installed.version)
         kind = spec if conversation.told_at_start else spec.warm
         answer = Answer(request, turn, conversation)
-        async with self._places.one():
-            process = await self._pool.take(kind)
+        async with self._places.one(), self._begun(kind, conversation) as session:
             begun = False
+            self._pool.warm(kind)  # for the next request, while the model thinks about this one
             try:
-                session = Session(process, conversation, self._config.silence_s)
-                await session.begin()
-                self._pool.warm(kind)  # for the next request, while the model thinks about this one
                 async with aclosing(answer.events(session)) as events:
                     async for event in events:
                         begun = True
@@ -107,6 +104,25 @@ class ClaudeCli:
                 if not begun:
                     raise
                 yield Failure(error)
+
+    @asynccontextmanager
+    async def _begun(self, kind: Spec, conversation: Conversation) -> AsyncIterator[Session]:
+        """A process that has been told the conversation, to its end; another where one has died while it waited.
+
+        Raises: RemoteError: it cannot be had.
+        """
+        while True:
+            process, has_waited = await self._pool.take(kind)
+            try:
+                session = Session(process, conversation, self._config.silence_s)
+                try:
+                    await session.begin()
+                except BackendError:
+                    if not has_waited:
+                        raise
+                    continue
+                yield session
+                return
             finally:
                 self._pool.end(process)
 

@@ -43,8 +43,8 @@ class Pool:
         """All, with those that answer and those that are coming to their end."""
         return len(self._all)
 
-    async def take(self, spec: Spec) -> Process:
-        """One of this kind, for one request; give it back to `end`.
+    async def take(self, spec: Spec) -> tuple[Process, bool]:
+        """One of this kind, for one request, and whether it has waited; give it back to `end`.
 
         Raises: BackendError: it cannot be started.
         """
@@ -53,10 +53,10 @@ class Pool:
                 del self._waiting[process]
                 timer.cancel()
                 if process.runs:
-                    return process
+                    return process, True
                 self.end(process)
         self.cold += 1
-        return await self._started(spec)
+        return await self._started(spec), False
 
     async def _started(self, spec: Spec) -> Process:
         process = await self._start(spec)
