@@ -3,6 +3,7 @@
 client ─HTTP→ gateway → claude ─HTTP→ a script
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator
@@ -213,6 +214,22 @@ async def test_a_reply_of_a_schema(tmp_path: Path, claude: dict[str, Any]) -> No
         answer = (await http.post(MESSAGES, json=asked)).json()
     assert answer["content"] == [text('{"n": 3}')]
     assert answer["stop_reason"] == "end_turn"
+
+
+async def test_one_waits_for_the_next_request(tmp_path: Path, claude: dict[str, Any]) -> None:
+    async with behind_claude(Words("Fine."), tmp_path, **claude, warm=1) as chain, client(chain.url) as http:
+
+        async def state() -> dict[str, Any]:
+            backend: dict[str, Any] = (await http.get("/health")).json()["backends"][0]
+            return backend
+
+        await http.post(MESSAGES, json=ask(user(text("one"))))
+        async with asyncio.timeout(DEADLINE_S):
+            while not (await state())["warm"]:
+                await asyncio.sleep(0.02)
+        assert (await http.post(MESSAGES, json=ask(user(text("two")), system="X"))).json()["content"] == [text("Fine.")]
+        assert (await state())["cold_starts"] == 1
+    assert [seen.system for seen in chain.seen()] == ["", "X"]
 
 
 async def test_the_oldest_is_the_one_that_is_named(tmp_path: Path) -> None:
