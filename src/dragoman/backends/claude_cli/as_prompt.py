@@ -31,7 +31,7 @@ from dragoman import formats
 from dragoman.backends import as_text
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import Conversation, native
-from dragoman.backends.claude_cli.policy import wanted
+from dragoman.backends.claude_cli.policy import Wanted, wanted
 from dragoman.backends.claude_cli.prompt import spaced, unread
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, Version
 from dragoman.backends.readable import readable
@@ -185,7 +185,8 @@ def conversation(request: Request, spec: Spec, version: Version) -> Conversation
     old = version < NATIVE_SINCE
     told = native(said, spec, spaced if old else unread)
     must = wanted(request.tool_choice, tools=bool(_callable(request)), schema=bool(told.schema))
-    return told._replace(wanted=must, warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
+    told = told._replace(spec=told.spec._replace(again=must != Wanted()), wanted=must)
+    return told._replace(warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
 
 
 def _callable(request: Request) -> tuple[Tool, ...]:

@@ -90,7 +90,7 @@ class ClaudeCli:
             conversation = native(request, spec)
         else:
             conversation = as_prompt.conversation(request, spec, installed.version)
-        kind = spec if conversation.told_at_start else spec.warm
+        kind = conversation.spec if conversation.told_at_start else conversation.spec.warm
         answer = Answer(request, turn, conversation)
         async with self._places.one(), self._begun(kind, conversation) as session:
             begun = False

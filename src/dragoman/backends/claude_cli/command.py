@@ -52,6 +52,11 @@ EFFORTS: Final = frozenset(("low", "medium", "high", "xhigh", "max"))
 """What it takes; any other it would pass over."""
 
 
+_ONCE: Final = ("--max-budget-usd", "0.000000001")
+"""With this spent, it does not ask its service again of its own accord, at somebody's cost: where an answer was cut,
+where there is nothing to see of it, or where a tool was called that there is none of."""
+
+
 class Spec(NamedTuple):
     """What a process is told of the model; `model` when it starts, the rest then or once it runs."""
 
@@ -61,11 +66,13 @@ class Spec(NamedTuple):
     """0: no thoughts; None: as the model has it."""
     max_tokens: int = 0
     """More than the model can write is lowered by the CLI."""
+    again: bool = False
+    """It may have to answer once more."""
 
     @property
     def warm(self) -> "Spec":
         """What a process that waits must know already: it can be told the rest (`controls`)."""
-        return Spec(self.model)
+        return Spec(self.model, again=self.again)
 
 
 def controls(spec: Spec) -> list[Mapping[str, object]]:
@@ -110,7 +117,7 @@ def arguments(spec: Spec, *, tools: bool) -> list[str]:
         said += ["--mcp-config", config, "--allowedTools", f"mcp__{SERVER}"]
     if spec.effort:
         said += ["--effort", spec.effort]
-    return said
+    return said if spec.again else [*said, *_ONCE]
 
 
 def environment(environ: Mapping[str, str], more: Sequence[str], spec: Spec, retries: int) -> dict[str, str]:

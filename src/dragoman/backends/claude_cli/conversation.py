@@ -99,7 +99,7 @@ def native(request: Request, spec: Spec, unread: Unread = unread) -> Conversatio
     told = policy(request.tool_choice) if tools and mounted else ""
     must = wanted(request.tool_choice, tools=bool(tools) and mounted, schema=bool(request.response_schema))
     return Conversation(
-        spec,
+        spec._replace(again=must != Wanted()),
         "\n\n".join(filter(None, (_words(body.system), told))),
         [*(_said(each, unread) for each in body.messages[:-1]), _said(body.messages[-1], unread, keep=True)],
         tools if mounted else (),
