@@ -184,14 +184,21 @@ class Chain:
 
 @contextlib.asynccontextmanager
 async def behind_claude(
-    script: Script, home: Path, mode: str, model: str = "m", command: Path | None = None, **settings: Any
+    script: Script,
+    home: Path,
+    mode: str,
+    model: str = "m",
+    command: Path | None = None,
+    login: str = "ANTHROPIC_API_KEY",
+    **settings: Any,
 ) -> AsyncIterator[Chain]:
-    """A gateway before claude before the script; the model is asked for as `model`."""
+    """A gateway before claude before the script; the model is asked for as `model`; `login` is a variable."""
     home = home / "home-of-the-host"
     home.mkdir()
     async with served(script, alias=model) as far:
         shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
-        environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **SECRETS)
+        secrets = {login if name == "ANTHROPIC_API_KEY" else name: value for name, value in SECRETS.items()}
+        environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **secrets)
         config = ClaudeCliConfig(True, str(command or offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
         posted: list[Sent] = []
         async with serving(Gateway([ClaudeCli(config, environ)]), posted) as (_, url):

@@ -14,10 +14,23 @@ MARKS = 4
 """As many as the Messages API takes."""
 
 
-@pytest.mark.parametrize("model", ["m", "claude-sonnet-5-5", "claude-sonnet-4-5-20250929"])
-@pytest.mark.parametrize("path", [CHAT, MESSAGES])
-async def test_a_conversation_goes_on_from_what_is_kept(tmp_path: Path, path: str, model: str) -> None:
-    """All up to the last mark of a request is the beginning of the next, byte for byte."""
+KEY, TOKEN = "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"
+OLD = "claude-sonnet-4-5-20250929"
+"""With a login it has the date in its last message, which is therefore another in the next request."""
+
+
+@pytest.mark.parametrize(
+    ("path", "login", "model"),
+    [
+        *((path, KEY, model) for path in (CHAT, MESSAGES) for model in ("m", "claude-sonnet-5-5", OLD)),
+        *((CHAT, TOKEN, model) for model in ("m", "claude-sonnet-5-5")),
+    ],
+)
+async def test_a_conversation_goes_on_from_what_is_kept(tmp_path: Path, path: str, login: str, model: str) -> None:
+    """All up to the last mark of a request is the beginning of the next, byte for byte.
+
+    All marks are for the same time: one for longer may not stand behind one for less.
+    """
     tools: Any = {"name": "read", "input_schema": {"type": "object", "properties": {}}}
     if path == CHAT:
         tools = {"type": "function", "function": {"name": "read", "parameters": tools["input_schema"]}}
@@ -25,7 +38,7 @@ async def test_a_conversation_goes_on_from_what_is_kept(tmp_path: Path, path: st
     words = {"type": "text", "text": "one", **mark}
     said: list[Any] = [{"role": "user", "content": [words]}]
     async with (
-        behind_claude(Turns([Says("first"), Says("second")]), tmp_path, "native", model) as chain,
+        behind_claude(Turns([Says("first"), Says("second")]), tmp_path, "native", model, login=login) as chain,
         AsyncClient(base_url=chain.url, timeout=DEADLINE_S, trust_env=False) as client,
     ):
         for ask in ("two", "three"):
@@ -37,6 +50,7 @@ async def test_a_conversation_goes_on_from_what_is_kept(tmp_path: Path, path: st
     before, after = (json.loads(sent.body) for sent in chain.sent)
     for body in (before, after):
         assert json.dumps(body).count('"cache_control"') <= MARKS
+        assert "ttl" not in json.dumps(body)
     assert before["tools"] == after["tools"]
     assert _bare(before["system"][1:]) == _bare(after["system"][1:])
     kept = _to_the_mark(before["messages"], "one")

@@ -44,6 +44,7 @@ _QUIET: Final = {
     "DISABLE_AUTO_COMPACT": "1",
     "DISABLE_COMPACT": "1",
     "ENABLE_TOOL_SEARCH": "false",
+    "FORCE_PROMPT_CACHING_5M": "1",  # as the mark that is set here: one for longer may not stand behind it
     "CLAUDE_AGENT_SDK_CLIENT_APP": f"dragoman/{dragoman.__version__}",
 }
 

@@ -33,6 +33,9 @@ class _Event(msgspec.Struct):
 
 
 _STOP: Final = b'{"type":"message_stop"}'
+_REFUSAL: Final = "model_refusal_no_fallback"
+"""What it says where the model declines; it takes the reason out of the message then."""
+_REFUSED: Final = b'{"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null}}'
 _GOES_NO_FURTHER: Final = ("end_turn", "stop_sequence", "tool_use")
 """Behind a message that ended for any other reason, the CLI asks for more of its own accord, which is somebody's money:
 its process is ended before."""
@@ -173,6 +176,8 @@ class Session:
             match line.type:
                 case "stream_event" if not self._is_safe:
                     raise BackendError(safe.UNSAID)
+                case "system" if line.subtype == _REFUSAL:
+                    message.refused = True
                 case "stream_event" if line.parent_tool_use_id is None:
                     self._mounted.accept()
                     for event in message.add(bytes(line.event)):
@@ -249,6 +254,8 @@ class _Message:
         self._given = False
         self._stopped = False
         """The model has come to its end."""
+        self.refused = False
+        """It declines."""
         self.is_whole = False
 
     def add(self, data: bytes) -> list[bytes]:
@@ -271,12 +278,18 @@ class _Message:
                 raise UpstreamError("claude lost the connection to its service in the middle of the answer")
             case "message_stop":
                 self.is_whole = True
+            case "message_delta" if self.refused and event.delta.stop_reason is None:
+                self._stopped = self.is_whole = True
+                return self._out(data, _REFUSED, _STOP)
             case "message_delta":
                 self._stopped = event.delta.stop_reason is not None
                 self.is_whole = self._stopped and event.delta.stop_reason not in _GOES_NO_FURTHER
             case _:
                 pass
-        out = [*self._held, data, *([_STOP] if self.is_whole and event.type == "message_delta" else [])]
+        return self._out(data, *([_STOP] if self.is_whole and event.type == "message_delta" else []))
+
+    def _out(self, *events: bytes) -> list[bytes]:
+        out = [*self._held, *events]
         self._held, self._given = [], True
         return out
 
