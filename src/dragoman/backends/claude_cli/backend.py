@@ -111,18 +111,14 @@ class ClaudeCli:
 
         Raises: RemoteError: it cannot be had.
         """
-        while True:
+        has_waited = True
+        while has_waited:
             process, has_waited = await self._pool.take(kind)
+            session = Session(process, conversation, self._config.silence_s)
             try:
-                session = Session(process, conversation, self._config.silence_s)
-                try:
-                    await session.begin()
-                except BackendError:
-                    if not has_waited:
-                        raise
-                    continue
-                yield session
-                return
+                if await _begins(session, may_be_dead=has_waited):
+                    yield session
+                    return
             finally:
                 self._pool.end(process)
 
@@ -133,3 +129,17 @@ class ClaudeCli:
         line = [installed.path, *command.arguments(spec, tools=installed.mode == "native")]
         environment = command.environment(self._environ, config.variables, spec, config.retries)
         return await Process.start(line, environment, self._keeper)
+
+
+async def _begins(session: Session, *, may_be_dead: bool) -> bool:
+    """Whether it has been told the conversation.
+
+    Raises: RemoteError: it cannot be, and not for having died while it waited.
+    """
+    try:
+        await session.begin()
+    except BackendError:
+        if not may_be_dead:
+            raise
+        return False
+    return True
