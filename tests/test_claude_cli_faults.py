@@ -490,7 +490,7 @@ async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeyp
     """Also where nobody has noticed yet."""
     async with place(tmp_path, warm=1) as here:
         await here.ask("plain")
-        await eventually(lambda: here.backend.state()["warm"] and here.running())
+        await eventually(lambda: here.backend.state()["warm"] and len(here.running()) == 1)
         (waiting,) = here.running()
         monkeypatch.setattr(Process, "runs", True)
         os.kill(waiting, signal.SIGKILL)
