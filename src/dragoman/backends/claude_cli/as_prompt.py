@@ -185,7 +185,7 @@ def conversation(request: Request, spec: Spec, version: Version) -> Conversation
     old = version < NATIVE_SINCE
     told = native(said, spec, spaced if old else unread)
     must = wanted(request.tool_choice, tools=bool(_callable(request)), schema=bool(told.schema))
-    told = told._replace(spec=told.spec._replace(again=old or must != Wanted()), wanted=must)
+    told = told._replace(spec=told.spec._replace(again=must != Wanted()), wanted=must)
     return told._replace(warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
-from dragoman.backends.claude_cli import as_prompt, command, models
+from dragoman.backends.claude_cli import as_prompt, command, models, told, versions
 from dragoman.backends.claude_cli.answer import Answer
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.conversation import Conversation, native
@@ -34,6 +34,8 @@ class ClaudeCli:
         self._keeper = Keeper()
         self._pool = Pool(self._launch, config.warm, config.idle_s, config.memory_mb)
         self._installed: Installed | None = None
+        self._has_budget = True
+        """A budget keeps it from asking for more, and does nothing else."""
         self._models = models.listed(config.models)
 
     def models(self) -> Sequence[Model]:
@@ -90,6 +92,8 @@ class ClaudeCli:
             conversation = native(request, spec)
         else:
             conversation = as_prompt.conversation(request, spec, installed.version)
+        if not self._has_budget or installed.version < versions.BUDGET_SINCE:
+            conversation = conversation._replace(spec=conversation.spec._replace(again=True))
         kind = conversation.spec if conversation.told_at_start else conversation.spec.warm
         answer = Answer(request, turn, conversation)
         async with self._places.one(), self._begun(kind, conversation) as session:
@@ -101,6 +105,9 @@ class ClaudeCli:
                         begun = True
                         yield event
             except DragomanError as error:
+                if isinstance(error, told.OverBudgetError):
+                    log.warning("claude %s breaks off answers for a budget; from now on it has none", installed.name)
+                    self._has_budget = False
                 if not begun:
                     raise
                 yield Failure(error)

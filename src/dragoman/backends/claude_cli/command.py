@@ -68,7 +68,7 @@ class Spec(NamedTuple):
     max_tokens: int = 0
     """More than the model can write is lowered by the CLI."""
     again: bool = False
-    """It may have to answer once more, or is so old that it breaks off what its budget does not cover."""
+    """It may have to answer once more, so it has no budget."""
 
     @property
     def warm(self) -> "Spec":

@@ -194,10 +194,12 @@ class Process:
                     log.debug("claude complains: %s", text)
                     self._complaints.append(text[:300])
 
-    def end(self) -> "asyncio.Task[None]":
-        """Have it ended, and its group; waiting for that is up to the caller."""
+    def end(self, *, at_once: bool = False) -> "asyncio.Task[None]":
+        """Have it ended, and its group; waiting for that is up to the caller. `at_once`: before it does another thing."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
+            if at_once:
+                kill(self._child.pid)
         return self._ending
 
     async def _end(self) -> None:

@@ -180,7 +180,10 @@ class Session:
                     message.refused = True
                 case "stream_event" if line.parent_tool_use_id is None:
                     self._mounted.accept()
-                    for event in message.add(bytes(line.event)):
+                    events = message.add(bytes(line.event))
+                    if message.goes_on and self._conversation.spec.again:  # no budget keeps it from that
+                        self._process.end(at_once=True)
+                    for event in events:
                         yield event
                     if message.is_whole:
                         return
@@ -257,6 +260,8 @@ class _Message:
         self.refused = False
         """It declines."""
         self.is_whole = False
+        self.goes_on = False
+        """The CLI will ask for more of its own accord."""
 
     def add(self, data: bytes) -> list[bytes]:
         """The events that can be passed on with this one.
@@ -279,14 +284,14 @@ class _Message:
             case "message_stop":
                 self.is_whole = True
             case "message_delta" if self.refused and event.delta.stop_reason is None:
-                self._stopped = self.is_whole = True
+                self._stopped = self.is_whole = self.goes_on = True
                 return self._out(data, _REFUSED, _STOP)
             case "message_delta":
                 self._stopped = event.delta.stop_reason is not None
-                self.is_whole = self._stopped and event.delta.stop_reason not in _GOES_NO_FURTHER
+                self.is_whole = self.goes_on = self._stopped and event.delta.stop_reason not in _GOES_NO_FURTHER
             case _:
                 pass
-        return self._out(data, *([_STOP] if self.is_whole and event.type == "message_delta" else []))
+        return self._out(data, *([_STOP] if self.goes_on else []))
 
     def _out(self, *events: bytes) -> list[bytes]:
         out = [*self._held, *events]

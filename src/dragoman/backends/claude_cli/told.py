@@ -44,6 +44,10 @@ class _Message(msgspec.Struct):
     content: list[_Block] = []
 
 
+class OverBudgetError(BackendError):
+    """It broke off an answer for the budget that was to keep it from asking again."""
+
+
 class Limits:
     """What it tells of the subscription's limits."""
 
@@ -76,6 +80,8 @@ def refused(line: Line, limits: Limits) -> DragomanError | None:
 def ended(line: Line, limits: Limits) -> DragomanError:
     """The error of an answer in place of which this `result` came."""
     said = _read(line.result, str) or line.subtype.replace("_", " ")
+    if line.subtype == "error_max_budget_usd":
+        return OverBudgetError("claude broke off the answer; ask again", retry_after_s=1.0)
     if not line.is_error:
         return BackendError("claude ended its turn without an answer")
     return _error(said, "", _read(line.api_error_status, int), limits)

@@ -8,6 +8,9 @@ from typing import Final, TypeAlias
 
 Version: TypeAlias = tuple[int, int, int]
 
+BUDGET_SINCE: Final[Version] = (2, 1, 329)
+"""Tried: with a budget that is spent it does not ask its service again. 2.1.76, 2.1.152 and 2.1.200 break off the
+answer itself for it."""
 NATIVE_SINCE: Final[Version] = (2, 1, 152)
 """Takes the turns of a conversation one by one (2.1.110; one before answers each of them), and drops the empty block
 that keeps it from reading a user's words as its own commands.
