@@ -498,3 +498,23 @@ async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeyp
         answer = await here.once_more(CHAT)
         assert text_of(CHAT, answer) == SAID
         assert here.backend.state()["cold_starts"] == cold_before + 1  # type: ignore[operator]
+
+
+async def test_one_that_dies_while_it_waits_is_tidied_up(tmp_path: Path) -> None:
+    async with place(tmp_path, warm=1) as here:
+        await here.ask("plain")
+        await eventually(lambda: here.backend.state()["warm"] and len(here.running()) == 1)
+        (waiting,) = here.running()
+        os.kill(waiting, signal.SIGKILL)
+        await eventually(lambda: not here.backend.state()["processes"])
+        assert here.backend.state()["warm"] == 0
+
+
+async def test_two_models_in_turn_do_not_end_each_other_s(tmp_path: Path) -> None:
+    async with place(tmp_path, warm=1) as here:
+        fake.plan(here.command, DATA / "plain.jsonl")
+        for model in ("opus", "haiku") * 3:
+            await here.once_more(model=model)
+            await eventually(lambda: here.backend.state()["warm"])
+        assert here.backend.state()["cold_starts"] == 4  # of opus the first alone, of haiku each
+        assert len(here.pids()) == 7

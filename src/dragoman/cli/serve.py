@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -79,14 +80,18 @@ def run(args: argparse.Namespace) -> int:
             _say(missing)
         else:
             _servers(config)  # finds an API that there is not, and a key that is not set
-            _claude(config.claude_cli)
+            _claude(config.claude_cli, config.server.port)
         return 0
     if missing:
         raise ConfigError(missing)
     _log_to_stderr(args.log)
     from dragoman.server.run import run as serve
 
-    backends = [*_servers(config), *_claude(config.claude_cli), *(_embedded(config.embedded) if name else ())]
+    backends = [
+        *_servers(config),
+        *_claude(config.claude_cli, config.server.port),
+        *(_embedded(config.embedded) if name else ()),
+    ]
     kept = config.memory
     gateway = Gateway(backends, config.aliases, Memory(kept.replies, kept.size_bytes, kept.age_s))
     return serve(gateway, config.server, lambda url: _say(f"listening on {url}"), say=_say)
@@ -119,9 +124,21 @@ def _servers(config: settings.Config) -> list[Backend]:
     return [Http(name, server, os.environ, may_probe=True) for name, server in config.servers.items()]
 
 
-def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
+def _is_ours(url: str, port: int) -> bool:
+    try:
+        named = urlsplit(url)
+        return named.hostname in settings.LOOPBACK and named.port == port
+    except ValueError:
+        return False
+
+
+def _claude(config: ClaudeCliConfig, port: int) -> tuple[Backend, ...]:
     if not config.enabled:
         return ()
+    if _is_ours(os.environ.get("ANTHROPIC_BASE_URL", ""), port):
+        raise ConfigError(
+            "claude would ask this very gateway, which would ask claude: unset ANTHROPIC_BASE_URL, which names it"
+        )
     from dragoman.backends.claude_cli import ClaudeCli, login
 
     if missing := asyncio.run(login.missing(config, os.environ)):

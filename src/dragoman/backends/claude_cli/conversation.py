@@ -25,7 +25,7 @@ from dragoman.backends.claude_cli.policy import Wanted, policy, wanted
 from dragoman.backends.claude_cli.prompt import unread
 from dragoman.core.events import Warning
 from dragoman.core.names import NAME_FORM, Names
-from dragoman.core.values import Message, Part, Request, ToolCall, ToolResult
+from dragoman.core.values import Message, Opaque, Part, Request, ToolCall, ToolResult
 
 STRUCTURED: Final = "StructuredOutput"
 """The CLI's own tool by which it has a reply of a schema."""
@@ -151,6 +151,9 @@ def _unmarked(message: Message) -> Message:
 def _unmarked_part(part: Part) -> Part:
     if isinstance(part, ToolResult):
         part = replace(part, parts=tuple(map(_unmarked_part, part.parts)))
+    if isinstance(part, Opaque) and _MARK.encode() in bytes(part.raw):
+        fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
+        return replace(part, raw=msgspec.Raw(msgspec.json.encode(_without_mark(fields))))
     extra = getattr(part, "extra", {})
     return replace(part, extra=_without_mark(extra)) if _MARK in extra else part
 

@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -50,9 +51,10 @@ async def find(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Installed
         raise ConfigError(
             f"unknown mode {quote(config.mode)}{one_of(config.mode, _MODES, 'expected ')} - at claude_cli.mode"
         )
-    path = shutil.which(config.command, path=environ.get("PATH"))
-    if path is None:
+    found_at = shutil.which(os.path.expanduser(config.command), path=environ.get("PATH"))
+    if found_at is None:
         raise ConfigError(f"there is no program {quote(config.command)}; install it: {_INSTALL} - {_AT}")
+    path = os.path.abspath(found_at)  # its processes work elsewhere
     said = await _asked(path, command.environment(environ, config.variables, command.Spec(""), 0))
     found = _VERSION.search(said)
     if not found:

@@ -17,6 +17,7 @@ from dragoman.backends.claude_cli.installed import Installed, find
 from dragoman.backends.claude_cli.process import kill, place
 from dragoman.backends.claude_cli.told import LOGIN
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from dragoman.core.errors import ConfigError
 
 _SINCE: Final = (2, 1, 40)
 """Older ones would take these words for a prompt, and ask their model."""
@@ -48,18 +49,25 @@ async def missing(config: ClaudeCliConfig, environ: Mapping[str, str]) -> str:
 
 
 async def asked(program: Installed, config: ClaudeCliConfig, environ: Mapping[str, str]) -> Login:
-    """What this program says with the variables that its processes get."""
+    """What this program says with the variables that its processes get.
+
+    Raises: ConfigError: it cannot be started where its processes are.
+    """
     if program.version < _SINCE:
         return Login(None)
-    child = await asyncio.create_subprocess_exec(
-        *(program.path, "auth", "status"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=command.environment(environ, config.variables, command.Spec(""), 0),
-        cwd=place(),  # where no project's settings have a say
-        start_new_session=True,
-    )
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *(program.path, "auth", "status"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=command.environment(environ, config.variables, command.Spec(""), 0),
+            cwd=place(),  # where no project's settings have a say
+            start_new_session=True,
+        )
+    except OSError as e:
+        told = f"cannot start {program.path} in Dragoman's own folder: {e}; name another by DRAGOMAN_HOME"
+        raise ConfigError(told) from None
     said = b""
     try:
         async with asyncio.timeout(_DEADLINE_S):

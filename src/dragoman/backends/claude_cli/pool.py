@@ -18,6 +18,8 @@ from dragoman.core.errors import BackendError
 log = logging.getLogger("dragoman.backends.claude_cli")
 
 _MB: Final = 1024 * 1024
+_LATELY_S: Final = 60.0
+"""For so long one that waits is kept for the kind that was asked for."""
 
 
 class Pool:
@@ -30,6 +32,8 @@ class Pool:
         self._warming: set[asyncio.Task[None]] = set()
         self._one_by_one = asyncio.Lock()
         self._closed = False
+        self._taken_s: dict[Spec, float] = {}
+        """When one of a kind was asked for last."""
         self.cold = 0
         """How often a request had to wait for the start."""
 
@@ -48,6 +52,8 @@ class Pool:
 
         Raises: BackendError: it cannot be started.
         """
+        self._taken_s = {kind: at_s for kind, at_s in self._taken_s.items() if self._is_asked_for(kind)}
+        self._taken_s[spec] = asyncio.get_running_loop().time()
         for process, (kind, timer) in list(self._waiting.items()):
             if kind == spec:
                 del self._waiting[process]
@@ -80,12 +86,25 @@ class Pool:
         async with self._one_by_one:
             if sum(kind == spec for kind, _ in self._waiting.values()) >= self._most or not self._has_room():
                 return
-            while len(self._waiting) >= self._most:  # of another kind: the oldest goes
-                self.end(next(iter(self._waiting)))
+            if len(self._waiting) >= self._most:
+                idle = [process for process, (kind, _) in self._waiting.items() if not self._is_asked_for(kind)]
+                if not idle:  # of several kinds in turn each would end the other's, and none be there in time
+                    return
+                self.end(idle[0])
             with contextlib.suppress(BackendError):
                 process = await self._started(spec)
                 timer = asyncio.get_running_loop().call_later(self._idle_s, self.end, process)
                 self._waiting[process] = spec, timer
+                process.over.add_done_callback(lambda _: self._lost(process))
+
+    def _is_asked_for(self, kind: Spec) -> bool:
+        at_s = self._taken_s.get(kind)
+        return at_s is not None and asyncio.get_running_loop().time() - at_s < _LATELY_S
+
+    def _lost(self, process: Process) -> None:
+        """It has come to its end; where it still waited, nobody else will tidy up."""
+        if process in self._waiting:
+            self.end(process)
 
     def _has_room(self) -> bool:
         """As much as its processes take on average must be free."""

@@ -102,6 +102,8 @@ class Process:
         self._complaints: deque[str] = deque(maxlen=_WORDS)
         self._listening = asyncio.ensure_future(self._listen())
         self._ending: asyncio.Task[None] | None = None
+        self.over = asyncio.ensure_future(child.wait())
+        """Done when it has come to its end, by itself or not."""
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], keeper: Keeper) -> "Process":
@@ -109,8 +111,9 @@ class Process:
 
         Raises: BackendError: it cannot be started.
         """
-        folder = tempfile.mkdtemp(prefix="dragoman-")
+        folder = ""
         try:
+            folder = tempfile.mkdtemp(prefix="dragoman-")
             await keeper.start()
             loop = asyncio.get_running_loop()
             transport, protocol = await loop.subprocess_exec(
@@ -124,9 +127,11 @@ class Process:
                 start_new_session=True,
             )
         except BaseException as e:  # a client that has gone, too
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
             if isinstance(e, OSError):
-                raise BackendError(f"cannot start {command[0]}: {(e.strerror or str(e)).lower()}") from None
+                log.warning("cannot start %s: %s", command[0], e)
+                raise BackendError(f"cannot start claude: {(e.strerror or str(e)).lower()}") from None
             raise
         keeper.watch(transport.get_pid(), folder)
         return cls(transport, asyncio.subprocess.Process(transport, protocol, loop), folder, keeper)
@@ -149,7 +154,7 @@ class Process:
         assert self._child.stdin is not None
         try:
             async with asyncio.timeout(silence_s):
-                self._child.stdin.write(b"".join(_encode(line) + b"\n" for line in lines))
+                self._child.stdin.write(b"".join(map(one_line, lines)))
                 await self._child.stdin.drain()
         except TimeoutError:
             raise SilenceError(f"claude took nothing in for {silence_s:g} s") from None
@@ -195,7 +200,10 @@ class Process:
                     self._complaints.append(text[:300])
 
     def end(self, *, at_once: bool = False) -> "asyncio.Task[None]":
-        """Have it ended, and its group; waiting for that is up to the caller. `at_once`: before it does another thing."""
+        """Have it ended, and its group; waiting for that is up to the caller.
+
+        `at_once`: before it does another thing.
+        """
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
             if at_once:
@@ -218,6 +226,14 @@ class Process:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def one_line(said: object) -> bytes:
+    """What is said, as one line, whatever JSON of a client's is in it as it came.
+
+    A line of its own in that would be told to the CLI as ours: it takes orders to run programs.
+    """
+    return msgspec.json.format(_encode(said), indent=-1) + b"\n"
+
+
 def _read(said: bytes) -> Line | None:
     """The line; None: it is none of its, as others may write to its output.
 
@@ -232,7 +248,7 @@ def _read(said: bytes) -> Line | None:
 
 
 def place() -> Path:
-    """Where all of them work: an empty folder, the same each time.
+    """Where all of them work: an empty folder, the same each time. Raises: OSError: there can be none.
 
     They are not to find anything there, and they name it to the model, whose service keeps the beginnings of
     conversations; and in its home the CLI keeps a folder for each that it was ever started in.

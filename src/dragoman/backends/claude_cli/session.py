@@ -15,6 +15,7 @@ from dragoman.backends.claude_cli import command, safe, told
 from dragoman.backends.claude_cli.conversation import Conversation, Said
 from dragoman.backends.claude_cli.mounted import Mounted
 from dragoman.backends.claude_cli.process import Line, Process
+from dragoman.backends.claude_cli.prompt import unread
 from dragoman.core.errors import BackendError, DragomanError, UpstreamError
 from dragoman.core.events import Warning
 
@@ -148,7 +149,8 @@ class Session:
             await self._say(*self._mounted.refuse(words))
             return
         self._over += 1
-        blocks = msgspec.json.encode([{"type": "text", "text": words}])
+        said: list[object] = [{"type": "text", "text": words}]
+        blocks = msgspec.json.encode(said if self._conversation.told_at_start else unread(said))
         await self._say(_user(Said("user", msgspec.Raw(blocks))))
 
     async def cost_usd(self, *, called: bool) -> float | None:
