@@ -1,6 +1,7 @@
 """What a client asks for and how claude is told: by the program itself, with a model that plays a script behind it."""
 
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import httpx2
 import msgspec
 import pytest
 from bench import offline
+from msgspec.structs import replace
 
 from agents import NOWHERE
 from dragoman import dialects
@@ -33,6 +35,7 @@ from dragoman.core.events import (
     ToolCallEnd,
     ToolCallStart,
     UsageUpdate,
+    Warning,
 )
 from dragoman.gateway import Gateway
 from gateway import CHAT, DEADLINE_S, MESSAGES
@@ -70,6 +73,11 @@ def call(name: str, arguments: str = '{"a":1}') -> Events:
     return (ToolCallStart(0, f"toolu_{name}", name), ToolCallDelta(0, arguments), ToolCallEnd(0))
 
 
+def second(call: Events) -> Events:
+    """The call, behind another one."""
+    return [replace(event, index=1) for event in call if hasattr(event, "index")]
+
+
 CALL, OTHER, REPLY = call(PREFIX + "w"), call(PREFIX + "other"), call("StructuredOutput")
 TOOLS: Final[dict[str, Any]] = {
     path: [
@@ -102,7 +110,7 @@ async def chain(home: Path, *answers: Events, **settings: Any) -> AsyncIterator[
     async with served(Play(answers or (WORDS,)), names=KNOWN) as far:
         shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, ANTHROPIC_API_KEY="k", **shut)
-        config = ClaudeCliConfig(enabled=True, command=str(offline.claude_code()), mode="native", **settings)
+        config = ClaudeCliConfig(enabled=True, command=str(offline.claude_code()), **{"mode": "native", **settings})
         backend = ClaudeCli(config, environ)
         async with (
             serving(Gateway([backend])) as (_, url),
@@ -252,8 +260,10 @@ def chat(answer: httpx2.Response) -> tuple[str | None, list[str], str]:
         ("w", "tool_result", (OTHER, CALL), (None, ["w"], "tool_calls"), ["asked_again"]),
         ("w", "tool_result", (OTHER, OTHER), (None, ["other"], "tool_calls"), ["asked_again", "not_as_asked"]),
         ("w", "", ((*WORDS, *CALL),), ("Hello", ["w"], "tool_calls"), []),
+        ("w", "", ((*WORDS, *OTHER, *second(CALL)),), ("Hello", ["w"], "tool_calls"), ["extra_call"]),
+        ("w", "", ((*CALL, *second(OTHER)),), (None, ["w"], "tool_calls"), ["extra_call"]),
     ],
-    ids=["words", "twice words", "another call", "twice another call", "at once"],
+    ids=["words", "twice words", "another call", "twice another call", "at once", "another before", "another behind"],
 )
 async def test_a_call_that_must_be(
     tmp_path: Path,
@@ -278,6 +288,16 @@ async def test_a_call_that_must_be(
         *_, last = [m for m in heard[1]["messages"] if m["role"] == "user"]
         assert last["content"][0]["type"] == first
         assert "now" in str(last["content"])
+
+
+async def test_a_call_of_another_tool_is_not_left_in_the_words(tmp_path: Path) -> None:
+    one, other = (
+        f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": 1}}}}\n</tool_call>' for name in ("w", "other")
+    )
+    named = {"type": "function", "function": {"name": "w"}}
+    async with chain(tmp_path, (TextDelta(f"Hello\n{other}\n{one}"),), mode="text") as c:
+        answer = await c.ask(CHAT, model="sonnet", tools=TOOLS[CHAT], tool_choice=named, parallel_tool_calls=False)
+    assert (chat(answer), warned(answer)) == (("Hello", ["w"], "tool_calls"), ["extra_call"])
 
 
 async def test_what_it_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -326,17 +346,19 @@ async def test_no_call(tmp_path: Path) -> None:
 async def test_a_reply_of_a_schema(tmp_path: Path, stream: bool) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
     asked: dict[str, Any] = {"model": "sonnet", "response_format": form, "tools": TOOLS[CHAT], "stream": stream}
+    both = (*REPLY, *second(CALL))
     twice = (ToolCallStart(1, "toolu_2", "StructuredOutput"), ToolCallDelta(1, '{"a":2}'), ToolCallEnd(1))
-    async with chain(tmp_path, (*WORDS, *REPLY, *twice), WORDS, REPLY, WORDS, WORDS, (*WORDS, *CALL)) as c:
-        answers = [await c.ask(CHAT, **asked) for _ in range(4)]
+    async with chain(tmp_path, (*WORDS, *REPLY, *twice), WORDS, REPLY, WORDS, WORDS, (*WORDS, *CALL), both) as c:
+        answers = [await c.ask(CHAT, **asked) for _ in range(5)]
     if stream:
-        assert [streamed(answer) for answer in answers] == ['{"a":1}', '{"a":1}', "Hello", "Hello"]
+        assert [streamed(answer) for answer in answers] == ['{"a":1}', '{"a":1}', "Hello", "Hello", '{"a":1}']
         return
     assert [(chat(answer), warned(answer)) for answer in answers] == [
         (('{"a":1}', [], "stop"), ["extra_call", "left_out"]),
         (('{"a":1}', [], "stop"), ["asked_again"]),
         (("Hello", [], "stop"), ["asked_again", "not_as_asked"]),
         (("Hello", ["w"], "tool_calls"), []),
+        (('{"a":1}', ["w"], "tool_calls"), []),
     ]
     (schema,) = (tool["input_schema"] for tool in c.heard()[0]["tools"] if tool["name"] == "StructuredOutput")
     assert schema == SCHEMA
@@ -409,6 +431,15 @@ def test_words_wait_for_the_call_that_must_be() -> None:
     assert given[2] == [TextDelta("a"), ReasoningDelta("b"), ToolCallStart(0, f"toolu_{PREFIX}w", "w")]
     assert given[3:] == [[CALL[1]], [CALL[2]], [TextDelta("c")]]
     assert (attempt.add(Finish("tool_calls")), attempt.may_be_asked_again, attempt.close()) == ([], False, [])
+
+
+def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
+    events = (*OTHER, TextDelta("a"), *second(CALL), *(replace(event, index=2) for event in second(OTHER)))
+    given, attempt = attempted(Wanted(call=True, name=PREFIX + "w"), *events)
+    told = [*itertools.chain(*given), *attempt.add(Finish("tool_calls")), *attempt.close()]
+    assert told[:-1] == [TextDelta("a"), ToolCallStart(0, f"toolu_{PREFIX}w", "w"), *CALL[1:]]
+    dropped = PREFIX + 'other {"a":1}'
+    assert told[-1] == Warning("extra_call", "a call was dropped that was not asked for", dropped * 2)
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])

@@ -18,7 +18,7 @@ from dragoman.backends.stops import StopStrings
 from dragoman.core import sse
 from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate, Warning
-from dragoman.core.values import Request, Tool, Usage
+from dragoman.core.values import Request, Tool, ToolChoice, Usage
 
 
 class Answer:
@@ -58,7 +58,7 @@ class Answer:
         if attempt.may_be_asked_again:
             yield Warning("asked_again", f"{wanted.missed}; the model was asked once more")
             if not wanted.reply:  # the CLI itself asks for that
-                await session.again(wanted.again, called=attempt.called)
+                await session.again(wanted.again, called=attempt.called and not self._conversation.in_words)
             attempt = Attempt(wanted, names)
             async with aclosing(self._given(session, attempt)) as events:
                 async for event in (event async for event in events if not isinstance(event, Start)):
@@ -88,7 +88,9 @@ class Answer:
     async def _read(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
         """One answer, with the calls that are written in its text where those are."""
         reader = dialects.get(MESSAGES).reader(self._as_theirs(), self._turn)
-        text = as_prompt.reread(self._request, self._turn) if self._conversation.in_words else None
+        # a call of another tool than the one that is named is read as such, for the attempt to drop it
+        free = replace(self._request, tool_choice=ToolChoice()) if self._conversation.wanted.name else self._request
+        text = as_prompt.reread(free, self._turn) if self._conversation.in_words else None
         made = list if text is None else text.pass_on
         async with aclosing(session.answer()) as answer:
             async for event in answer:

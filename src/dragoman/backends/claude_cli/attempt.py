@@ -4,8 +4,10 @@ Where an answer must have something, all of it waits until that is there: what c
 once more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
+
+from msgspec.structs import replace
 
 from dragoman.backends.claude_cli.conversation import STRUCTURED
 from dragoman.backends.claude_cli.policy import Wanted
@@ -37,6 +39,8 @@ class Attempt:
         self._has_words = False
         self._dropped = self._beside = ""
         """Of a call that may not be, and words beside a reply of a schema."""
+        self._given = 0
+        """Calls that went to the client."""
         self._open = ""
         """What becomes of the call that is open: it is the `reply`, or is `dropped`; else it is the client's."""
         self.finish: Finish | None = None
@@ -58,7 +62,7 @@ class Attempt:
 
     @property
     def _is_right(self) -> bool:
-        return not self._waits and not (self._dropped and not self._has_words and not self.replied)
+        return not self._waits and not (self._dropped and not (self._has_words or self.replied or self._given))
 
     def add(self, event: AnyEvent) -> list[AnyEvent]:
         """What can go to the client with this one."""
@@ -83,17 +87,36 @@ class Attempt:
             self._open = "dropped" if self.replied else "reply"
             self.replied, self._waits = True, False
             self._beside += "".join(each.text for each in self._held if isinstance(each, TextDelta))
-            return self._release(each for each in self._held if isinstance(each, ReasoningDelta))
+            self._held = [each for each in self._held if isinstance(each, ReasoningDelta)]
+            return self._release()
         name = self._names.get(call.name, call.name)
         self.called = True
-        if self._wanted.words:
+        is_other = self._wanted.name not in ("", call.name)
+        if self._wanted.words or (is_other and not self._waits):
             self._open, self._dropped = "dropped", f"{self._dropped}{name} "
             return []
+        if not is_other and self._wanted.name and self._waits:
+            self._drop_held_calls()
         self._held.append(ToolCallStart(call.index, call.id, name))
-        if self._wanted.name not in ("", call.name):
-            return [] if self._waits else self._release(self._held)
+        if is_other:  # which is given where no other comes
+            return []
         self._waits = False
-        return self._release(self._held)
+        return self._release()
+
+    def _drop_held_calls(self) -> None:
+        """Drop those of other tools, now that the one that was named is called."""
+        kept: list[AnyEvent] = []
+        for event in self._held:
+            match event:
+                case ToolCallStart(name=name):
+                    self._dropped += f"{name} "
+                case ToolCallDelta(text=text):
+                    self._dropped += text
+                case ToolCallEnd() | ToolCallIncomplete():
+                    pass
+                case _:
+                    kept.append(event)
+        self._held = kept
 
     def _text(self, event: TextDelta | ToolCallDelta, text: str) -> list[AnyEvent]:
         if self._open == "dropped":
@@ -108,20 +131,26 @@ class Attempt:
         return self._out(event)
 
     def _out(self, event: AnyEvent) -> list[AnyEvent]:
-        if self._waits:
-            self._held.append(event)
-            return []
-        return [event]
+        self._held.append(event)
+        return [] if self._waits else self._release()
 
-    def _release(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-        out = list(events)
-        self._held = []
-        return out
+    def _release(self) -> list[AnyEvent]:
+        held, self._held = self._held, []
+        return [self._numbered(event) for event in held]
+
+    def _numbered(self, event: AnyEvent) -> AnyEvent:
+        """The event with its call's number among those that go to the client."""
+        if isinstance(event, ToolCallStart):
+            self._given += 1
+        if isinstance(event, ToolCallStart | ToolCallDelta | ToolCallEnd | ToolCallIncomplete):
+            return replace(event, index=self._given - 1)
+        return event
 
     def close(self) -> list[AnyEvent]:
         """What waited, now that nothing else will be had, and what is to be told of it."""
-        out = self._release(self._held)
-        if self.may_be_asked_again:
+        missed = self.may_be_asked_again
+        out = self._release()
+        if missed:
             out.append(Warning("not_as_asked", f"{self._wanted.missed}; what was answered is given", self._dropped))
         elif self._dropped:
             out.append(Warning("extra_call", "a call was dropped that was not asked for", self._dropped))
