@@ -373,6 +373,18 @@ async def test_a_reply_that_is_not_of_its_schema_is_told(tmp_path: Path) -> None
         assert (chat(any_object), warned(any_object)) == (("Hello", [], "stop"), ["asked_again", "not_as_asked"])
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_schema_that_the_cli_does_not_take_costs_no_words(tmp_path: Path, stream: bool) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "r", "schema": {"type": "bogus"}}}
+    async with chain(tmp_path, WORDS) as c:
+        answer = await c.ask(CHAT, model="sonnet", response_format=form, stream=stream)
+        assert len(c.heard()) == 1
+    if stream:
+        assert streamed(answer) == "Hello"
+        return
+    assert (chat(answer), warned(answer)) == (("Hello", [], "stop"), ["asked_again", "not_as_asked"])
+
+
 def streamed(answer: httpx2.Response) -> str:
     chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])

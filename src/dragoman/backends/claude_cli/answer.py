@@ -17,6 +17,7 @@ from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.stops import StopStrings
 from dragoman.core import sse
 from dragoman.core.contracts import Turn
+from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate, Warning
 from dragoman.core.values import Request, Tool, ToolChoice, Usage
 
@@ -51,7 +52,7 @@ class Answer:
     async def _asked(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
         """The answer, or the second one where the first has not what it must."""
         wanted, names = self._conversation.wanted, self._conversation.names
-        attempt = Attempt(wanted, names)
+        attempt, is_over = Attempt(wanted, names), False
         async with aclosing(self._given(session, attempt)) as events:
             async for event in events:
                 yield event
@@ -59,17 +60,22 @@ class Answer:
             yield Warning("asked_again", f"{wanted.missed}; the model was asked once more")
             if not wanted.reply:  # the CLI itself asks for that
                 await session.again(wanted.again, called=attempt.called and not self._conversation.in_words)
-            attempt = Attempt(wanted, names)
-            async with aclosing(self._given(session, attempt)) as events:
-                async for event in (event async for event in events if not isinstance(event, Start)):
-                    yield event
+            first, attempt = attempt, Attempt(wanted, names)
+            try:
+                async with aclosing(self._given(session, attempt)) as events:
+                    async for event in (event async for event in events if not isinstance(event, Start)):
+                        yield event
+            except BackendError:  # so it ends where it does not take the schema
+                if not wanted.reply or attempt.called or attempt.replied:
+                    raise
+                attempt, is_over = first, True
         for event in attempt.close():
             yield event
         if attempt.finish is None:
             return
         if attempt.replied and session.objection:
             yield Warning("unconstrained", "the reply is not of its schema", session.objection)
-        elif attempt.rests and not self._request.stream:  # a stream's end would come later for it
+        elif attempt.rests and not (is_over or self._request.stream):  # a stream's end would come later for it
             cost_usd = await session.cost_usd(called=attempt.called)
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
         yield attempt.finish
