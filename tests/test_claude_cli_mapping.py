@@ -328,7 +328,8 @@ async def test_no_call(tmp_path: Path) -> None:
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "18"}]},
     ]
     asked: dict[str, Any] = {"model": "sonnet", "tools": TOOLS[MESSAGES], "tool_choice": {"type": "none"}}
-    async with chain(tmp_path, WORDS, CALL, WORDS, (*WORDS, *CALL)) as c:
+    thought = ReasoningDelta("Hm.", "c2ln")
+    async with chain(tmp_path, WORDS, (thought, *CALL), WORDS, (*WORDS, *CALL)) as c:
         await c.ask(MESSAGES, **asked)
         told = await c.ask(MESSAGES, **asked, messages=history)
         beside = await c.ask(MESSAGES, **asked, messages=history)
@@ -452,6 +453,11 @@ def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
     assert told[:-1] == [TextDelta("a"), ToolCallStart(0, f"toolu_{PREFIX}w", "w"), *CALL[1:]]
     dropped = PREFIX + 'other {"a":1}'
     assert told[-1] == Warning("extra_call", "a call was dropped that was not asked for", dropped * 2)
+
+
+def test_thoughts_wait_for_the_words_that_must_be() -> None:
+    given, _ = attempted(Wanted(words=True), ReasoningDelta("b"), TextDelta("a"), ReasoningDelta("c"))
+    assert given == [[], [ReasoningDelta("b"), TextDelta("a")], [ReasoningDelta("c")]]
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])

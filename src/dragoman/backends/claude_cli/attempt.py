@@ -70,6 +70,9 @@ class Attempt:
             case Finish():
                 self.finish = event
                 return []
+            case ReasoningDelta() if self._wanted.words and not self._has_words:
+                self._held.append(event)  # thoughts of a call go with it
+                return []
             case ToolCallStart():
                 return self._begun(event)
             case ToolCallDelta(text=text) | TextDelta(text) if self._open or isinstance(event, TextDelta):
