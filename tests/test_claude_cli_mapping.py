@@ -329,16 +329,19 @@ async def test_no_call(tmp_path: Path) -> None:
     ]
     asked: dict[str, Any] = {"model": "sonnet", "tools": TOOLS[MESSAGES], "tool_choice": {"type": "none"}}
     thought = ReasoningDelta("Hm.", "c2ln")
-    async with chain(tmp_path, WORDS, (thought, *CALL), WORDS, (*WORDS, *CALL)) as c:
+    form = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    async with chain(tmp_path, WORDS, (thought, *CALL), WORDS, (*WORDS, *CALL), CALL, REPLY) as c:
         await c.ask(MESSAGES, **asked)
         told = await c.ask(MESSAGES, **asked, messages=history)
         beside = await c.ask(MESSAGES, **asked, messages=history)
+        reply = await c.ask(MESSAGES, **asked, messages=history, output_config=form)
+    assert (reply.json()["content"][0]["text"], warned(reply)[0]) == ('{"a":1}', "asked_again")
     for answer, codes in (told, ["asked_again"]), (beside, ["extra_call"]):
         assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
         assert answer.json()["stop_reason"] == "end_turn"
         assert warned(answer) == codes
     heard = c.heard()
-    assert [len(body.get("tools", ())) for body in heard] == [0, 2, 2, 2]
+    assert [len(body.get("tools", ())) for body in heard] == [0, 2, 2, 2, 3, 3]
     (past,) = (m["content"] for m in heard[1]["messages"] if m["role"] == "assistant")
     assert past[0]["name"] == PREFIX + "w"
 

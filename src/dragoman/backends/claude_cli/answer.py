@@ -58,8 +58,9 @@ class Answer:
                 yield event
         if attempt.may_be_asked_again:
             yield Warning("asked_again", f"{wanted.missed}; the model was asked once more")
-            if not wanted.reply:  # the CLI itself asks for that
-                await session.again(wanted.again, called=attempt.called and not self._conversation.in_words)
+            called = attempt.called and not self._conversation.in_words
+            if called or not wanted.reply:  # for a reply alone the CLI itself asks
+                await session.again(wanted.again, called=called)
             first, attempt = attempt, Attempt(wanted, names)
             try:
                 async with aclosing(self._given(session, attempt)) as events:

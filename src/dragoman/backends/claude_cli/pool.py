@@ -19,7 +19,7 @@ log = logging.getLogger("dragoman.backends.claude_cli")
 
 _MB: Final = 1024 * 1024
 _LATELY_S: Final = 60.0
-"""For so long one that waits is kept for the kind that was asked for."""
+"""For so long a kind that gave way to another does not take its place back."""
 
 
 class Pool:
@@ -32,8 +32,8 @@ class Pool:
         self._warming: set[asyncio.Task[None]] = set()
         self._one_by_one = asyncio.Lock()
         self._closed = False
-        self._taken_s: dict[Spec, float] = {}
-        """When one of a kind was asked for last."""
+        self._gave_way_s: dict[Spec, float] = {}
+        """When one of a kind that waited was ended for another kind."""
         self.cold = 0
         """How often a request had to wait for the start."""
 
@@ -52,8 +52,6 @@ class Pool:
 
         Raises: BackendError: it cannot be started.
         """
-        self._taken_s = {kind: at_s for kind, at_s in self._taken_s.items() if self._is_asked_for(kind)}
-        self._taken_s[spec] = asyncio.get_running_loop().time()
         for process, (kind, timer) in list(self._waiting.items()):
             if kind == spec:
                 del self._waiting[process]
@@ -87,19 +85,23 @@ class Pool:
             if sum(kind == spec for kind, _ in self._waiting.values()) >= self._most or not self._has_room():
                 return
             if len(self._waiting) >= self._most:
-                idle = [process for process, (kind, _) in self._waiting.items() if not self._is_asked_for(kind)]
-                if not idle:  # of several kinds in turn each would end the other's, and none be there in time
+                if self._gave_way_lately(
+                    spec
+                ):  # of kinds in turn each would end the other's, and none be there in time
                     return
-                self.end(idle[0])
+                oldest, (kind, _) = next(iter(self._waiting.items()))
+                self._gave_way_s[kind] = asyncio.get_running_loop().time()
+                self.end(oldest)
             with contextlib.suppress(BackendError):
                 process = await self._started(spec)
                 timer = asyncio.get_running_loop().call_later(self._idle_s, self.end, process)
                 self._waiting[process] = spec, timer
                 process.over.add_done_callback(lambda _: self._lost(process))
 
-    def _is_asked_for(self, kind: Spec) -> bool:
-        at_s = self._taken_s.get(kind)
-        return at_s is not None and asyncio.get_running_loop().time() - at_s < _LATELY_S
+    def _gave_way_lately(self, kind: Spec) -> bool:
+        since_s = asyncio.get_running_loop().time() - _LATELY_S
+        self._gave_way_s = {each: at_s for each, at_s in self._gave_way_s.items() if at_s > since_s}
+        return kind in self._gave_way_s
 
     def _lost(self, process: Process) -> None:
         """It has come to its end; where it still waited, nobody else will tidy up."""
