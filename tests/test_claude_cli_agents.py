@@ -92,3 +92,29 @@ async def test_codex(tmp_path: Path) -> None:
     assert missing.endswith("cat: missing.txt: No such file or directory\n")
     assert picture == [IMAGE]
     assert IMAGE in chain.seen()[0].said[0][1]
+
+
+@pytest.mark.parametrize("agent", ["hermes", "codex"])
+async def test_in_words(agent: str, tmp_path: Path) -> None:
+    """By the text mode: two calls in one answer, one of which fails; what came of both is in what the model reads."""
+    home = home_of(tmp_path)
+    folder = agents.folder_of(home)
+    names = ("notes.txt", "missing.txt")
+    calls: list[tuple[str, dict[str, object]]] = [("exec_command", {"cmd": f"cat {name}"}) for name in names]
+    if agent == "hermes":
+        calls = [("read_file", {"path": str(folder / name)}) for name in names]
+    async with behind_claude(Turns([Says("Let me look.", calls), Says(LAST)]), tmp_path, "text") as chain:
+        if agent == "hermes":
+            base = f"{chain.url}/v1"
+            said = await agents.hermes(base, home, folder, "chat_completions", "-z", PROMPT, "-t", "file")
+        else:
+            lines = await agents.codex(chain.url, home, folder, "m")
+            said = [x["item"]["text"] for x in lines if x.get("item", {}).get("type") == "agent_message"][-1]
+    assert said == LAST
+    first, second = chain.seen()
+    assert first.tools == {}
+    assert calls[0][0] in first.system
+    told = "".join(block.get("text", "") for _, blocks in second.said for block in blocks)
+    places = [told.index(words) for words in ("Let me look.", NOTES.strip(), "missing.txt")]
+    assert places[0] < places[1]
+    assert "No such file" in told or "File not found" in told

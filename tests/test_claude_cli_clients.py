@@ -242,7 +242,7 @@ def result(index: int, content: object) -> dict[str, object]:
     return {"type": "tool_result", "tool_use_id": f"toolu_0_{index}", "content": content}
 
 
-@pytest.mark.parametrize("client", [chat, responses, messages])
+@pytest.mark.parametrize("client", [chat, responses, messages, langchain_chat, langchain_messages])
 async def test_a_round_trip_in_words(client: Client, tmp_path: Path) -> None:
     """By the text mode: tools, calls and results in what the model reads, and pictures beside it."""
     async with asyncio.timeout(DEADLINE_S), behind_claude(Turns(ANSWERS), tmp_path, "text") as chain:
