@@ -12,13 +12,13 @@ import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from dragoman import dialects
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Backend, Model, Relay, Relays, TakesNames, Turn
+from dragoman.core.contracts import Backend, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import (
     BackendError,
@@ -57,6 +57,14 @@ class Count(NamedTuple):
 
     tokens: int
     estimated: bool
+
+
+@runtime_checkable
+class TakesNames(Protocol):
+    """A backend that has more models than it can list."""
+
+    def takes(self, name: str) -> str | None:
+        """Its own name of the model that this means; None: it has none of that name."""
 
 
 class Gateway:

@@ -396,11 +396,3 @@ class Relays(Protocol):
 
     def relay(self, request: Request, body: bytes, name: str, turn: Turn) -> Relay | None:
         """The answer to this very body, which names the model as its client does; None: `ask` is the only way."""
-
-
-@runtime_checkable
-class TakesNames(Protocol):
-    """A backend that has more models than it can list."""
-
-    def takes(self, name: str) -> str | None:
-        """Its own name of the model that this means; None: it has none of that name."""
