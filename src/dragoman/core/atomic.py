@@ -3,6 +3,8 @@
 Where calls stand in one list, `[first(), second()]`, that list is what must be whole.
 """
 
+from msgspec.structs import replace
+
 from dragoman.core.events import (
     AnyEvent,
     ReasoningDelta,
@@ -21,7 +23,7 @@ class Atomic:
     def __init__(self) -> None:
         self._start: ToolCallStart | None = None
         self._arguments: list[str] = []
-        self._listed: list[tuple[ToolCallStart, str]] = []
+        self._listed: list[tuple[ToolCallStart, str, ToolCallEnd]] = []
         self._in_list = False
         self._calls = 0
 
@@ -35,7 +37,7 @@ class Atomic:
                 self._arguments.append(text)
                 return []
             case ToolCallEnd():
-                self._end()
+                self._end(event)
                 return [] if self._in_list else self._whole()
             case ToolCallIncomplete(_, raw):
                 self._start, self._arguments = None, []
@@ -53,18 +55,19 @@ class Atomic:
     def close(self) -> list[AnyEvent]:
         """What is to be said of a list that never came to its end; call it once, last."""
         message = "dropped a call of {}, as the list in which it stands was never whole"
-        return [Warning("incomplete_call", message.format(s.name), arguments) for s, arguments in self._listed]
+        return [Warning("incomplete_call", message.format(s.name), arguments) for s, arguments, _ in self._listed]
 
-    def _end(self) -> None:
+    def _end(self, end: ToolCallEnd) -> None:
         assert self._start is not None, "an end without a start"
-        self._listed.append((self._start, "".join(self._arguments)))
+        self._listed.append((self._start, "".join(self._arguments), end))
         self._start, self._arguments = None, []
 
     def _whole(self) -> list[AnyEvent]:
         out: list[AnyEvent] = []
-        for start, arguments in self._listed:
+        for start, arguments, end in self._listed:
             index = self._calls
-            out += [ToolCallStart(index, start.id, start.name), ToolCallDelta(index, arguments), ToolCallEnd(index)]
+            out += [ToolCallStart(index, start.id, start.name), ToolCallDelta(index, arguments)]
+            out.append(replace(end, index=index))
             self._calls += 1
         self._listed.clear()
         return out

@@ -87,6 +87,12 @@ class ToolCallEnd(Event, frozen=True):
     """The call's arguments are one whole JSON object."""
 
     index: int
+    mended: tuple[str, ...] = ()
+    """What was set right in the call, by the names of docs/guard.md, in the order in which it was done."""
+    valid: bool | None = None
+    """Whether the arguments are of the tool's schema; None: that was not, or could not be, looked at."""
+    asked_again: bool = False
+    """The model was asked once more for this call, as what it wrote first was none, or not of its schema."""
 
 
 class ToolCallIncomplete(Event, frozen=True):
