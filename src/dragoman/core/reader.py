@@ -14,7 +14,7 @@ Or the whole reply at once, as text and calls (core/collect.py):
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
@@ -34,6 +34,8 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.plain import Disguise, Undisguised
+from dragoman.core.resolve import STEPS as NAMES
+from dragoman.core.resolve import Offered
 from dragoman.core.scanner import Plain, Scanner, nothing
 from dragoman.core.typed import Schema, pass_on_quoted, quoted
 from dragoman.core.values import Tool
@@ -57,6 +59,7 @@ class ReplyReader:
     `delivery` "stream" passes arguments on as they come; "atomic" passes a call on when it is whole, and one that
     never is leaves the warning `incomplete_call` with its text.
     `control` are the texts of the model's control tokens, for an engine that tells `feed` what is `plain`.
+    `mends` are what may be set right in a call; what was stands in its end.
 
     Raises: MisuseError: an argument is not what it must be, or text came after the end.
     """
@@ -72,10 +75,13 @@ class ReplyReader:
         taken_ids: Iterable[str] = (),
         delivery: Delivery = "stream",
         control: Iterable[str] = (),
+        mends: Collection[str] = NAMES,
     ) -> None:
         self._scanner = Scanner()
         _check(format, prompt_tail, delivery)
-        self._sink = _Sink(_offered(tools), new_id, lenient, set(taken_ids), self._scanner, len(prompt_tail))
+        known = _offered(tools)
+        names = None if known is None else Offered(known, [step for step in NAMES if step in mends])
+        self._sink = _Sink(known, names, new_id, lenient, set(taken_ids), self._scanner, len(prompt_tail))
         self._disguise = Disguise(control) if control else None
         sink = Undisguised(self._sink, self._disguise) if self._disguise else self._sink
         self._run = format.read(self._scanner, sink)
@@ -189,6 +195,7 @@ class _Sink:
     def __init__(
         self,
         tools: Mapping[str, Tool] | None,
+        names: Offered | None,
         new_id: NewId,
         lenient: bool,
         taken_ids: set[str],
@@ -196,7 +203,11 @@ class _Sink:
         prompt_chars: int,
     ) -> None:
         self._tools = tools
-        self._by_lower = _unique(tools or (), str.lower)
+        self._names = names
+        self._renamed = ("", "")
+        """The tool that was meant last by another name, and how that was seen."""
+        self._mended: list[str] = []
+        """What was set right in the call that is open."""
         self._new_id = new_id
         self._taken = taken_ids
         self._scanner = scanner
@@ -235,13 +246,12 @@ class _Sink:
         self._pieces.append(text)
 
     def resolve(self, name: str) -> str | None:
-        """Exactly, else without `functions.` in front, else in whatever case where only one tool fits."""
-        if self._tools is None:
+        """The tool that is meant (core/resolve.py)."""
+        if self._names is None:
             return name or None
-        bare = name.removeprefix("functions.")
-        if name in self._tools or bare in self._tools:
-            return name if name in self._tools else bare
-        return self._by_lower.get(bare.lower())
+        found = self._names.resolve(name)
+        self._renamed = (found.name, found.step) if found else ("", "")
+        return found.name if found else None
 
     def needs_arguments(self, name: str) -> bool:
         """So it is where the schema requires some; a tool that is not known may."""
@@ -262,10 +272,12 @@ class _Sink:
         self._taken.add(id)
         self._index += 1
         self.calls += 1
+        meant, step = self._renamed
+        self._mended = [step] if step and meant == name else []
         self._send(ToolCallStart(self._index, id, name))
 
     def end(self) -> None:
-        self._send(ToolCallEnd(self._index))
+        self._send(ToolCallEnd(self._index, tuple(self._mended)))
 
     def incomplete(self, raw: str) -> None:
         self._send(ToolCallIncomplete(self._index, raw))
@@ -380,11 +392,3 @@ def _offered(tools: Iterable[Tool] | None) -> dict[str, Tool] | None:
 
 class _Schema(msgspec.Struct):
     required: list[str] = []
-
-
-def _unique(names: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
-    """Names by key, without the keys that several names share."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(key(name), []).append(name)
-    return {k: v[0] for k, v in found.items() if len(v) == 1}
