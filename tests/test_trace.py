@@ -101,10 +101,10 @@ def test_auto_says_whose_each_call_is() -> None:
 
 WHY: list[tuple[str, str, list[str]]] = [
     (
-        CALL.replace("weather", "wether"),
+        CALL.replace("get_weather", "set_weather"),
         "hermes",
         [
-            "unknown_tool at 33: the model called 'get_wether', which is not an offered tool; did you mean"
+            "unknown_tool at 34: the model called 'set_weather', which is not an offered tool; did you mean"
             " 'get_weather'? offered: 'get_weather', 'ping'"
         ],
     ),
@@ -207,7 +207,7 @@ def test_the_command_shows_nothing_that_steers_a_terminal(tmp_path: Path, capsys
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    (tmp_path / "reply.txt").write_text(f"Naïve.\x1b[31m\n{CALL}" + CALL.replace("weather", "wether"))
+    (tmp_path / "reply.txt").write_text(f"Naïve.\x1b[31m\n{CALL}" + CALL.replace("get_weather", "set_weather"))
     (tmp_path / "tools.json").write_text('[{"name": "get_weather", "input_schema": {}}]')
     command = ["parse", "--explain", "--tools", str(tmp_path / "tools.json"), str(tmp_path / "reply.txt")]
     assert main(command) == 0

@@ -83,7 +83,7 @@ class ToolCallDelta(Event, frozen=True):
     text: str
 
 
-class ToolCallEnd(Event, frozen=True):
+class ToolCallEnd(Event, frozen=True, repr_omit_defaults=True):
     """The call's arguments are one whole JSON object."""
 
     index: int
