@@ -23,7 +23,7 @@ from dragoman.backends.local import spared
 from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.prose import told_as_prose, told_to_answer
 from dragoman.backends.readable import readable
-from dragoman.backends.repeats import RepeatGuard, answered_calls
+from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.stops import StopStrings
 from dragoman.backends.template import ChatTemplate, Prompt
 from dragoman.core import trim
@@ -41,6 +41,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.reader import ReplyReader
+from dragoman.core.same_call import answered_calls
 from dragoman.core.values import FinishReason, Request, ToolCall, Usage
 from dragoman.profiles import ModelProfile
 

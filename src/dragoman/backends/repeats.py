@@ -1,10 +1,10 @@
 """Ends a reply that only repeats itself: small models write the same call again and again."""
 
-import json
 from collections.abc import Callable, Iterable
 
 from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart, Warning
-from dragoman.core.values import Request, Text, ToolCall
+from dragoman.core.same_call import key
+from dragoman.core.values import ToolCall
 
 
 class RepeatGuard:
@@ -18,7 +18,7 @@ class RepeatGuard:
         self, answered: Iterable[ToolCall] = (), write_call: Callable[[ToolCall], str] = lambda call: call.arguments
     ) -> None:
         self._write_call = write_call
-        self._seen = {_key(call.name, call.arguments) for call in answered}
+        self._seen = {key(call.name, call.arguments) for call in answered}
         self._held: list[AnyEvent] = []
         self._name = ""
         self._arguments: list[str] = []
@@ -55,10 +55,10 @@ class RepeatGuard:
     def _judged(self, event: AnyEvent) -> list[AnyEvent]:
         held, self._held = self._held, []
         arguments = "".join(self._arguments)
-        key = _key(self._name, arguments)
-        if key in self._seen:
+        made = key(self._name, arguments)
+        if made in self._seen:
             return self._repeated()
-        self._seen.add(key)
+        self._seen.add(made)
         self._whole.append(ToolCall("", self._name, arguments))
         return [*held, event]
 
@@ -72,24 +72,6 @@ class RepeatGuard:
     def _repeated(self) -> list[AnyEvent]:
         self.found = True
         return [Warning("repeated_call", f"dropped a call of {self._name} that has been made already")]
-
-
-def answered_calls(request: Request) -> list[ToolCall]:
-    """The calls since the user's last words."""
-    calls: list[ToolCall] = []
-    for message in reversed(request.messages):
-        if message.role == "user" and any(isinstance(p, Text) for p in message.parts):
-            break
-        calls += [p for p in message.parts if isinstance(p, ToolCall)]
-    return calls
-
-
-def _key(name: str, arguments: str) -> tuple[str, str]:
-    """The call, whatever the white space and order of its arguments; as it is where Python cannot read it."""
-    try:
-        return name, json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return name, arguments
 
 
 def _begins(whole: str, begun: str) -> bool:

@@ -7,7 +7,6 @@ text is made once. What no known format explains may still be a call that was le
 for thoughts is made where the answer has nothing else.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol, TypeAlias
@@ -30,8 +29,8 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
+from dragoman.core.same_call import Key, key
 
-Key: TypeAlias = tuple[str, str]
 Reason: TypeAlias = Literal["stop", "length"]
 
 
@@ -228,14 +227,16 @@ class _Numbers:
             case ToolCallDelta(_, text):
                 self._arguments.append(text)
             case ToolCallEnd():
-                key = _key(self._name, "".join(self._arguments))
-                if self._held is not None and self._made[other][key]:
-                    self._made[other] -= Counter([key])
-                    return self._dropped(key, "the server sent this call, and left it in the text too; it is made once")
-                if source == "text" and not self._repeats and self._made["text"][key]:
+                made = key(self._name, "".join(self._arguments))
+                if self._held is not None and self._made[other][made]:
+                    self._made[other] -= Counter([made])
+                    return self._dropped(
+                        made, "the server sent this call, and left it in the text too; it is made once"
+                    )
+                if source == "text" and not self._repeats and self._made["text"][made]:
                     self.repeated = True
-                    return self._dropped(key, "the model wrote this call once more; the answer ends there")
-                self._made[source][key] += 1
+                    return self._dropped(made, "the model wrote this call once more; the answer ends there")
+                self._made[source][made] += 1
             case _:
                 pass
         out = [msgspec.structs.replace(event, index=self._calls - 1)]
@@ -247,15 +248,7 @@ class _Numbers:
         held, self._held = self._held, None
         return held
 
-    def _dropped(self, key: Key, told: str) -> list[AnyEvent]:
+    def _dropped(self, made: Key, told: str) -> list[AnyEvent]:
         self._held = None
         self._calls -= 1
-        return [Warning("repeated_call", told, key[1])]
-
-
-def _key(name: str, arguments: str) -> Key:
-    """The call, whatever the white space and order of its arguments; as it is where Python cannot read it."""
-    try:
-        return name, json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return name, arguments
+        return [Warning("repeated_call", told, made[1])]
