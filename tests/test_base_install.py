@@ -14,17 +14,25 @@ BLOCK = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"uvicorn", "httptools", "uvloop", "jinja2", "xllamacpp", "llguidance"}:
+        extras = {"uvicorn", "httptools", "uvloop", "jinja2", "xllamacpp", "llguidance", "jsonschema_rs"}
+        if name.partition(".")[0] in extras:
             raise ImportError(f"No module named {name!r}")
 sys.meta_path.insert(0, Missing())
+"""
+COMMAND = (
+    BLOCK
+    + """
 from dragoman.cli import main
 sys.exit(main(sys.argv[1:]))
 """
+)
 CALL = '<tool_call>\n{"name": "write", "arguments": {"text": "</tool_call>"}}\n</tool_call>'
 
 
 def dragoman(*args: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", BLOCK, *args], input=text, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND, *args], input=text, capture_output=True, text=True, timeout=60
+    )
 
 
 def test_parse() -> None:
@@ -111,7 +119,7 @@ def test_parse_a_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
 def test_parse_on_a_terminal_says_what_it_waits_for() -> None:
     ours, theirs = os.openpty()
-    command = [sys.executable, "-c", BLOCK, "parse"]
+    command = [sys.executable, "-c", COMMAND, "parse"]
     process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     os.write(ours, b"Hi.\n\x04")
     out, err = process.communicate(timeout=60)
@@ -146,6 +154,13 @@ def test_serve_says_what_to_type() -> None:
     done = dragoman("serve")
     assert done.returncode == 2
     assert done.stderr.endswith("more than is installed: pip install 'dragoman[server,embedded]'\n")
+
+
+def test_checking_calls_says_what_to_type() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCK + "import dragoman.guard.schemas"], capture_output=True, text=True
+    )
+    assert done.stderr.endswith("ConfigError: checking calls needs the guard extra: pip install 'dragoman[guard]'\n")
 
 
 def test_settings_can_be_checked() -> None:

@@ -1,0 +1,304 @@
+"""Whether a call's arguments fit the schema of its tool, and what is wrong where they do not.
+
+    schema = compiled(tool.parameters)
+    schema.valid('{"days": "three"}')     False; None where it cannot be told
+    schema.problems({"days": "three"})    (Problem(("days",), "type", 'days: expected an integer, got "three"', …),)
+
+Schemas come from whoever asks, and arguments from a model, so both may be hostile: nothing is ever fetched, and what
+would take long to check is not checked, which is told (`checks`, `why`, `why_not`).
+
+Source: JSON Schema 2020-12, or the draft that a schema names; where it names none and is none of 2020-12, of the older
+drafts that tools are still written in. Formats are checked, as those who state one mean it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Any, Final
+
+import msgspec
+
+from dragoman.core.errors import ConfigError
+from dragoman.core.schema_words import referred
+from dragoman.core.values import JsonText
+from dragoman.guard.problems import Kind, Problem, formatted, limited, listed, sentence, shown, types_said
+
+try:
+    import jsonschema_rs
+    from jsonschema_rs import ValidationError, ValidationErrorKind
+except ImportError as e:
+    raise ConfigError("checking calls needs the guard extra: pip install 'dragoman[guard]'") from e
+
+SCHEMA_CHARS: Final = 500_000
+"""A schema of this size takes 50 ms to compile; the largest of real tools have a tenth of it."""
+PROBLEM_LIMIT: Final = 20
+"""Problems that are told of one value, or of one branch; a model mends the first ones first."""
+BRANCH_LIMIT: Final = 32
+"""Branches of a choice whose problems are told."""
+KEPT: Final = 512
+KEPT_CHARS: Final = 4_000_000
+"""Schemas that stay compiled, and their characters: an agent sends the same hundred tools with every request."""
+
+_DRAFTS: Final = (
+    jsonschema_rs.Draft202012Validator,
+    jsonschema_rs.Draft7Validator,
+    jsonschema_rs.Draft4Validator,
+)
+"""Tried in this order where a schema names no draft: in the second `items` may be a list, in the third, which OpenAPI
+3.0 is near to, `exclusiveMinimum` may be true."""
+_UNREADABLE: Final = (ValueError, RecursionError)
+"""What the readers of JSON and the engine raise: surrogates by themselves, hundreds of levels, thousands of digits."""
+
+
+def parsed(arguments: JsonText | bytes) -> Any:
+    """The value of a call's arguments; of two members of one name the last counts.
+
+    Raises: ValueError: it is no JSON, or none that can be held as values; leave it as it is.
+    """
+    try:
+        return msgspec.json.decode(arguments)
+    except _UNREADABLE as e:
+        raise ValueError(f"no arguments that can be read: {e}") from e
+
+
+class Compiled:
+    """One schema, made ready to check values against."""
+
+    __slots__ = ("_engine", "root", "why")
+
+    def __init__(self, schema: JsonText) -> None:
+        """Never fails: what cannot be checked says `why`."""
+        self.root: Any = None
+        """The schema as a value; None where it is no JSON."""
+        self._engine: jsonschema_rs.Validator | None = None
+        self.why = ""
+        """Why nothing can be checked against it; empty where it can."""
+        if len(schema) > SCHEMA_CHARS:
+            self.why = f"the schema has more than {SCHEMA_CHARS:,} characters"
+            return
+        try:
+            self.root = parsed(schema)
+        except ValueError:
+            self.why = "the schema is no JSON that can be read"
+            return
+        self._engine, self.why = _engine(self.root)
+
+    @property
+    def checks(self) -> bool:
+        """Whether values can be checked against it."""
+        return self._engine is not None
+
+    def valid(self, arguments: JsonText | bytes) -> bool | None:
+        """Whether the arguments fit; None where that cannot be told (`why`, or `why_not` of the value)."""
+        if self._engine is None:
+            return None
+        try:
+            return self._engine.is_valid(msgspec.json.decode(arguments))
+        except _UNREADABLE:
+            return None
+
+    def why_not(self, value: Any) -> str:
+        """Why this value cannot be checked; empty where it can."""
+        return self.why
+
+    def problems(self, value: Any) -> Sequence[Problem]:
+        """What is wrong with it, the first of each kind of thing first; nothing where it fits, or cannot be checked."""
+        if self._engine is None:
+            return ()
+        try:
+            return tuple(self._problem(each, value) for each in _first(self._engine.iter_errors(value), PROBLEM_LIMIT))
+        except _UNREADABLE:
+            return ()
+
+    def member(self, schema: Any, name: str | int) -> Mapping[str, Any]:
+        """What a schema says of one member or item; empty where it says nothing. References are followed."""
+        for part in self._parts(schema):
+            found = _own_member(part, name)
+            if isinstance(found, dict):
+                return self._followed(found)
+        return {}
+
+    def schema_at(self, path: Iterable[str | int]) -> Mapping[str, Any]:
+        """What the schema says of the value at a path; empty where it says nothing."""
+        found: Mapping[str, Any] = self._followed(self.root)
+        for name in path:
+            found = self.member(found, name)
+        return found
+
+    def _followed(self, schema: Any) -> Mapping[str, Any]:
+        """The schema that a chain of references ends at."""
+        for _ in range(_REFERENCES):
+            if not isinstance(schema, dict):
+                return {}
+            if not isinstance(reference := schema.get("$ref"), str):
+                return schema
+            schema = referred(reference, self.root)
+        return {}
+
+    def _parts(self, schema: Any) -> list[Mapping[str, Any]]:
+        """The schema, and what `allOf` adds to it."""
+        parts: list[Mapping[str, Any]] = []
+        left = [schema]
+        while left and len(parts) < BRANCH_LIMIT:
+            part = self._followed(left.pop(0))
+            parts.append(part)
+            left += part.get("allOf", [])
+        return parts
+
+    def _problem(self, error: ValidationError, value: Any) -> Problem:
+        path = tuple(error.instance_path)
+        kind, expected, words = _told(error.kind, _at(value, path))
+        contexts = getattr(error.kind, "context", [])[:BRANCH_LIMIT]
+        within = tuple(tuple(self._problem(each, value) for each in branch[:PROBLEM_LIMIT]) for branch in contexts)
+        schema = _at(self.root, error.schema_path[: None if error.kind.name == "falseSchema" else -1])
+        if kind == "additional":
+            words += _known(schema)
+        elif kind in ("any_of", "one_of"):
+            words = _choices(within, _at(value, path), path) or words
+        return Problem(path, kind, sentence(path, words), expected, within, schema if isinstance(schema, dict) else {})
+
+
+_REFERENCES: Final = 32
+"""References to references that are followed."""
+
+
+def _engine(root: Any) -> "tuple[jsonschema_rs.Validator | None, str]":
+    drafts = _DRAFTS[:1] if isinstance(root, dict) and "$schema" in root else _DRAFTS
+    why = ""
+    for number, draft in enumerate(drafts):
+        make = jsonschema_rs.validator_for if number == 0 else draft
+        try:
+            # `mask` saves writing the values into messages that nobody reads.
+            return make(root, validate_formats=True, offline=True, mask="it"), ""
+        except ValidationError as e:
+            at = "/".join(map(str, e.instance_path))
+            why = why or f"the schema cannot be used: {e.message[:200]}" + (f" at {at[:200]}" if at else "")
+        except _UNREADABLE as e:
+            return None, f"the schema cannot be used: {e}"
+    return None, why
+
+
+def _first(errors: Iterable[ValidationError], limit: int) -> list[ValidationError]:
+    return [error for error, _ in zip(errors, range(limit), strict=False)]
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    """The part of a value at a path; None where there is none."""
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _own_member(schema: Mapping[str, Any], name: str | int) -> Any:
+    if isinstance(name, str):
+        named = schema.get("properties")
+        if isinstance(named, dict) and name in named:
+            return named[name]
+        return schema.get("additionalProperties")
+    tuple_of = schema.get("prefixItems", schema.get("items"))
+    if isinstance(tuple_of, list):
+        return tuple_of[name] if name < len(tuple_of) else schema.get("items", schema.get("additionalItems"))
+    return tuple_of
+
+
+def _told(kind: ValidationErrorKind, value: Any) -> tuple[Kind, Any, str]:
+    """The kind, what was expected, and the words for it."""
+    has = ValidationErrorKind
+    got = f", got {shown(value)}"
+    match kind:
+        case has.Type(types):
+            types = [each for each in types if each != "null"] + [each for each in types if each == "null"]
+            return "type", tuple(types), f"expected {types_said(types)}{got}"
+        case has.Enum(options):
+            return "enum", tuple(options), f"expected one of {listed(options)}{got}"
+        case has.Constant(wanted):
+            return "const", wanted, f"expected {shown(wanted)}{got}"
+        case has.Required(name):
+            return "required", name, f"{shown(name)} is missing"
+        case has.AdditionalProperties(names) | has.UnevaluatedProperties(names):
+            return "additional", tuple(names), f"{listed(names)} must not be there"
+        case has.AnyOf():
+            return "any_of", None, f"expected one of the forms that are allowed{got}"
+        case has.OneOfNotValid():
+            return "one_of", None, f"expected one of the forms that are allowed{got}"
+        case has.OneOfMultipleValid():
+            return "one_of", None, f"expected exactly one of the forms that are allowed{got}, which fits several"
+        case has.Pattern(pattern):
+            return "pattern", pattern, f"expected text that matches {shown(pattern)}{got}"
+        case has.Format(name):
+            return "format", name, f"expected {formatted(name)}{got}"
+    return _limit_told(kind, value)
+
+
+_OF_LIMIT: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), "range"),
+    **dict.fromkeys(("minLength", "maxLength"), "length"),
+    **dict.fromkeys(("minItems", "maxItems"), "items"),
+    **dict.fromkeys(("minProperties", "maxProperties"), "properties"),
+    "multipleOf": "multiple_of",
+}
+
+
+def _limit_told(kind: ValidationErrorKind, value: Any) -> tuple[Kind, Any, str]:
+    has = ValidationErrorKind
+    got = f", got {shown(value)}"
+    if kind.name in _OF_LIMIT:
+        limit = getattr(kind, kind.__match_args__[0])  # type: ignore[attr-defined]
+        return _OF_LIMIT[kind.name], limit, f"expected {limited(kind.name, limit)}{got}"
+    match kind:
+        case has.FalseSchema():
+            return "not", None, "must not be there"
+        case has.Not():
+            return "not", None, f"expected anything but what is forbidden{got}"
+        case has.UniqueItems():
+            return "unique", None, f"expected items that differ from each other{got}"
+        case has.Contains():
+            return "contains", None, f"lacks an item that must be there{got}"
+        case has.UnevaluatedItems() | has.AdditionalItems():
+            return "items", None, f"has too many items{got}"
+        case has.PropertyNames(error):
+            return "names", None, f"has a member whose name is not allowed: {shown(error.instance)}"
+    return "other", None, f"does not fit the schema ({kind.name}){got}"
+
+
+def _known(schema: Any) -> str:
+    names = schema.get("properties") if isinstance(schema, dict) else None
+    return f"; known: {listed(names)}" if names else ""
+
+
+def _choices(within: Sequence[Sequence[Problem]], value: Any, path: Sequence[str | int]) -> str:
+    """What a choice expects, said by its branches; empty where they say nothing."""
+    firsts = [branch[0] for branch in within if branch]
+    if not firsts or len(firsts) < len(within):
+        return ""
+    if all(first.kind == "type" and first.path == tuple(path) for first in firsts):
+        types = dict.fromkeys(each for first in firsts for each in first.expected)
+        return f"expected {types_said(types)}, got {shown(value)}"
+    said = "; or ".join(dict.fromkeys(first.message for first in firsts[:4]))
+    return f"fits none of the forms that are allowed ({said})"
+
+
+def compiled(schema: JsonText) -> Compiled:
+    """The schema made ready, at once where it has been before. Threads may share it."""
+    with _lock:
+        if (known := _kept.get(schema)) is not None:
+            _kept.move_to_end(schema)
+            return known
+    made = Compiled(schema)
+    with _lock:
+        _keep(schema, made)
+    return made
+
+
+_kept: Final[OrderedDict[JsonText, Compiled]] = OrderedDict()
+_lock: Final = Lock()
+
+
+def _keep(schema: JsonText, made: Compiled) -> None:
+    _kept[schema] = made
+    chars = sum(map(len, _kept))
+    while _kept and (len(_kept) > KEPT or chars > KEPT_CHARS):
+        chars -= len(_kept.popitem(last=False)[0])

@@ -1,0 +1,242 @@
+"""Arguments are checked against the schema of their tool, and what is wrong is told in words that can be acted on."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dragoman.guard import schemas
+from dragoman.guard.problems import place, shown
+from dragoman.guard.schemas import Compiled, compiled, parsed
+
+TRIP = {
+    "type": "object",
+    "$defs": {
+        "unit": {"enum": ["celsius", "fahrenheit"], "default": "celsius"},
+        "traveller": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "minLength": 2}},
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    },
+    "properties": {
+        "days": {"type": "integer", "minimum": 1, "maximum": 30},
+        "unit": {"$ref": "#/$defs/unit"},
+        "when": {"type": "string", "format": "date-time"},
+        "code": {"type": "string", "pattern": "^[A-Z]{3}$"},
+        "to": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+        "by": {"oneOf": [{"required": ["train"]}, {"required": ["plane"]}], "type": "object"},
+        "who": {"type": "array", "items": {"$ref": "#/$defs/traveller"}, "maxItems": 2, "uniqueItems": True},
+        "kind": {"const": "trip"},
+        "odd name": {"type": "number", "multipleOf": 0.5},
+    },
+    "required": ["days"],
+    "additionalProperties": False,
+}
+
+
+def of(schema: Any) -> Compiled:
+    return compiled(json.dumps(schema))
+
+
+WRONG: list[tuple[Any, str, tuple[Any, ...], str]] = [
+    ({"days": "three"}, "type", ("days",), 'days: expected an integer, got "three"'),
+    ({"days": 0}, "range", ("days",), "days: expected at least 1, got 0"),
+    ({"days": 31}, "range", ("days",), "days: expected at most 30, got 31"),
+    ({}, "required", (), '"days" is missing'),
+    ({"days": 1, "unit": "Celsius"}, "enum", ("unit",), 'unit: expected one of "celsius", "fahrenheit", got "Celsius"'),
+    (
+        {"days": 1, "when": "now"},
+        "format",
+        ("when",),
+        'when: expected the format "date-time" such as 2026-01-31T09:30:00Z, got "now"',
+    ),
+    ({"days": 1, "code": "ab"}, "pattern", ("code",), 'code: expected text that matches "^[A-Z]{3}$", got "ab"'),
+    ({"days": 1, "to": 5}, "any_of", ("to",), "to: expected a string or an array or null, got 5"),
+    (
+        {"days": 1, "by": {}},
+        "one_of",
+        ("by",),
+        'by: fits none of the forms that are allowed (by: "train" is missing; or by: "plane" is missing)',
+    ),
+    (
+        {"days": 1, "by": {"train": 1, "plane": 2}},
+        "one_of",
+        ("by",),
+        'by: expected exactly one of the forms that are allowed, got {"train": 1, "plane": 2}, which fits several',
+    ),
+    (
+        {"days": 1, "who": [{"name": "A"}]},
+        "length",
+        ("who", 0, "name"),
+        'who[0].name: expected at least 2 characters, got "A"',
+    ),
+    ({"days": 1, "who": [{}]}, "required", ("who", 0), 'who[0]: "name" is missing'),
+    (
+        {"days": 1, "who": [{"name": "Al", "nmae": [1]}]},
+        "additional",
+        ("who", 0),
+        'who[0]: "nmae" must not be there; known: "name"',
+    ),
+    (
+        {"days": 1, "who": [{"name": "Al"}, {"name": "Al"}]},
+        "unique",
+        ("who",),
+        "who: expected items that differ from each other, got [{…}, {…}]",
+    ),
+    ({"days": 1, "kind": {"a": {"b": 1}}}, "const", ("kind",), 'kind: expected "trip", got {"a": {…}}'),
+    ({"days": 1, "odd name": 0.7}, "multiple_of", ("odd name",), '["odd name"]: expected a multiple of 0.5, got 0.7'),
+    ([], "type", (), "expected an object, got []"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "path", "message"), WRONG, ids=[each[3] for each in WRONG])
+def test_what_is_wrong_is_told(value: Any, kind: str, path: tuple[Any, ...], message: str) -> None:
+    (problem,) = of(TRIP).problems(value)
+    assert (problem.kind, problem.path, problem.message) == (kind, path, message)
+    assert of(TRIP).valid(json.dumps(value)) is False
+
+
+def test_what_fits() -> None:
+    value = {"days": 3.0, "unit": "celsius", "who": [{"name": "Al"}], "to": None, "by": {"train": 1}, "odd name": 1.5}
+    assert of(TRIP).problems(value) == ()
+    assert of(TRIP).valid(json.dumps(value)) is True
+
+
+def test_of_two_members_of_one_name_the_last_counts() -> None:
+    assert of(TRIP).valid('{"days": "x", "days": 1}') is True
+    assert of(TRIP).valid('{"days": 1, "days": "x"}') is False
+    assert parsed('{"days": 1, "days": "x"}') == {"days": "x"}
+
+
+def test_what_was_expected_comes_as_values() -> None:
+    value = {"unit": "C", "days": None, "x": 1, "to": [1], "code": "a", "kind": 1}
+    expected = {problem.kind: problem.expected for problem in of({**TRIP, "required": ["city"]}).problems(value)}
+    assert expected == {
+        "enum": ("celsius", "fahrenheit"),
+        "type": ("integer",),
+        "additional": ("x",),
+        "any_of": None,
+        "pattern": "^[A-Z]{3}$",
+        "const": "trip",
+        "required": "city",
+    }
+
+
+def test_the_branches_of_a_choice() -> None:
+    (problem,) = of(TRIP).problems({"days": 1, "to": ["a", 1, 2]})
+    assert [[(each.kind, each.path) for each in branch] for branch in problem.within] == [
+        [("type", ("to",))],
+        [("type", ("to", 1)), ("type", ("to", 2))],
+        [("type", ("to",))],
+    ]
+
+
+def test_the_schema_that_a_problem_is_of() -> None:
+    (problem,) = of(TRIP).problems({"days": 1, "unit": "C"})
+    assert problem.schema == {"enum": ["celsius", "fahrenheit"], "default": "celsius"}
+    (problem,) = of(TRIP).problems({"days": 1, "who": [{}]})
+    assert of(TRIP).member(problem.schema, problem.expected) == {"type": "string", "minLength": 2}
+
+
+def test_the_schema_at_a_path() -> None:
+    assert of(TRIP).schema_at(("unit",)) == TRIP["$defs"]["unit"]  # type: ignore[index]
+    assert of(TRIP).schema_at(("who", 7, "name")) == {"type": "string", "minLength": 2}
+    assert of(TRIP).schema_at(("who", "x")) == {}
+    whole = {"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"properties": {"b": {"prefixItems": [{"const": 1}]}}}}}
+    assert of(whole).schema_at(("b", 0)) == {"const": 1}
+    assert of({"$ref": "#"}).schema_at(("a",)) == {}
+    assert of({"items": [{"const": 1}], "additionalItems": {"const": 2}}).schema_at((0,)) == {"const": 1}
+
+
+def test_problems_and_what_they_quote_are_bounded() -> None:
+    problems = of({"items": {"type": "string"}}).problems([1] * 500)
+    assert len(problems) == schemas.PROBLEM_LIMIT
+    (problem,) = of({"type": "string"}).problems({"k" * 5000: ["v" * 5000] * 50, "b": {"c": 1}})
+    assert len(problem.message) < 200
+    (problem,) = of({"enum": [f"value {i}" for i in range(5000)]}).problems("x" * 5000)
+    assert len(problem.message) < 400
+    assert len(shown("\x00" * 500)) <= 100
+    assert shown(10**5000) == "a number of thousands of digits"
+    assert place(("a", 0, "b c", "d")) == 'a[0]["b c"].d'
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "integer"}, ["1", "1.0", "-0", "1e3", "9" * 40, "1e30"], ["1.5", "true", '"1"', "null"]),
+        ({"type": "number"}, ["1", "1.5", "9" * 40], ["true", '"1"']),
+        ({"const": 1}, ["1", "1.0"], ["true", "2"]),
+        ({"maximum": 9007199254740992}, ["9007199254740992"], ["9007199254740993"]),
+        ({"enum": [10**30]}, [str(10**30)], [str(10**30 + 1)]),
+        ({"maxLength": 1}, ['"é"', '"😀"'], ['"ab"']),
+    ],
+)
+def test_numbers_and_texts_are_those_of_json(schema: Any, good: list[str], bad: list[str]) -> None:
+    assert [of(schema).valid(text) for text in good] == [True] * len(good)
+    assert [of(schema).valid(text) for text in bad] == [False] * len(bad)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"]
+)
+def test_a_schema_is_read_by_the_draft_that_it_names(url: str) -> None:
+    old = "07" in url
+    schema = of({"$schema": url, "items": [{"type": "string"}]})
+    assert schema.checks is old
+    if old:
+        assert schema.valid("[1]") is False
+
+
+def test_a_schema_without_a_draft_may_be_of_an_older_one() -> None:
+    assert of({"items": [{"type": "string"}]}).valid("[1]") is False
+    assert of({"minimum": 1, "exclusiveMinimum": True}).valid("1") is False
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ('{"type": "strng"}', "the schema cannot be used"),
+        ("[]", "the schema cannot be used"),
+        ("null", "the schema cannot be used"),
+        ("{", "the schema is no JSON"),
+        ('{"a": NaN}', "the schema is no JSON"),
+        ('{"$schema": "https://example.com/mine"}', "Unknown meta-schema"),
+        ('{"$ref": "#/$defs/none"}', "does not exist"),
+        ('{"$ref": "https://example.com/other.json"}', "Retrieval is disabled"),
+        ('{"properties": {"a": {"$ref": "file:///etc/passwd"}}}', "Retrieval is disabled"),
+        ('{"pattern": "("}', "the schema cannot be used"),
+        ('{"not":' * 300 + "{}" + "}" * 300, "the schema cannot be used"),
+        ('{"a":' * 5000 + "1" + "}" * 5000, "the schema is no JSON"),
+        ('{"description": "' + "x" * schemas.SCHEMA_CHARS + '"}', "more than 500,000 characters"),
+    ],
+    ids=range(13),
+)
+def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
+    made = compiled(schema)
+    assert not made.checks
+    assert why in made.why
+    assert made.valid("{}") is None
+    assert made.problems({}) == ()
+    assert made.why_not({}) == made.why
+
+
+def test_any_schema_that_is_true_or_false() -> None:
+    assert compiled("true").valid("{}") is True
+    assert [problem.message for problem in compiled("false").problems({})] == ["must not be there"]
+
+
+def test_schemas_are_compiled_once_and_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '{"title": "kept"}'
+    assert compiled(text) is compiled("".join([text]))
+    monkeypatch.setattr(schemas, "KEPT", 4)
+    first = compiled('{"title": "0"}')
+    for i in range(1, 5):
+        compiled(f'{{"title": "{i}"}}')
+        assert compiled('{"title": "0"}') is first, "what is used stays"
+    assert len(schemas._kept) == 4
+    monkeypatch.setattr(schemas, "KEPT_CHARS", 1000)
+    for i in range(5):
+        compiled(f'{{"title": "{"x" * 400}{i}"}}')
+    assert sum(map(len, schemas._kept)) <= 1000
