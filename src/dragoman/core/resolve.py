@@ -68,8 +68,8 @@ def _by_prefix(written: str, names: frozenset[str]) -> Iterator[str]:
 
 
 def _by_case(written: str, names: frozenset[str]) -> Iterator[str]:
-    wanted = {_plain(written), _plain(_without_prefix(written))}
-    return (name for name in names if _plain(name) in wanted)
+    wanted = {plain(written), plain(_without_prefix(written))}
+    return (name for name in names if plain(name) in wanted)
 
 
 def _by_letters(written: str, names: frozenset[str]) -> Iterator[str]:
@@ -87,7 +87,8 @@ def _without_prefix(written: str) -> str:
     return written[found.end() :]
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A name without case, and without the marks between its words."""
     return _MARKS.sub("", name.lower()) or name
 
 
