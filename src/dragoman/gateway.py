@@ -10,9 +10,10 @@ has begun. An answer that may be gone on from is kept for a while (`memory`); no
 import asyncio
 import dataclasses
 import logging
+import sys
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -46,10 +47,14 @@ from dragoman.core.events import (
 from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
+from dragoman.guard.policy import Delivery, Policy
+from dragoman.guarded import guarded
 from dragoman.memory import Memory, Passed, Recalled
 from dragoman.profiles import vocabularies
 
 log = logging.getLogger("dragoman.gateway")
+
+DEFAULT: Final = Policy()
 
 
 class Count(NamedTuple):
@@ -75,12 +80,16 @@ class Gateway:
         backends: Sequence[Backend],
         aliases: Mapping[str, str | Sequence[str]] | None = None,
         memory: Memory | None = None,
+        policy: Policy | None = DEFAULT,
     ) -> None:
-        """`aliases`: other names, each of one model or of several, the next of which is asked when one fails."""
+        """`aliases`: other names, each of one model or of several, the next of which is asked when one fails.
+        `policy`: how calls are guarded; None: they are not.
+        """
         self._backends = tuple(backends)
         self._relays = {id(backend): backend for backend in backends if isinstance(backend, Relays)}
         self._aliases = {alias: targets(meant) for alias, meant in (aliases or {}).items()}
         self.memory = Memory() if memory is None else memory
+        self._policy = policy
 
     async def start(self) -> None:
         """Make every backend ready."""
@@ -181,16 +190,25 @@ class Gateway:
         named = any(isinstance(part, Earlier) for message in planned.messages for part in message.parts)
         return None if named else relay
 
-    def answer(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
-        """The events of one answer; closing the generator stops the model.
+    def answer(self, request: Request, turn: Turn, delivery: Delivery | None = None) -> AsyncGenerator[AnyEvent, None]:
+        """The events of one answer; closing the generator stops the model. `delivery`: of its calls, if not as usual.
 
         Raises: DragomanError: before Start; later the stream ends with Failure.
         """
         recalled = self.memory.recall(request)
-        events = self._events(recalled.request, turn)
+        events = self._events(recalled.request, turn, self._policy_of(request, delivery))
         if request.tools and not request.tool_choice.parallel:
             events = _with_one_call(events)
         return self._remembered(recalled, events) if request.keep or recalled.warnings else events
+
+    def _policy_of(self, request: Request, delivery: Delivery | None) -> Policy | None:
+        """How the calls of this answer are guarded, if it may have some."""
+        if self._policy is None or not _may_call(request):
+            return None
+        policy = msgspec.structs.replace(self._policy, delivery=delivery) if delivery else self._policy
+        if request.stream or policy.delivery != "short":
+            return policy
+        return msgspec.structs.replace(policy, hold_chars=sys.maxsize)  # nothing flows to this client anyway
 
     async def _remembered(
         self, recalled: Recalled, events: AsyncGenerator[AnyEvent, None]
@@ -223,14 +241,16 @@ class Gateway:
             return Count(tokens, estimated=False)
         return Count(vocabularies.find(planned.model).estimate_request(planned), estimated=True)
 
-    async def _events(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def _events(self, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
         (backend, planned), *others = await self._found(request)
         messages, warnings = in_order(request.messages)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
             try:
-                async with aclosing(_answered(backend, ordered, request, turn, tuple(warnings))) as events:
+                async with aclosing(
+                    _answered(_asked(backend, ordered, turn, policy), ordered, request, tuple(warnings))
+                ) as events:
                     async for event in events:
                         yield event
                 return
@@ -252,8 +272,17 @@ def _name(backend: Backend) -> str:
     return str(backend.state().get("backend", ""))
 
 
+def _may_call(request: Request) -> bool:
+    return any(tool.kind == "function" for tool in request.tools)
+
+
+def _asked(backend: Backend, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
+    """What the backend answers, its calls guarded."""
+    return backend.ask(request, turn) if policy is None else guarded(backend, request, turn, policy)
+
+
 async def _answered(
-    backend: Backend, planned: Request, request: Request, turn: Turn, warnings: tuple[Warning, ...]
+    answer: AsyncGenerator[AnyEvent, None], planned: Request, request: Request, warnings: tuple[Warning, ...]
 ) -> AsyncGenerator[AnyEvent, None]:
     """What one backend answers, as it is for the client who sent the request; what is told of that, behind Start.
 
@@ -262,7 +291,7 @@ async def _answered(
     early = bool(request.dialect) and dialects.get(request.dialect).early_usage
     usage = UsageFiller(planned, vocabularies.find(planned.model), early=early)
     begun = False
-    async with aclosing(backend.ask(planned, turn)) as events:
+    async with aclosing(answer) as events:
         try:
             async for event in events:
                 if isinstance(event, Failure) and not begun:

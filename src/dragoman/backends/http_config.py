@@ -69,7 +69,7 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, _doc("How far words about tools and of the system's are cut for a local model: none, tools or lean.")
     ] = "none"
     trusted: Annotated[
-        bool, _doc("Its streams are as its API has them: clients of that API get its answers unread, which is faster.")
+        bool, _doc("Its streams are as its API has them: clients of that API get its answers unread, calls unguarded.")
     ] = False
     parallel: Annotated[int, _doc("Requests that it gets at once; 0: as many as come.", ge=0)] = 0
     queue: Annotated[int, _doc("Requests that may wait for a place where `parallel` is set; more get 429.", ge=0)] = 16

@@ -9,7 +9,7 @@ says so.
 
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from dragoman.core.events import (
     AnyEvent,
@@ -71,3 +71,11 @@ class UsageFiller:
         missing = "its counts" if self._told is None else "the tokens of the prompt"
         usage = replace(told, input_tokens=self._known or self._prompt())
         return UsageUpdate(usage), Warning("estimated_usage", f"the backend did not tell {missing}; they are estimated")
+
+
+def both(one: Usage, other: Usage) -> Usage:
+    """The tokens of two answers; what they cost where both tell."""
+    *mine, my_cost = astuple(one)
+    *theirs, their_cost = astuple(other)
+    cost = None if my_cost is None or their_cost is None else my_cost + their_cost
+    return Usage(*(a + b for a, b in zip(mine, theirs, strict=True)), cost_usd=cost)  # type: ignore[misc]

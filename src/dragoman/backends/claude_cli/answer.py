@@ -5,7 +5,6 @@ the client must have.
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-import msgspec
 from msgspec.structs import replace
 
 from dragoman import dialects
@@ -19,6 +18,7 @@ from dragoman.core import sse
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate, Warning
+from dragoman.core.usage import both
 from dragoman.core.values import Request, Tool, ToolChoice, Usage
 
 
@@ -87,7 +87,7 @@ class Answer:
         async with aclosing(self._read(session)) as events:
             async for event in events:
                 if isinstance(event, UsageUpdate):
-                    self._usage = _sum(before, event.usage)
+                    self._usage = both(before, event.usage)
                     event = UsageUpdate(self._usage)
                 for each in attempt.add(event):
                     yield each
@@ -115,9 +115,3 @@ class Answer:
         if self._conversation.schema:
             tools.append(Tool(STRUCTURED))
         return replace(self._request, dialect=MESSAGES, tools=tuple(tools))
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    """The tokens of both; what they cost is told of all at once."""
-    both = zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)
-    return Usage(*(mine + others for mine, others in both if mine is not None and others is not None))

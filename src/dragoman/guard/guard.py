@@ -1,0 +1,293 @@
+"""The calls of one answer, made right where they can be: held until they are whole, judged, mended.
+
+    guard = Guard(request, policy)
+    guard.pass_on(event)        # the events that may go out; Finish waits for `end`
+    guard.again()               # what to ask the model, where a call is not right; None: nothing
+    guard.end()                 # all that waited
+
+Text goes by. Behind a call that is not right everything waits until the answer's end, since only there it is known
+whether the model can be asked once more (an answer that a limit has cut would be cut again).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from dragoman.core import resolve
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+    Warning,
+)
+from dragoman.core.same_call import Key, answered_calls, key
+from dragoman.core.usage import both
+from dragoman.core.values import Request, Tool, Usage
+from dragoman.guard import again, words
+from dragoman.guard.again import Again, Failed, Fault
+from dragoman.guard.judge import Verdict, judge
+from dragoman.guard.policy import Policy
+
+WARNED_REPEATS: Final = 3
+WARNED_CALLS: Final = 32
+"""From so many on somebody is told, whatever the policy."""
+_WHOLE: Final = ("stop", "tool_calls")
+"""Ends of answers that another may follow; what a limit or a refusal has ended would end so again."""
+CALL: Final = (ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete)
+_ASKED: Final = ("asked_again", "not_as_asked")
+"""Warnings of a backend that asks once more by itself."""
+
+
+class _Open:
+    """A call on its way."""
+
+    def __init__(self, start: ToolCallStart, step: str, held: bool) -> None:
+        self.start, self.step, self.held = start, step, held
+        self.pieces: list[str] = []
+        self.chars = 0
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
+
+
+class Guard:
+    """Of one answer."""
+
+    def __init__(self, request: Request, policy: Policy) -> None:
+        self._request, self._policy, self._choice = request, policy, request.tool_choice
+        self._tools: dict[str, Tool] = {tool.name: tool for tool in request.tools if tool.kind == "function"}
+        names = [step for step in resolve.STEPS if step in policy.steps]
+        self._names = resolve.Offered(self._tools, names)
+        self._knows_all = len(self._tools) == len(request.tools)
+        """There are no tools that the vendor runs, whose calls have names of their own."""
+        self._made: Counter[Key] | None = None
+        self._open: _Open | None = None
+        self._late: list[AnyEvent] = []
+        """What waits behind a call that is not right."""
+        self._given = self._came = 0
+        """Calls that went out, and that came whole."""
+        self._keys: set[Key] = set()
+        self._may_ask = policy.asks_again
+        self._gave_up = False
+        self.seen: list[AnyEvent] = []
+        """The answer as it came, but for what is told of it."""
+        self.failed: list[Failed] = []
+        self.finish: Finish | None = None
+        self.usage = Usage()
+        self.over = False
+        """There are calls enough: what still comes is not wanted."""
+
+    def pass_on(self, event: AnyEvent) -> list[AnyEvent]:
+        """The events that may go out now that this has happened."""
+        match event:
+            case TextDelta() | ReasoningDelta():
+                self.seen.append(event)
+                return self._out([event])
+            case Start():
+                return [event]
+            case UsageUpdate(usage):
+                self.usage = usage
+                return [event]
+            case Warning(code):
+                self._may_ask = self._may_ask and code not in _ASKED
+                return self._out([event])
+            case Finish():
+                self.finish = event
+                return []
+            case Failure():
+                return [*self._released(), event]
+            case _:
+                self.seen.append(event)
+                return self._out(self._call(event))
+
+    def _out(self, events: list[AnyEvent]) -> list[AnyEvent]:
+        """What goes out of these now."""
+        if self.failed:
+            self._late += events
+            return []
+        return [self._numbered(event) for event in events]
+
+    def _numbered(self, event: AnyEvent) -> AnyEvent:
+        """The event with its call's number among those that go out."""
+        if isinstance(event, ToolCallStart):
+            self._given += 1
+        if isinstance(event, CALL):
+            return event if event.index == self._given - 1 else replace(event, index=self._given - 1)
+        return event
+
+    def _call(self, event: AnyEvent) -> list[AnyEvent]:
+        match event:
+            case ToolCallStart():
+                return self._begin(event)
+            case ToolCallDelta(_, text) if self._open:
+                return self._more(self._open, event, text)
+            case ToolCallEnd() if self._open:
+                return self._end(self._open, event)
+            case ToolCallIncomplete() if self._open:
+                return self._cut(self._open, event)
+            case _:
+                return [event]
+
+    def _begin(self, event: ToolCallStart) -> list[AnyEvent]:
+        found = self._names.resolve(event.name)
+        start = replace(event, name=found.name) if found and found.step else event
+        held = self._policy.delivery != "stream" or bool(self._policy.repeats or self._policy.calls)
+        self._open = _Open(start, found.step if found else "", held)
+        return [] if held else [start]
+
+    def _more(self, call: _Open, event: ToolCallDelta, text: str) -> list[AnyEvent]:
+        call.pieces.append(text)
+        call.chars += len(text)
+        if not call.held:
+            return [event]
+        if self._policy.delivery == "atomic" or call.chars <= self._policy.hold_chars or self._fault(call.start.name):
+            return []
+        call.held = False
+        return [call.start, ToolCallDelta(event.index, call.arguments)]
+
+    def _end(self, call: _Open, event: ToolCallEnd) -> list[AnyEvent]:
+        """A whole call: as it came, mended, or none for now."""
+        self._open = None
+        self._came += 1
+        name, arguments = call.start.name, call.arguments
+        if self._policy.calls and self._came > self._policy.calls:
+            self.over = True
+            told = f"more than {self._policy.calls} calls in one answer; it was ended there"
+            return [Warning("too_many_calls", told, f"{name} {arguments}")]
+        if fault := self._fault(name):
+            return self._failed(fault, self._why(fault, name), call, event)
+        times = self._times(name, arguments)
+        if self._policy.repeats and times >= self._policy.repeats:
+            return self._failed("looping", words.looping(name, times), call, event)
+        verdict = self._judged(call, arguments)
+        if verdict.valid is False:
+            return self._failed("invalid", verdict.why, call, event)
+        self._keys.add(key(name, verdict.arguments))
+        steps = (*event.mended, *([call.step] if call.step else ()), *verdict.steps)
+        last = replace(event, mended=steps, valid=verdict.valid)
+        before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.held else []
+        return [*before, last, *self._told(call, verdict, times)]
+
+    def _fault(self, name: str) -> Fault | None:
+        """What is wrong with a call of this tool, whatever its arguments."""
+        if name not in self._tools:
+            return "unknown" if self._knows_all else None
+        if self._choice.mode == "none" or (self._choice.mode == "named" and name != self._choice.name):
+            return "other"
+        return None
+
+    def _why(self, fault: Fault, name: str) -> str:
+        return words.unknown(name, self._tools) if fault == "unknown" else words.other(self._choice)
+
+    def _judged(self, call: _Open, arguments: str) -> Verdict:
+        tool = self._tools.get(call.start.name)
+        if tool is None:
+            return Verdict(arguments, valid=None)
+        return judge(tool, arguments, self._policy.steps if call.held else ())
+
+    def _times(self, name: str, arguments: str) -> int:
+        """How often this call has been made since the user's last words."""
+        if self._made is None:
+            self._made = Counter(key(made.name, made.arguments) for made in answered_calls(self._request))
+        return self._made[key(name, arguments)] if self._made else 0
+
+    def _told(self, call: _Open, verdict: Verdict, times: int) -> Iterator[AnyEvent]:
+        name = call.start.name
+        if verdict.steps:
+            yield Warning("mended_call", f"{name}: {', '.join(verdict.steps)}", call.arguments)
+        if verdict.valid is None and verdict.why:
+            yield Warning("unchecked_call", f"{name}: {verdict.why}")
+        if times >= WARNED_REPEATS:
+            yield Warning("looping_call", f"{name} has been called {times} times with these arguments", call.arguments)
+        if self._came == WARNED_CALLS:
+            yield Warning("many_calls", f"{WARNED_CALLS} calls and more in one answer")
+
+    def _failed(self, fault: Fault, why: str, call: _Open, event: ToolCallEnd | ToolCallIncomplete) -> list[AnyEvent]:
+        """A call that is not right waits, as far as it is not out already."""
+        steps = (*event.mended, *([call.step] if call.step else ())) if isinstance(event, ToolCallEnd) else ()
+        last = replace(event, mended=steps, valid=False) if isinstance(event, ToolCallEnd) else event
+        if not call.held:
+            return [last, Warning("invalid_call", f"{call.start.name}: {why}", call.arguments)]
+        whole = (call.start, *_delta(event.index, call.arguments), last)
+        self.failed.append(Failed(fault, why, call.start.id, call.start.name, call.arguments, whole))
+        return []
+
+    def _cut(self, call: _Open, event: ToolCallIncomplete) -> list[AnyEvent]:
+        self._open = None
+        if not call.held:
+            return [event]
+        return self._failed("unread", words.unread(call.start.name), call, event)
+
+    def again(self) -> Again | None:
+        """What the model is to be asked, where the answer is not right and another may be."""
+        whole = self.finish is not None and self.finish.reason in _WHOLE
+        missed = self._choice.mode in ("required", "named") and bool(self._tools) and not self._given
+        if not (self._may_ask and whole and (self.failed or missed)):
+            return None
+        return again.asked(self._request, self.seen, self.failed, self._policy.again_tokens)
+
+    def take(self, second: "Guard", events: Iterable[AnyEvent]) -> None:
+        """What the model answered to that, and what of it `second` let through."""
+        self.usage = both(self.usage, second.usage)
+        calls = [each for each in again.calls(events) if key(each.name, each.arguments) not in self._keys]
+        said = [event for event in second.seen if isinstance(event, TextDelta)]
+        in_words = not second.failed and self._choice.mode in ("auto", "none") and any(e.text.strip() for e in said)
+        if calls:
+            for call in calls:
+                self._late += call.events
+        elif in_words:
+            self._late += said
+        else:
+            self._gave_up = True
+            return
+        self.failed.clear()
+
+    def end(self) -> list[AnyEvent]:
+        """All that waited, and the end, if it has come."""
+        if self._gave_up:
+            told = words.missed(self._choice) if not self.failed else "the second answer was no better"
+            self._late.append(Warning("not_as_asked", f"{told}; what was answered is given"))
+        out = self._released()
+        if self.over and self.finish is None:
+            self.finish = Finish("stop")
+        return [*out, self.finish] if self.finish else out
+
+    def _released(self) -> list[AnyEvent]:
+        """What waited, calls that are not right among it as the policy has it."""
+        open, self._open = self._open, None
+        failed, self.failed = self.failed, []
+        out = [event for each in failed for event in self._given_up(each)]
+        out += self._late
+        self._late = []
+        if open and open.held:  # which the answer's own end has cut
+            out += [open.start, *_delta(0, open.arguments), ToolCallIncomplete(0, open.arguments)]
+        return [self._numbered(event) for event in out]
+
+    def _given_up(self, failed: Failed) -> list[AnyEvent]:
+        """A call that has not become right: words, or the call with a warning."""
+        raw = f"{failed.name} {failed.arguments}"
+        if failed.fault == "other" and self._choice.mode == "none":
+            return [Warning("extra_call", "a call was dropped, as none may be made now", raw)]
+        if failed.fault == "unread":
+            if self._policy.delivery != "atomic":
+                return list(failed.events)
+            return [Warning("incomplete_call", "dropped a call that was never whole", raw)]
+        told = Warning("invalid_call", f"{failed.name}: {failed.why}", raw)
+        if failed.fault == "looping" or self._policy.delivery == "atomic":
+            return [TextDelta(words.instead(failed.name, failed.why)), told]
+        return [*failed.events, told]
+
+
+def _delta(index: int, arguments: str) -> list[ToolCallDelta]:
+    return [ToolCallDelta(index, arguments)] if arguments else []

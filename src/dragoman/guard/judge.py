@@ -1,0 +1,39 @@
+"""What is to be thought of one call that is whole."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from dragoman.core.values import JsonText, Tool
+from dragoman.guard import words
+from dragoman.guard.mend import mend
+from dragoman.guard.schemas import compiled, parsed
+
+
+class Verdict(NamedTuple):
+    """Of a call's arguments."""
+
+    arguments: JsonText
+    """As they may go out."""
+    steps: tuple[str, ...] = ()
+    """What was set right in them."""
+    valid: bool | None = True
+    """None: that cannot be told."""
+    why: str = ""
+    """What the model is told where they are not; where it cannot be told, why."""
+
+
+def judge(tool: Tool, arguments: JsonText, steps: Collection[str]) -> Verdict:
+    """Whether they are of the tool's schema; mended by these steps where they are not and can be."""
+    schema = compiled(tool.parameters)
+    match schema.valid(arguments):
+        case True:
+            return Verdict(arguments)
+        case None:
+            return Verdict(arguments, valid=None, why=schema.why or "its arguments are beyond what is looked at")
+    if steps and (mended := mend(arguments, schema, steps)):
+        return Verdict(mended.arguments, mended.steps)
+    try:
+        problems = schema.problems(parsed(arguments))
+    except ValueError:
+        return Verdict(arguments, valid=False, why=words.unread(tool.name))
+    return Verdict(arguments, valid=False, why=words.invalid(tool.name, problems))

@@ -1,0 +1,57 @@
+"""What a model is told of a call that is not right, and what a client is where none comes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dragoman.core.values import ToolChoice
+from dragoman.guard.problems import Problem
+
+PROBLEMS: Final = 5
+"""That are told; a small model mends no more at a time."""
+NAMES: Final = 40
+"""Of tools that are listed."""
+
+
+def invalid(name: str, problems: Sequence[Problem]) -> str:
+    """Of arguments that are not of the schema."""
+    told = "; ".join(problem.message for problem in problems[:PROBLEMS])
+    return f"{told}. The call was not run. Call {name} again, with arguments that are right."
+
+
+def unread(name: str) -> str:
+    """Of arguments that are no JSON."""
+    return f"The arguments of {name} are no JSON object, so the call was not run. Write the call again."
+
+
+def unknown(name: str, offered: Iterable[str]) -> str:
+    """Of a tool that there is not."""
+    names = list(offered)
+    listed = ", ".join(names[:NAMES]) + (", …" if len(names) > NAMES else "")
+    return f"There is no tool {name}. The tools are: {listed}. Call one of them, or answer in words."
+
+
+def other(choice: ToolChoice) -> str:
+    """Of a call that was not asked for, or that is missing."""
+    if choice.mode == "none":
+        return "No tool may be called now, and this call was not run. Answer in words."
+    if choice.name:
+        return f"Call the tool {choice.name} now, and write nothing else. No other call is run."
+    return "You called no tool. Call one now, and write nothing else."
+
+
+def looping(name: str, times: int) -> str:
+    """Of a call that has been made again and again."""
+    return (
+        f"{name} has been called {times} times with these arguments, and was not run again. "
+        "Do something else with what it gave, or answer in words."
+    )
+
+
+def instead(name: str, why: str) -> str:
+    """For the client, in place of a call that is never right."""
+    return f"[The model called {name}, but not as it can be run: {why}]"
+
+
+def missed(choice: ToolChoice) -> str:
+    """What an answer has not, for people."""
+    return f"the tool {choice.name} was not called" if choice.name else "no tool was called where one must be"
