@@ -78,9 +78,10 @@ def accepts(text: str, grammar: str) -> bool:
     return matcher.try_consume_tokens(written) == len(written) and matcher.is_accepting()
 
 
-def written(grammar: str, chance: random.Random, limit: int = 300) -> str | None:
+def written(grammar: str, chance: random.Random, limit: int = 300, begun: str = "") -> str | None:
     """What a model of no mind at all writes under the grammar, prone to ending things; None where it never ends."""
-    matcher, text = llguidance.LLMatcher(BYTES, grammar), bytearray()
+    matcher, text = llguidance.LLMatcher(BYTES, grammar), bytearray(begun.encode())
+    assert matcher.try_consume_tokens(list(text)) == len(text)
     while not (matcher.is_accepting() and (matcher.is_stopped() or chance.random() < 0.5)):
         mask = matcher.compute_bitmask()
         allowed = [i for i in range(256) if mask[i // 8] >> (i % 8) & 1]
@@ -93,11 +94,13 @@ def written(grammar: str, chance: random.Random, limit: int = 300) -> str | None
     return text.decode()
 
 
-def calls_in(text: str, tools: list[v.Tool]) -> list[v.ToolCall]:
-    """The calls, where the text holds nothing else and nothing odd."""
-    reader = ReplyReader(HERMES, tools, new_id=lambda: "x")
+def calls_in(text: str, tools: list[v.Tool], bare: bool = False) -> list[v.ToolCall]:
+    """The calls, where the text holds nothing else and nothing odd but that they may be `bare`."""
+    reader = ReplyReader(HERMES, tools, new_id=lambda: "x", lenient=bare)
     events = [*reader.feed(text), *reader.close()]
-    assert not [e for e in events if isinstance(e, ev.Warning | ev.ToolCallIncomplete)]
+    assert not [e for e in events if isinstance(e, ev.TextDelta | ev.ToolCallIncomplete)]
+    codes = {e.code for e in events if isinstance(e, ev.Warning)}
+    assert codes <= ({"bare_call", "stray_closer"} if bare else set())
     reply = collect([ev.Start("i", "m", 0), *events, ev.Finish("stop")])
     return [p for p in reply.parts if isinstance(p, v.ToolCall)]
 
@@ -146,6 +149,73 @@ FREE = [
 @pytest.mark.parametrize(("text", "through"), [row[1:] for row in FREE], ids=[row[0] for row in FREE])
 def test_with_free_choice_only_calls_are_held(text: str, through: bool) -> None:
     assert accepts(text, grammar(TOOLS, v.ToolChoice())) == through
+
+
+CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+PRETTY = json.dumps({"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}, indent=2)
+BARE = [
+    ("a bare call", CALL, True),
+    ("on several lines", PRETTY, True),
+    ("in a fence", f"```json\n{PRETTY}\n```", True),
+    ("in a fence without a word", f"```\n{CALL}\n```\n", True),
+    ("in a fence that stays open", f"```json\n{CALL}", True),
+    ("behind thoughts", f"<think>\nHm.\n</think>\n\n{CALL}", True),
+    ("behind thoughts that the prompt has opened", f"Hm.</think>{PRETTY}", True),
+    ("by another name for arguments", CALL.replace("arguments", "parameters"), True),
+    ("two", f"{CALL}\n{PRETTY}", True),
+    ("two in a fence", f"```json\n{CALL}\n{CALL}\n```", True),
+    ("two in fences", f"```json\n{CALL}\n```\n```json\n{CALL}\n```", True),
+    ("arguments that do not fit", CALL.replace('"Paris"', "1"), False),
+    ("arguments that do not fit, in a fence", f"```json\n{PRETTY.replace('days', 'day')}\n```", False),
+    ("arguments that do not fit, behind thoughts", f"<think>Hm.</think>{CALL.replace('city', 'town')}", False),
+    ("arguments that do not fit the second time", f"{CALL}\n{CALL.replace('city', 'town')}", False),
+    ("without its end", CALL[:-1], False),
+    ("words behind it", f"{CALL}\nI have called.", False),
+    ("a tool that is not offered", CALL.replace("get_weather", "get_time"), True),
+    ("JSON that is no call", '{"name": "Paris", "days": [1, 2]}', True),
+    ("code that begins a reply", '```python\n{"name": "get_weather", "arguments": 1}\n```', True),
+    ("an example behind words", f"Write {CALL.replace('Paris', '...')} for it.", True),
+]
+
+
+@pytest.mark.parametrize(("text", "through"), [row[1:] for row in BARE], ids=[row[0] for row in BARE])
+def test_with_free_choice_bare_calls_are_held_too(text: str, through: bool) -> None:
+    assert accepts(text, grammar(TOOLS, v.ToolChoice())) == through
+
+
+@given(st.data(), st.integers(0, 1 << 32))
+def test_bare_calls_that_begin_are_read_as_calls_that_fit(data: st.DataObject, seed: int) -> None:
+    name = data.draw(st.sampled_from([*SCHEMAS]))
+    space = st.sampled_from(["", " ", "\n", "\n  "])
+    fence = data.draw(st.sampled_from(["", "```", "```json\n", "```tool_call\n"]))
+    pieces = ("{", '"name"', ":", json.dumps(name), ",", '"arguments"', ":")
+    begun = data.draw(space) + fence + "".join(data.draw(space) + piece for piece in pieces)
+    text = written(grammar(TOOLS, v.ToolChoice()), random.Random(seed), begun=begun)
+    if text is None:
+        return
+    calls = calls_in(text, TOOLS, bare=True)
+    assert calls
+    assert calls[0].name == name
+    for call in calls:
+        jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
+
+
+def test_where_one_call_may_be_made_a_second_bare_one_is_not_let_through() -> None:
+    one = grammar(TOOLS, v.ToolChoice(parallel=False))
+    assert accepts(f"```json\n{PRETTY}\n```", one)
+    assert not accepts(f"{CALL}\n{CALL}", one)
+
+
+@pytest.mark.parametrize("name", sorted({*formats.names()} - {"llama3_json", "xlam"}))
+def test_what_begins_bare_is_held_in_every_format_that_takes_it(name: str) -> None:
+    format, tools = formats.get(name), [tool("get_weather")]
+    found = for_tools(format, tools, v.ToolChoice())
+    reader = ReplyReader(format, tools, new_id=lambda: "x", lenient=True)
+    taken = [e for e in [*reader.feed(CALL), *reader.close()] if isinstance(e, ev.ToolCallEnd)]
+    if found is None or not taken:
+        return
+    assert accepts(CALL, found.text)
+    assert not accepts(CALL.replace('"Paris"', "1"), found.text)
 
 
 def test_with_a_tool_required_there_is_no_other_text() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from dragoman import formats, profiles
 from dragoman.backends import weights
-from dragoman.backends.constraint import lark
 from dragoman.core import values as v
 from dragoman.core.contracts import Constraint, HeldCall
 from dragoman.core.gbnf import Gbnf, gbnf
+from dragoman.core.lark import lark
 from dragoman.core.pieces import Json, Raw
 from dragoman.core.structural_tag import structural_tag
 from dragoman.library import parse

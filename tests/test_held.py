@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import formats
-from dragoman.backends.constraint import lark
 from dragoman.core import events as ev
 from dragoman.core import values as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Constraint, Format
 from dragoman.core.gbnf import gbnf
 from dragoman.core.json_schema import json_schema
+from dragoman.core.lark import lark
 from dragoman.core.reader import ReplyReader
 from dragoman.core.structural_tag import structural_tag
 from engines import accepts, sampled

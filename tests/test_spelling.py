@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from dragoman import formats
-from dragoman.backends.constraint import for_tools, lark
+from dragoman.backends.constraint import for_tools
 from dragoman.core import values as v
 from dragoman.core.gbnf import gbnf
+from dragoman.core.lark import lark
 from dragoman.core.structural_tag import structural_tag
 from dragoman.library import parse
 from engines import accepts
