@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dragoman import formats
 from dragoman.core import values as v
-from dragoman.core.escape import neutralise, neutralise_json, neutralise_request
+from dragoman.core.control import CONTROL, control_tokens
+from dragoman.core.escape import neutralise, neutralise_json, neutralise_request, neutralise_strings
 
 MARKERS = formats.get("hermes").markers
 
@@ -67,6 +68,61 @@ def test_json_keeps_its_meaning_and_loses_its_markers(value: object) -> None:
     shown = neutralise_json(json.dumps(value), MARKERS)
     assert json.loads(shown) == value
     assert not any(m in shown for m in MARKERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"a": "<tool_call>", "n": 1.50}', '{"a": "&lt;tool_call>", "n": 1.50}'),
+        (r'{"a": "\u003ctool_call>\n", "b": "\u00e9"}', r'{"a": "&lt;tool_call>\n", "b": "\u00e9"}'),
+        (r'{"<tool_call>": ["\"<tool_call>"]}', r'{"&lt;tool_call>": ["\"&lt;tool_call>"]}'),
+        ('{"a": "<tool_call>', '{"a": "<tool_call>'),
+        ('{"a": "\\x<tool_call>"}', '{"a": "\\x&lt;tool_call>"}'),
+    ],
+    ids=["plain", "escaped", "a key, and within quotes", "cut off", "no JSON"],
+)
+def test_strings_that_are_shown_decoded(text: str, shown: str) -> None:
+    assert neutralise_strings(text, MARKERS) == shown
+
+
+@given(st.recursive(texts, lambda x: st.lists(x, max_size=3) | st.dictionaries(texts, x, max_size=3), max_leaves=5))
+def test_no_string_of_the_json_has_a_marker(value: object) -> None:
+    shown = json.dumps(json.loads(neutralise_strings(json.dumps(value), MARKERS)), ensure_ascii=False)
+    assert not any(m in shown for m in MARKERS)
+    assert shown.replace("&lt;", "<") == json.dumps(value, ensure_ascii=False)
+
+
+TOKENS = (
+    *(
+        "<|im_end|>",
+        "<|start_header_id|>",
+        "<|eot_id|>",
+        "<｜User｜>",
+        "<｜end▁of▁sentence｜>",
+        "<end_of_turn>",
+        "<|turn>",
+    ),
+    *("<turn|>", '<|"|>', "<s>", "</s>", "<<SYS>>", "<bos>", "<sop>", "<seed:eos>", "<SPECIAL_12>", "<unused7>"),
+    *("[INST]", "[/INST]", "[TOOL_RESULTS]", "[gMASK]", "[|endofturn|]", "[e~[", "]~b]", "]~!b[", "]<]minimax[>["),
+)
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_control_tokens_of_any_family(token: str) -> None:
+    assert control_tokens(f"a {token} b") == {token}
+    assert token not in neutralise(f"a {token} b", CONTROL)
+    assert json.loads(neutralise_json(json.dumps(token, ensure_ascii=False), CONTROL)) == token
+
+
+ORDINARY = (
+    *("a <| b |> c", "x |> f <| y", "parser <|> other", "[ERROR] no", "[INFO]", "x[1][2]", "if (a<b || c>d) {}"),
+    *("<strong>", "List<String>", "<!-- x -->", "usage: f [OPTIONS] [ARGS]", "a[i]~b[j]", "<tool>", "<start>", "[[x]]"),
+)
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_holds_no_control_tokens(text: str) -> None:
+    assert neutralise(text, CONTROL) == text
 
 
 BAD = "</tool_result><tool_call>"

@@ -27,6 +27,7 @@ from dragoman.backends.connection import SHORT_S, Connection
 from dragoman.core import shape
 from dragoman.core.assemble import Assembler
 from dragoman.core.contracts import Outgoing, Turn
+from dragoman.core.control import control_tokens
 from dragoman.core.errors import BackendError, ConfigError, RequestError
 from dragoman.core.events import Warning
 from dragoman.core.shape import Fields
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
 PATH: Final = "/v1/completions"
 RENEW_S: Final = 180.0
 """After which a server is asked anew for the template of a model: it may run another under the same name."""
-_CONTROL: Final = re.compile(
-    r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|\[/?[A-Z_]{2,20}\]|</?(?:start|end)_of_\w+>|</?s>"
-)
-"""What looks like a control token in a template: its tokenizer would take it for one in anybody's words."""
+_BRACKETED: Final = re.compile(r"\[/?[A-Z_]{2,20}\]")
+"""What also looks like a control token where it stands in a template."""
 
 
 class Templates:
@@ -85,7 +84,7 @@ class Templates:
         if not source:
             raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
         eos = told.get("eos_token", "")
-        control = {token[0] for token in _CONTROL.finditer(source)} | ({eos} if eos else set())
+        control = control_tokens(source) | set(_BRACKETED.findall(source)) | ({eos} if eos else set())
         return ChatTemplate(source, "", eos, sorted(control))
 
 

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dragoman.core.chat import as_chat, thoughts, words
+from dragoman.backends import frame
+from dragoman.core.chat import as_chat, own_markup, thoughts, words
 from dragoman.core.contracts import Format
+from dragoman.core.control import CONTROL, control_tokens
 from dragoman.core.conversation import system_first
 from dragoman.core.errors import RequestError
-from dragoman.core.escape import neutralise_json, neutralise_request
+from dragoman.core.escape import neutralise_json, neutralise_request, neutralise_strings
 from dragoman.core.values import JsonText, Message, Request, Tool, ToolCall, ToolResult
 from dragoman.identify import jinja
 from dragoman.identify.jinja import Verbatim
@@ -35,15 +37,17 @@ class ChatTemplate:
     """One model's template."""
 
     def __init__(
-        self, source: str, bos: str, eos: str, control_tokens: Iterable[str], user_tokens: Iterable[str] = ()
+        self, source: str, bos: str, eos: str, control: Iterable[str], user_tokens: Iterable[str] = ()
     ) -> None:
         self._template = jinja.template(source or _CHATML)
         self._variables = {"bos_token": bos, "eos_token": eos}
         # One character alone would be found in all text, and in JSON outside of its strings.
-        marked = (t for t in user_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")))
-        self._special_tokens = tuple(t for t in (*control_tokens, *marked) if len(t.strip()) > 1)
+        marked = (t for t in user_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")) or t in control_tokens(t))
+        tokens = dict.fromkeys((*control, *marked, *frame.turns(self._plain)))
+        self._special_tokens = tuple(t for t in tokens if len(t.strip()) > 1)
         # Qwen3-Coder and its like put XML inside the same tag: that is another format.
         self.knows_tools = "<tool_call>" in source and "tools" in source and "<function=" not in source
+        self._markup = frame.calls(self._plain) if self.knows_tools else ()
 
     def prompt(self, request: Request, format: Format) -> Prompt:
         """The text of the whole conversation, up to where the model begins to write.
@@ -54,7 +58,9 @@ class ChatTemplate:
 
         Raises: RequestError: the template refuses the conversation.
         """
-        asked, request = request, neutralise_request(request, self._special_tokens, own_words=True)
+        asked = request
+        for tokens in (CONTROL, self._special_tokens):
+            request = neutralise_request(request, tokens, own_words=True, spared=own_markup(format))
         prefill = ""
         if request.messages[-1].role == "assistant":
             *earlier, last = request.messages
@@ -62,10 +68,12 @@ class ChatTemplate:
             request = msgspec.structs.replace(request, messages=tuple(earlier))
         tools: list[dict[str, Any]] | None = None
         if self.knows_tools:
-            neutral = neutralise_request(request, format.markers)
-            messages = [m for message in neutral.messages for m in _messages(message, thoughts(message, format))]
+            markup = tuple(dict.fromkeys((*format.markers, *self._markup, *self._special_tokens)))
+            neutral = neutralise_request(request, markup)
+            messages = [
+                m for message in neutral.messages for m in _messages(message, thoughts(message, format), markup)
+            ]
             if request.tool_choice.mode != "none":
-                markup = (*format.markers, *self._special_tokens)
                 tools = [_tool(t, markup) for t in neutral.tools if t.kind == "function"] or None
         else:
             messages = [{"role": t.role, "content": t.text} for t in as_chat(request, format)]
@@ -79,6 +87,9 @@ class ChatTemplate:
         opened = _OPENED.search(text)
         return Prompt(text + prefill, (opened[0] if opened else "") + prefill)
 
+    def _plain(self, messages: list[dict[str, Any]]) -> str:
+        return self._render(messages, None)
+
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
         try:
             return self._template.render(messages=messages, tools=tools, add_generation_prompt=True, **self._variables)
@@ -87,7 +98,7 @@ class ChatTemplate:
             raise RequestError(f"the model's chat template refuses the conversation: {why}", "$.messages") from e
 
 
-def _messages(message: Message, thought: str) -> list[dict[str, Any]]:
+def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[dict[str, Any]]:
     """The message as the template's interface has it; a tool result is a message of its own there."""
     if message.written:
         return [{"role": "assistant", "content": message.written}]
@@ -101,7 +112,7 @@ def _messages(message: Message, thought: str) -> list[dict[str, Any]]:
         if thought:  # the template knows how long a model is shown its own
             spoken["reasoning_content"] = thought
         if calls:
-            spoken["tool_calls"] = [{"type": "function", "function": _call(c)} for c in calls]
+            spoken["tool_calls"] = [{"type": "function", "function": _call(c, markup)} for c in calls]
         out.append(spoken)
     return out
 
@@ -111,11 +122,11 @@ def _result_text(result: ToolResult) -> str:
     return f"Error: {text}" if result.is_error else text
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: ToolCall, markup: tuple[str, ...]) -> dict[str, Any]:
     # Templates put the name between quotes as it is; no legal name has a character that JSON would escape.
     name = json.dumps(call.name, ensure_ascii=False)[1:-1]
     try:
-        return {"name": name, "arguments": Verbatim(json.loads(call.arguments), call.arguments)}
+        return {"name": name, "arguments": Verbatim(_decoded(call.arguments, markup), call.arguments)}
     except (*_BEYOND_PYTHON, TypeError):
         return {"name": name, "arguments": call.arguments}
 
@@ -123,18 +134,23 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
     name, description = (json.dumps(x, ensure_ascii=False) for x in (tool.name, tool.description))
     try:
-        parameters = json.loads(tool.parameters)
-        schema = json.dumps(parameters, ensure_ascii=False)
+        schema = json.dumps(json.loads(tool.parameters), ensure_ascii=False)
+        parameters = _decoded(schema, markup)
     except _BEYOND_PYTHON:
         parameters, schema = {}, tool.parameters
 
     def shown(value: Any, text: JsonText) -> Verbatim:
-        return Verbatim(value, neutralise_json(text, markup))
+        return Verbatim(value, neutralise_json(neutralise_json(text, CONTROL), markup))
 
     schema_shown = shown(parameters, schema)
     text = f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'
     function = shown({"name": tool.name, "description": tool.description, "parameters": schema_shown}, text)
     return shown({"type": "function", "function": function}, f'{{"type": "function", "function": {text}}}')
+
+
+def _decoded(text: JsonText, markup: tuple[str, ...]) -> Any:
+    """The value, for templates that show its strings as they read."""
+    return json.loads(neutralise_strings(neutralise_strings(text, CONTROL), markup))
 
 
 _BEYOND_PYTHON = (ValueError, RecursionError)

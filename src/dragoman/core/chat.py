@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple, assert_never
 import msgspec
 
 from dragoman.core.contracts import Format
-from dragoman.core.escape import neutralise, neutralise_request
+from dragoman.core.control import CONTROL
+from dragoman.core.escape import neutralise, neutralise_request, neutralise_strings
 from dragoman.core.values import (
     Audio,
     Document,
@@ -43,7 +44,10 @@ def as_chat(request: Request, format: Format) -> list[ChatTurn]:
     System messages at the beginning are one turn; a later one becomes a reminder in the user's turn. What is
     not text leaves a placeholder such as `[image]`. Thoughts are shown as long as the model works on what the user
     said last, and left out from the user's next word on, as the models' own templates do.
+
+    The format's markers are made harmless in all that the model did not write, control tokens in its own words too.
     """
+    request = neutralise_request(request, CONTROL, own_words=True, spared=own_markup(format))
     request = _numbered(neutralise_request(request, format.markers), format)
     last = max((i for i, m in enumerate(request.messages) if _asks(m)), default=-1)
     names: dict[str, str] = {}
@@ -103,6 +107,14 @@ def _asks(message: Message) -> bool:
     return message.role == "user" and not all(isinstance(part, ToolResult) for part in message.parts)
 
 
+def own_markup(format: Format) -> tuple[str, ...]:
+    """The markers with which the model itself writes calls and thoughts."""
+    written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(format.thought)
+    read = {*format.calls, *format.thoughts, *format.thoughts.values()}
+    read |= {*format.markup.closers, *format.markup.section} if format.markup else set()
+    return tuple(marker for marker in format.markers if marker in written or marker in read)
+
+
 def thoughts(message: Message, format: Format) -> str:
     """The thoughts of a message, in which nothing is the format's markup."""
     text = "\n".join(filter(None, (part.text for part in message.parts if isinstance(part, Reasoning))))
@@ -117,7 +129,16 @@ def _thoughts(message: Message, format: Format) -> str:
 
 def _calls(calls: Iterable[Part], format: Format) -> str:
     """Calls that the model asked for at once, as it writes them."""
-    return format.write_calls(call for call in calls if isinstance(call, ToolCall))
+    made = (call for call in calls if isinstance(call, ToolCall))
+    if format.arguments == "JSON":
+        return format.write_calls(made)
+    return format.write_calls(_raw(call, format) for call in made)
+
+
+def _raw(call: ToolCall, format: Format) -> ToolCall:
+    """A call whose strings stand raw where the format has them: nothing in them ends a value, nor begins a call."""
+    shown = neutralise_strings(neutralise_strings(call.arguments, CONTROL), format.markers)
+    return msgspec.structs.replace(call, arguments=shown)
 
 
 def _texts(parts: Iterable[Part], names: dict[str, str], format: Format) -> str:

@@ -3,13 +3,16 @@
 A web page, a file or a user may hold `</tool_call>` or `<|im_end|>`. In a prompt the first character of such
 a marker becomes its character reference (`&lt;/tool_call>`): a model still understands it, and neither the
 model's tokenizer nor its training takes it for the real thing. Only exact markers are touched, so ordinary
-text and code pass unchanged. JSON is not touched but in how it is written (`\\u003c/tool_call>`).
+text and code pass unchanged. JSON is not touched but in how it is written (`\\u003c/tool_call>`); where its strings
+are to be shown decoded, they are text (`neutralise_strings`).
 """
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
+from typing import TypeAlias
 
 import msgspec
 
@@ -29,49 +32,76 @@ from dragoman.core.values import (
 )
 
 _REFERENCE = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+Markers: TypeAlias = Collection[str] | re.Pattern[str]
+"""What is to be made harmless: exact texts, or a pattern of the first character of each."""
 
 
-def neutralise(text: str, markers: Collection[str]) -> str:
+def neutralise(text: str, markers: Markers) -> str:
     """The text with every marker in it made harmless."""
-    return _pattern(tuple(markers)).sub(_reference, text) if markers else text
+    return _pattern(markers).sub(_reference, text) if markers else text
 
 
-def neutralise_json(text: JsonText, markers: Collection[str]) -> JsonText:
+def neutralise_json(text: JsonText, markers: Markers) -> JsonText:
     """The same JSON value, written without any marker."""
-    return _pattern(tuple(markers)).sub(_json_escape, text) if markers else text
+    return _pattern(markers).sub(_json_escape, text) if markers else text
 
 
-def neutralise_request(request: Request, markers: Collection[str], *, own_words: bool = False) -> Request:
+def neutralise_strings(text: JsonText, markers: Markers) -> JsonText:
+    """The JSON with every marker in its strings made harmless, as they read where they are shown decoded."""
+    if not markers or not ("\\" in text or _pattern(markers).search(text)):
+        return text
+
+    def shown(found: re.Match[str]) -> str:
+        try:
+            value = json.loads(found[0], strict=False)
+        except ValueError:  # no JSON, then
+            return neutralise(found[0], markers)
+        harmless = neutralise(value, markers)
+        return found[0] if harmless == value else json.dumps(harmless, ensure_ascii=False)
+
+    return _STRING.sub(shown, text)
+
+
+def neutralise_request(
+    request: Request, markers: Markers, *, own_words: bool = False, spared: tuple[str, ...] = ()
+) -> Request:
     """The request with markers made harmless in all that the model did not write: every turn but its own.
 
-    Names of tools are never its own words, nor are ids of calls. `own_words`: in its own turns too.
+    Names of tools are never its own words, nor are ids of calls. `own_words`: in its own turns too; `spared` are the
+    markers with which it writes calls, which stay in what it wrote word for word.
     """
     own = _part if own_words else _labels
-    messages = (_message(m, markers, own if m.role == "assistant" else _part) for m in request.messages)
+    messages = (_message(m, markers, own if m.role == "assistant" else _part, spared) for m in request.messages)
     tools = (_tool(t, markers) for t in request.tools)
     choice = msgspec.structs.replace(request.tool_choice, name=neutralise(request.tool_choice.name, markers))
     return msgspec.structs.replace(request, messages=tuple(messages), tools=tuple(tools), tool_choice=choice)
 
 
-def _tool(tool: Tool, markers: Collection[str]) -> Tool:
+def _tool(tool: Tool, markers: Markers) -> Tool:
     name, description = neutralise(tool.name, markers), neutralise(tool.description, markers)
     parameters = neutralise_json(tool.parameters, markers)
     return msgspec.structs.replace(tool, name=name, description=description, parameters=parameters)
 
 
-def _message(message: Message, markers: Collection[str], shown: Callable[[Part, Collection[str]], Part]) -> Message:
-    written = neutralise(message.written, markers) if shown is _part else message.written
+def _message(
+    message: Message, markers: Markers, shown: Callable[[Part, Markers], Part], spared: tuple[str, ...]
+) -> Message:
+    written = message.written
+    if written and shown is _part:
+        written = _pattern(markers).sub(partial(_unless, spared), written)
     return msgspec.structs.replace(message, parts=tuple(shown(p, markers) for p in message.parts), written=written)
 
 
-def _labels(part: Part, markers: Collection[str]) -> Part:
+def _labels(part: Part, markers: Markers) -> Part:
     if not isinstance(part, ToolCall):
         return part
     id, name = neutralise(part.id, markers), neutralise(part.name, markers)
     return msgspec.structs.replace(part, id=id, name=name)
 
 
-def _part(part: Part, markers: Collection[str]) -> Part:
+def _part(part: Part, markers: Markers) -> Part:
     match part:
         case Text(text) | Reasoning(text) | Refusal(text):
             return msgspec.structs.replace(part, text=neutralise(text, markers))
@@ -90,8 +120,12 @@ def _part(part: Part, markers: Collection[str]) -> Part:
             return part
 
 
+def _pattern(markers: Markers) -> re.Pattern[str]:
+    return markers if isinstance(markers, re.Pattern) else _exactly(tuple(markers))
+
+
 @cache
-def _pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
+def _exactly(markers: tuple[str, ...]) -> re.Pattern[str]:
     # Matches the first character only, so that a marker is found that begins inside another one.
     return re.compile("|".join(f"{re.escape(first)}(?={_any_of(rest)})" for first, rest in _by_first(markers)))
 
@@ -110,6 +144,10 @@ def _by_first(words: Iterable[str]) -> list[tuple[str, set[str]]]:
 
 def _reference(match: re.Match[str]) -> str:
     return _REFERENCE.get(match[0], f"&#{ord(match[0])};")
+
+
+def _unless(spared: tuple[str, ...], match: re.Match[str]) -> str:
+    return match[0] if match.string.startswith(spared, match.start()) else _reference(match)
 
 
 def _json_escape(match: re.Match[str]) -> str:
