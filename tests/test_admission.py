@@ -102,7 +102,7 @@ def test_a_foreign_name_is_a_page_in_the_users_browser(path: str, host: str, gat
     assert f"host '{host}' is not served" in shape_of(path, answer.json())["message"]
 
 
-@pytest.mark.parametrize("path", ["/", "/health", "/v1/models"])
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/v1/models"])
 def test_a_foreign_name_sees_nothing_at_all(path: str, gateway: Gateway) -> None:
     with gateway.client(host="evil.example") as client:
         assert client.get(path).status_code == 403

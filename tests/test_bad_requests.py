@@ -187,7 +187,7 @@ def test_a_wrong_method(path: str, gateway: Gateway) -> None:
             assert shape_of(path, answer.json())["message"] == f"{method} is not for '{path}'; send POST"
 
 
-@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/v1/models", f"/v1/models/{MODEL}"])
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/metrics", "/v1/models", f"/v1/models/{MODEL}"])
 def test_a_post_where_there_is_only_something_to_get(path: str, gateway: Gateway) -> None:
     answer = gateway.post(path, {})
     assert answer.status_code == 405

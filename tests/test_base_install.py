@@ -14,7 +14,8 @@ BLOCK = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        extras = {"uvicorn", "httptools", "uvloop", "jinja2", "xllamacpp", "llguidance", "jsonschema_rs"}
+        extras = {"uvicorn", "httptools", "uvloop", "jinja2", "xllamacpp", "llguidance"}
+        extras |= {"jsonschema_rs", "prometheus_client"}
         if name.partition(".")[0] in extras:
             raise ImportError(f"No module named {name!r}")
 sys.meta_path.insert(0, Missing())

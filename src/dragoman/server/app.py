@@ -4,6 +4,7 @@
     POST /v1/messages/count_tokens, /v1/responses/input_tokens how large a request is
     GET  /v1/models, /v1/models/{id}                           in a shape that both families of clients understand
     GET  /health, /ready                                       what runs; whether it can answer (503 while not)
+    GET  /metrics                                              for Prometheus (docs/metrics.md)
     HEAD, GET /                                                probes of clients
 
 A plain ASGI callable: it can be mounted anywhere that runs ASGI, with the lifespan of its host.
@@ -29,12 +30,15 @@ from dragoman.core.errors import (
 from dragoman.gateway import Gateway
 from dragoman.server.answer import Exchange, Route, Scope, Send, encoded, error_headers, respond
 from dragoman.server.config import LOOPBACK, ServerConfig, host_name
+from dragoman.server.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.models import listed, one_model
 from dragoman.server.record import Record
 from dragoman.server.watch import Receive
 
 _OPEN: Final = ("/", "/health", "/ready")
 """What nobody needs a key for."""
+_ROUTINE: Final = ("/health", "/ready", "/metrics")
+"""What is asked again and again by machines, and leaves a line only where it is refused."""
 _MODELS: Final = "/v1/models"
 _ONE_MODEL: Final = "/v1/models/{id}"
 
@@ -50,6 +54,9 @@ class App:
         self._by_path = {d.path: Route(d) for d in served}
         self._by_path |= {d.counting.path: Route(d, d.counting) for d in served if d.counting}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
+        self._metrics = Metrics(gateway) if config.metrics else None
+        if self._metrics:
+            self._gets["/metrics"] = self._counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -64,6 +71,10 @@ class App:
         headers = _joined(scope["headers"])
         record = Record(method, path)
         fields = {"x-request-id": record.id, "request-id": record.id}
+        route = self._by_path.get(path)
+        posted = route if method == "POST" else None
+        if self._metrics and posted:
+            self._metrics.begin()
 
         async def told(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -75,11 +86,10 @@ class App:
             fields |= self._admit(headers)
             if method != "OPTIONS" and path not in _OPEN:
                 self._know(headers)
-            route = self._by_path.get(path)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise UpgradeError(f"no WebSocket is served at {quote(path)}; send POST")
-            if route is not None and method == "POST":
-                await Exchange(route, self._gateway, self._config, record, receive, told).run(headers)
+            if posted is not None:
+                await Exchange(posted, self._gateway, self._config, record, receive, told).run(headers)
             else:
                 await self._get(scope, headers, told)
         except DragomanError as error:
@@ -87,8 +97,15 @@ class App:
             dialect = self._dialect_for(path, headers)
             await respond(told, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            if record.error or path not in ("/health", "/ready"):
-                record.log()
+            self._over(posted, record)
+
+    def _over(self, posted: Route | None, record: Record) -> None:
+        """Log it and count it."""
+        record.close()
+        if record.error or record.path not in _ROUTINE:
+            record.log()
+        if self._metrics and posted:
+            self._metrics.end(posted, record)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -175,6 +192,10 @@ class App:
     async def _health(self, send: Send) -> None:
         body = {"status": "ok", "version": __version__, "backends": self._gateway.state()}
         await respond(send, 200, msgspec.json.encode(body))
+
+    async def _counted(self, send: Send) -> None:
+        assert self._metrics is not None
+        await respond(send, 200, await self._metrics.text(), {"content-type": CONTENT_TYPE})
 
     async def _ready(self, send: Send) -> None:
         states = self._gateway.state()

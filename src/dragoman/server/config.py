@@ -52,6 +52,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hold_s: Annotated[float, _doc("Time that an answer's status waits for the backend, in seconds.", ge=0)] = 5.0
     write_timeout_s: Annotated[float, _doc("Time for a client to take what is sent to it, in seconds.", gt=0)] = 60.0
     shutdown_s: Annotated[float, _doc("Time for running answers after SIGTERM, in seconds.", ge=0)] = 60.0
+    metrics: Annotated[bool, _doc("Whether `/metrics` tells how requests and calls went (docs/metrics.md).")] = True
 
 
 class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

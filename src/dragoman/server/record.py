@@ -15,17 +15,22 @@ from dragoman.core.events import (
     Finish,
     Order,
     Start,
+    ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
     Warning,
 )
-from dragoman.core.values import Request
+from dragoman.core.values import Request, Usage
+from dragoman.server.tally import Tally
 
 log = logging.getLogger("dragoman.access")
 
 NAME_LIMIT_CHARS = 100
 """Of names that the client has made up; the line is no place to fill."""
+
+TOOLS_LIMIT = 20
+"""Tools whose calls a line tells one by one."""
 
 
 class Record:
@@ -36,11 +41,20 @@ class Record:
         """As dialects take it, without a prefix."""
         self.id = f"req_{self.turn_id}"
         """What the client is told, too."""
+        self.path = path
         self.status = 0
         self.error = ""
         self.relayed = False
         """The answer was passed on unread: how many calls were in it is not known."""
-        self._began = time.monotonic()
+        self.request: Request | None = None
+        """Once it has been understood."""
+        self.usage = Usage()
+        self.first_s: float | None = None
+        """When the backend's answer began; None: it never did."""
+        self.tally = Tally()
+        self.warnings: list[str] = []
+        """The codes of all, as they came."""
+        self._began_s = time.monotonic()
         self._facts: dict[str, object] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "id": self.id,
@@ -49,10 +63,10 @@ class Record:
         }
         self._calls = Order()
         """Only counts calls here; the writers follow every event."""
-        self._warnings: list[str] = []
 
     def asked(self, dialect: str, request: Request) -> None:
         """The request has been understood."""
+        self.request = request
         self._facts |= {
             "dialect": dialect,
             "model": request.model[:NAME_LIMIT_CHARS],
@@ -67,14 +81,20 @@ class Record:
         match event:
             case Start(input_tokens=tokens):
                 self._facts["input_tokens"] = tokens
-                self._facts["first_ms"] = self._ms()
-            case ToolCallStart():
+                self.first_s = self.seconds
+                self.usage = Usage(input_tokens=tokens)
+            case ToolCallStart(name=name):
                 self._calls.calls += 1
+                self.tally.begin(name[:NAME_LIMIT_CHARS])
+            case ToolCallEnd():
+                self.tally.end(event)
             case ToolCallIncomplete():
                 self._calls.incomplete += 1
+                self.tally.cut()
             case Warning(code):
-                self._warnings.append(code)
+                self.warnings.append(code)
             case UsageUpdate(usage):
+                self.usage = usage
                 self._facts["input_tokens"] = usage.input_tokens
                 self._facts["output_tokens"] = usage.output_tokens
                 self._facts |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
@@ -95,20 +115,35 @@ class Record:
         said = logged(error) if isinstance(error, DragomanError) else ""
         self.error = self.error or f"{type(error).__name__}: {said}".removesuffix(": ")
 
+    @property
+    def seconds(self) -> float:
+        """Since it came."""
+        return time.monotonic() - self._began_s
+
+    def close(self) -> None:
+        """It is over, however that came."""
+        if not self.relayed:  # where a call that was passed on unread ended is not told
+            self.tally.close(self.warnings)
+
     def log(self) -> None:
         """Write the line."""
-        facts = self._facts | {"status": self.status, "ms": self._ms()}
+        facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
+        if self.first_s is not None:
+            facts["first_ms"] = _ms(self.first_s)
         if self.relayed:
             facts["relayed"] = True
         elif "model" in facts:
             facts["calls"] = self._calls.calls
-        if rescued := self._warnings.count("rescued_call"):
+        if by_tool := self.tally.by_tool(TOOLS_LIMIT):
+            facts["by_tool"] = by_tool
+        if rescued := self.warnings.count("rescued_call"):
             facts["rescued"] = rescued
-        if self._warnings:
-            facts["warnings"] = self._warnings
+        if self.warnings:
+            facts["warnings"] = self.warnings
         if self.error:
             facts["error"] = self.error[:300]
         log.info("%s", msgspec.json.encode(facts).decode())
 
-    def _ms(self) -> int:
-        return round((time.monotonic() - self._began) * 1000)
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
