@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents clients test servers vllm exo check format docs bench proxies
-.PHONY: clibench forty claude fuzz clean
+.PHONY: clibench forty accuracy claude fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -116,6 +116,14 @@ clibench: $(VENV)/dev.done clients ## measure the Claude Code CLI as a model (se
 
 forty: $(VENV)/dev.done weights-1.5b ## forty prompts to a small model: how many become tool calls (ARGS="--record")
 	@$(BIN)/python -m bench.forty $(ARGS)
+
+$(VENV)/accuracy.done: pyproject.toml $(VENV)/dev.done
+	@echo "== installing the leaderboard's prompts and judge"
+	@$(BIN)/python -m pip install --quiet --no-deps --group accuracy
+	@touch $@
+
+accuracy: $(VENV)/accuracy.done weights weights-1.5b ## how often small models' calls are right: hours (ARGS="--each 10")
+	@$(BIN)/python -m bench.accuracy $(ARGS)
 
 claude: $(VENV)/dev.done clients weights-1.5b ## the real Claude Code on a small model (ARGS="--record")
 	@$(BIN)/python -m bench.claude_code $(ARGS)

@@ -1,0 +1,156 @@
+"""Prompts of the Berkeley Function Calling Leaderboard, and its own judge of the answers.
+
+Both are read from the package `bfcl-eval`. It is installed without the eighty packages that it wants for asking
+vendors' models: only its checker is imported, for which a table of those models stands in.
+
+Source: https://pypi.org/project/bfcl-eval/ 2026.3.23, `data/`, `eval_checker/ast_eval/ast_checker.py`, and
+`model_handler/utils.py` for how its schemas are made into JSON Schema for OpenAI's API.
+"""
+
+import importlib.util
+import itertools
+import json
+import random
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from bench.accuracy.cases import Case
+from dragoman.core.values import Message, Text, Tool, ToolCall
+
+CATEGORIES = ("simple_python", "multiple", "parallel", "irrelevance")
+SEED = 7
+_MODEL = "any"
+"""The name under which its checker is told that a dot in a function's name came as an underscore."""
+
+
+def installed() -> bool:
+    """Whether the package is there."""
+    return importlib.util.find_spec("bfcl_eval") is not None
+
+
+@cache
+def cases(each: int) -> tuple[Case, ...]:
+    """So many of each category, the same ones every time, and fewer are the first of more; the categories in turn."""
+    in_turn = (row for together in zip(*map(_drawn, CATEGORIES), strict=False) for row in together)
+    return tuple(map(_case, itertools.islice(in_turn, each * len(CATEGORIES))))
+
+
+def is_right(case: Case, calls: Sequence[ToolCall]) -> bool:
+    """What its judge says of these calls; where no tool fits, any call is wrong."""
+    category = case.id.rpartition("_")[0]
+    if category == "irrelevance":
+        return not calls
+    made = [{call.name: json.loads(call.arguments)} for call in calls]
+    if not made or not all(isinstance(arguments, dict) for one in made for arguments in one.values()):
+        return False
+    checker, python = _checker()
+    try:
+        verdict = checker(_functions(category)[case.id], made, _answers(category)[case.id], python, category, _MODEL)
+    except (TypeError, AttributeError, KeyError, IndexError):
+        return False  # it stumbles over kinds of value that it does not look for
+    return bool(verdict["valid"])
+
+
+def _drawn(category: str) -> list[dict[str, Any]]:
+    rows = list(_rows(f"{category}.json"))
+    random.Random(f"{SEED} {category}").shuffle(rows)
+    return rows
+
+
+def truth(case: Case) -> list[ToolCall]:
+    """The answer that it lists first."""
+    if case.wants == "none":
+        return []
+    calls = [call for each in _answers(case.category)[case.id] for call in each.items()]
+    return [ToolCall(f"call{i}", re.sub(r"\.", "_", name), json.dumps(_first(v))) for i, (name, v) in enumerate(calls)]
+
+
+def _first(listed: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """The first value of each member that is not left out; of an object, each member lists its own."""
+    values = {key: next((v for v in each if v != ""), "") for key, each in listed.items()}
+    return {key: _plain(value) for key, value in values.items() if value not in ("", None)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return _first(value) if isinstance(value, dict) else value
+
+
+def _case(row: Mapping[str, Any]) -> Case:
+    messages = tuple(Message(m["role"], (Text(m["content"]),)) for m in row["question"][0])
+    return Case(row["id"], row["id"].rpartition("_")[0], messages, tuple(map(_tool, row["function"])))
+
+
+def _tool(function: Mapping[str, Any]) -> Tool:
+    name = re.sub(r"\.", "_", function["name"])
+    schema = {"type": "object"} | {k: v for k, v in function["parameters"].items() if k not in ("type", "properties")}
+    schema["properties"] = {k: _json_schema(v) for k, v in function["parameters"]["properties"].items()}
+    return Tool(
+        name, f"{function['description']} Note that the provided function is in Python 3 syntax.", json.dumps(schema)
+    )
+
+
+def _json_schema(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter's schema, which names Python's types."""
+    kind = stated.get("type", "")
+    out = dict(stated) | {"type": _types().get(kind, "string")}
+    if kind == "float":
+        out |= {"format": "float", "description": f"{stated.get('description', '')} This is a float type value."}
+    if "properties" in out:
+        out["properties"] = {k: _json_schema(v) for k, v in out["properties"].items()}
+    if "items" in out:
+        items = dict(out["items"])
+        out["items"] = (
+            _json_schema(items)
+            if "properties" in items or "items" in items
+            else items | {"type": _types().get(items.get("type", ""), "string")}
+        )
+    return out
+
+
+def _folder() -> Path:
+    found = importlib.util.find_spec("bfcl_eval")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("bfcl-eval is not there: pip install --no-deps --group accuracy")
+    return Path(found.submodule_search_locations[0])
+
+
+@cache
+def _rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (_folder() / "data" / f"BFCL_v4_{name}").read_text().splitlines()]
+
+
+@cache
+def _functions(category: str) -> Mapping[str, Any]:
+    return {row["id"]: row["function"] for row in _rows(f"{category}.json")}
+
+
+@cache
+def _answers(category: str) -> Mapping[str, Any]:
+    path = _folder() / "data" / "possible_answer" / f"BFCL_v4_{category}.json"
+    return {row["id"]: row["ground_truth"] for row in map(json.loads, path.read_text().splitlines())}
+
+
+@cache
+def _types() -> Mapping[str, str]:
+    from bfcl_eval.constants.type_mappings import GORILLA_TO_OPENAPI
+
+    types: Mapping[str, str] = GORILLA_TO_OPENAPI
+    return types
+
+
+@cache
+def _checker() -> tuple[Any, Any]:
+    models: Any = ModuleType("bfcl_eval.constants.model_config")
+    models.MODEL_CONFIG_MAPPING = {_MODEL: SimpleNamespace(underscore_to_dot=True)}
+    sys.modules.setdefault(models.__name__, models)
+    from bfcl_eval.constants.enums import Language
+    from bfcl_eval.eval_checker.ast_eval.ast_checker import ast_checker
+
+    return ast_checker, Language.PYTHON

@@ -1,0 +1,136 @@
+"""Prompts with checkable answers and their judges: what is right is told from what is not."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from bench.accuracy import bfcl, judge
+from bench.accuracy.cases import LEFT_OUT, Case, own
+from jsonschema import Draft202012Validator
+
+from dragoman.core.values import Tool, ToolCall
+
+OWN = {case.id: case for case in own()}
+needs_bfcl = pytest.mark.skipif(not bfcl.installed(), reason="pip install --no-deps --group accuracy")
+
+
+def first_answer(case: Case) -> list[ToolCall]:
+    """The right answer that stands first in the file."""
+    answer = case.answers[0] if case.answers else ()
+    made = [(tool, {k: v[0] for k, v in values.items() if v[0] != LEFT_OUT}) for tool, values in answer]
+    return [ToolCall(f"call{i}", tool, json.dumps(arguments)) for i, (tool, arguments) in enumerate(made)]
+
+
+def case(answers: Sequence[Sequence[tuple[str, dict[str, list[object]]]]]) -> Case:
+    return Case("own_x_1", "own_single", (), (Tool("go"),), tuple(map(tuple, answers)))
+
+
+def test_there_are_prompts_of_each_kind() -> None:
+    wanted = [c.wants for c in OWN.values()]
+    assert len(wanted) >= 100
+    assert {kind: wanted.count(kind) >= 15 for kind in wanted} == dict.fromkeys(("one", "several", "none"), True)
+
+
+@pytest.mark.parametrize("id", OWN)
+def test_listed_answers_are_valid_and_right(id: str) -> None:
+    one = OWN[id]
+    for tool in one.tools:
+        Draft202012Validator.check_schema(json.loads(tool.parameters))
+    calls = first_answer(one)
+    assert judge.judged(one, calls) == judge.Verdict(right=True, calls=len(calls), invalid=0)
+
+
+@pytest.mark.parametrize("id", OWN)
+def test_every_listed_value_fits_its_schema(id: str) -> None:
+    schemas = {tool.name: json.loads(tool.parameters) for tool in OWN[id].tools}
+    for tool, values in (call for answer in OWN[id].answers for call in answer):
+        schema = schemas[tool]
+        assert values.keys() == schema["properties"].keys(), "each argument is said to be wanted or left out"
+        for name, listed in values.items():
+            for value in listed:
+                if value == LEFT_OUT:
+                    assert name not in schema["required"]
+                else:
+                    assert judge.is_valid(json.dumps(schema["properties"][name]), json.dumps(value))
+
+
+@pytest.mark.parametrize("id", OWN)
+def test_other_answers_are_wrong(id: str) -> None:
+    one, calls = OWN[id], first_answer(OWN[id])
+    extra = ToolCall("more", one.tools[0].name, '{"no_such_argument": 1}')
+    assert not judge.judged(one, [*calls, extra]).right
+    if calls:
+        assert not judge.judged(one, []).right
+        assert not judge.judged(one, calls[:-1]).right
+        assert not judge.judged(one, [*calls[:-1], extra]).right
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        ({"n": 3}, True),
+        ({"n": 3.0}, True),
+        ({"n": "3"}, False),
+        ({"n": True}, False),
+        ({}, False),
+        ({"n": 3, "word": " HELLO "}, True),
+        ({"n": 3, "word": "hell"}, False),
+        ({"n": 3, "other": 1}, False),
+    ],
+)
+def test_values_are_compared_as_json(arguments: dict[str, object], right: bool) -> None:
+    asked = case([[("go", {"n": [3], "word": ["hello", LEFT_OUT]})]])
+    assert asked.is_right([ToolCall("x", "go", json.dumps(arguments))]) is right
+
+
+def test_several_calls_in_any_order_each_once() -> None:
+    asked = case([[("go", {"to": ["a", "b"]}), ("go", {"to": ["a"]})]])
+    a, b = (ToolCall(to, "go", json.dumps({"to": to})) for to in "ab")
+    assert asked.is_right([a, b])
+    assert asked.is_right([b, a])
+    assert asked.is_right([a, a])
+    assert not asked.is_right([b, b])
+
+
+def test_any_of_several_answers() -> None:
+    asked = case([[("go", {})], [("go", {}), ("go", {})]])
+    call = ToolCall("x", "go", "{}")
+    assert [asked.is_right([call] * n) for n in range(4)] == [False, True, True, False]
+
+
+def test_invalid_calls_are_counted() -> None:
+    one = OWN["own_home_4"]
+    calls = [
+        ToolCall("1", "set_temperature", '{"room": "bathroom", "celsius": "21.5"}'),
+        ToolCall("2", "set_temperature", '{"room": "bathroom", "celsius": 21.5}'),
+        ToolCall("3", "no_such_tool", "{}"),
+    ]
+    assert judge.judged(one, calls) == judge.Verdict(right=False, calls=3, invalid=2)
+
+
+@needs_bfcl
+@pytest.mark.parametrize("category", bfcl.CATEGORIES)
+def test_the_leaderboards_answers_are_right_by_its_judge(category: str) -> None:
+    cases = [c for c in bfcl.cases(200) if c.category == category]
+    assert len({c.id for c in cases}) == 200
+    right = [judge.judged(c, bfcl.truth(c)) for c in cases]
+    assert all(verdict.right for verdict in right)
+    assert not any(verdict.invalid for verdict in right)
+    for c in cases:
+        for tool in c.tools:
+            Draft202012Validator.check_schema(json.loads(tool.parameters))
+            assert "." not in tool.name
+
+
+@needs_bfcl
+def test_the_leaderboards_judge_refuses_other_answers() -> None:
+    for c in bfcl.cases(50):
+        calls = bfcl.truth(c)
+        other = ToolCall("x", c.tools[0].name, '{"no_such_argument": 1}')
+        assert not judge.judged(c, [*calls, other]).right
+        assert c.wants == "none" or not judge.judged(c, []).right
+
+
+@needs_bfcl
+def test_fewer_prompts_are_the_first_of_more() -> None:
+    assert [c.id for c in bfcl.cases(5)] == [c.id for c in bfcl.cases(60)][:20]
