@@ -4,7 +4,6 @@ Each text is a line of JSON: who wrote it on which rung, what it cost, and why i
 asked for again, so that hours of work may be broken off.
 """
 
-import asyncio
 import hashlib
 import json
 import os
