@@ -48,7 +48,6 @@ from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
 from dragoman.guard.policy import Delivery, Policy
-from dragoman.guarded import guarded
 from dragoman.memory import Memory, Passed, Recalled
 from dragoman.profiles import vocabularies
 
@@ -80,10 +79,10 @@ class Gateway:
         backends: Sequence[Backend],
         aliases: Mapping[str, str | Sequence[str]] | None = None,
         memory: Memory | None = None,
-        policy: Policy | None = DEFAULT,
+        policy: Policy = DEFAULT,
     ) -> None:
         """`aliases`: other names, each of one model or of several, the next of which is asked when one fails.
-        `policy`: how calls are guarded; None: they are not.
+        `policy`: how calls are guarded.
         """
         self._backends = tuple(backends)
         self._relays = {id(backend): backend for backend in backends if isinstance(backend, Relays)}
@@ -203,7 +202,7 @@ class Gateway:
 
     def _policy_of(self, request: Request, delivery: Delivery | None) -> Policy | None:
         """How the calls of this answer are guarded, if it may have some."""
-        if self._policy is None or not _may_call(request):
+        if not (self._policy.enabled and _may_call(request)):
             return None
         policy = msgspec.structs.replace(self._policy, delivery=delivery) if delivery else self._policy
         if request.stream or policy.delivery != "short":
@@ -278,7 +277,11 @@ def _may_call(request: Request) -> bool:
 
 def _asked(backend: Backend, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
     """What the backend answers, its calls guarded."""
-    return backend.ask(request, turn) if policy is None else guarded(backend, request, turn, policy)
+    if policy is None:
+        return backend.ask(request, turn)
+    from dragoman.guarded import guarded  # which wants an extra that whoever only knows the gateway need not have
+
+    return guarded(backend, request, turn, policy)
 
 
 async def _answered(

@@ -43,7 +43,7 @@ async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy
 
 
 async def _ask_again(backend: Backend, asked: Again, turn: Turn, guard: Guard, policy: Policy) -> None:
-    second = Guard(asked.request, replace(policy, delivery="atomic", asks_again=False))
+    second = Guard(asked.request, replace(policy, delivery="atomic", ask_again=False))
     given: list[AnyEvent] = []
     try:
         async with asyncio.timeout(policy.again_s), aclosing(backend.ask(asked.request, turn)) as events:

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         *(_embedded(config.embedded) if name else ()),
     ]
     kept = config.memory
-    gateway = Gateway(backends, config.aliases, Memory(kept.replies, kept.size_bytes, kept.age_s))
+    gateway = Gateway(backends, config.aliases, Memory(kept.replies, kept.size_bytes, kept.age_s), config.guard)
     return serve(gateway, config.server, lambda url: _say(f"listening on {url}"), say=_say)
 
 

@@ -30,6 +30,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
+from dragoman.core.names import legal_id
 from dragoman.core.same_call import Key, answered_calls, key
 from dragoman.core.usage import both
 from dragoman.core.values import Request, Tool, Usage
@@ -37,6 +38,7 @@ from dragoman.guard import again, words
 from dragoman.guard.again import Again, Failed, Fault
 from dragoman.guard.judge import Verdict, judge
 from dragoman.guard.policy import Policy
+from dragoman.guard.spread import STEP
 
 WARNED_REPEATS: Final = 3
 WARNED_CALLS: Final = 32
@@ -67,7 +69,8 @@ class Guard:
     def __init__(self, request: Request, policy: Policy) -> None:
         self._request, self._policy, self._choice = request, policy, request.tool_choice
         self._tools: dict[str, Tool] = {tool.name: tool for tool in request.tools if tool.kind == "function"}
-        names = [step for step in resolve.STEPS if step in policy.steps]
+        self._steps = policy.steps
+        names = [step for step in resolve.STEPS if step in self._steps]
         self._names = resolve.Offered(self._tools, names)
         self._knows_all = len(self._tools) == len(request.tools)
         """There are no tools that the vendor runs, whose calls have names of their own."""
@@ -78,7 +81,7 @@ class Guard:
         self._given = self._came = 0
         """Calls that went out, and that came whole."""
         self._keys: set[Key] = set()
-        self._may_ask = policy.asks_again
+        self._may_ask = policy.ask_again
         self._gave_up = False
         self.seen: list[AnyEvent] = []
         """The answer as it came, but for what is told of it."""
@@ -177,7 +180,15 @@ class Guard:
         steps = (*event.mended, *([call.step] if call.step else ()), *verdict.steps)
         last = replace(event, mended=steps, valid=verdict.valid)
         before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.held else []
-        return [*before, last, *self._told(call, verdict, times)]
+        return [*before, last, *self._more_calls(call, verdict), *self._told(call, verdict, times)]
+
+    def _more_calls(self, call: _Open, verdict: Verdict) -> Iterator[AnyEvent]:
+        """Those that one was written for, too."""
+        for number, each in enumerate(verdict.more, 2):
+            self._keys.add(key(call.start.name, each.arguments))
+            yield replace(call.start, id=legal_id(f"{call.start.id}_{number}"))
+            yield ToolCallDelta(0, each.arguments)
+            yield ToolCallEnd(0, each.steps, valid=True)
 
     def _fault(self, name: str) -> Fault | None:
         """What is wrong with a call of this tool, whatever its arguments."""
@@ -194,7 +205,8 @@ class Guard:
         tool = self._tools.get(call.start.name)
         if tool is None:
             return Verdict(arguments, valid=None)
-        return judge(tool, arguments, self._policy.steps if call.held else ())
+        steps = self._steps if call.held else frozenset()
+        return judge(tool, arguments, steps if self._choice.parallel else steps - {STEP})
 
     def _times(self, name: str, arguments: str) -> int:
         """How often this call has been made since the user's last words."""

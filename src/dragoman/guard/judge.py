@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from dragoman.core.values import JsonText, Tool
 from dragoman.guard import words
-from dragoman.guard.mend import mend
+from dragoman.guard.mend import Mended, mend
 from dragoman.guard.schemas import compiled, parsed
+from dragoman.guard.spread import spread
 
 
 class Verdict(NamedTuple):
@@ -20,6 +21,8 @@ class Verdict(NamedTuple):
     """None: that cannot be told."""
     why: str = ""
     """What the model is told where they are not; where it cannot be told, why."""
+    more: tuple[Mended, ...] = ()
+    """Of calls that this one was meant to be, too."""
 
 
 def judge(tool: Tool, arguments: JsonText, steps: Collection[str]) -> Verdict:
@@ -32,6 +35,9 @@ def judge(tool: Tool, arguments: JsonText, steps: Collection[str]) -> Verdict:
             return Verdict(arguments, valid=None, why=schema.why or "its arguments are beyond what is looked at")
     if steps and (mended := mend(arguments, schema, steps)):
         return Verdict(mended.arguments, mended.steps)
+    if steps and (several := spread(arguments, schema, steps)):
+        first, *more = several
+        return Verdict(first.arguments, first.steps, more=tuple(more))
     try:
         problems = schema.problems(parsed(arguments))
     except ValueError:

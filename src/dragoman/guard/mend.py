@@ -12,9 +12,10 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from dragoman.core.values import JsonText
+from dragoman.guard.policy import ARGUMENTS
 from dragoman.guard.problems import Problem
 from dragoman.guard.schemas import Compiled
-from dragoman.guard.steps import STEPS, Tried, loose, read, tries, written
+from dragoman.guard.steps import Tried, loose, read, tries, written
 
 ROUNDS: Final = 8
 """What is set right may show what else is wrong, such as an item of a list that was text."""
@@ -34,10 +35,10 @@ class Mended(NamedTuple):
     """What was done, in order, each once."""
 
 
-def mend(arguments: JsonText, schema: Compiled, steps: Collection[str] = STEPS) -> Mended | None:
+def mend(arguments: JsonText, schema: Compiled, steps: Collection[str] = ARGUMENTS) -> Mended | None:
     """The arguments as they were meant; None where that is not plain, or they cannot be checked.
 
-    `steps`: those of `STEPS` that may be taken.
+    `steps`: those of `ARGUMENTS` that may be taken.
     """
     if not schema.checks or len(arguments) > LONGEST:
         return None

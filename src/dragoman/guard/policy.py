@@ -1,34 +1,88 @@
-"""What the guard does with the calls of an answer; the settings `[guard]` say it, and a request may."""
+"""What the guard does with the calls of an answer: the settings `[guard]`."""
 
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from dragoman.core import resolve
-from dragoman.guard import steps
+from dragoman.core.errors import ConfigError, one_of, quote
 
 Delivery: TypeAlias = Literal["stream", "short", "atomic"]
 DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
-STEPS: Final = (*resolve.STEPS, *steps.STEPS)
-"""All that may be set right in a call that has been read."""
+ARGUMENTS: Final = (
+    "nested",
+    "parse",
+    "numbers",
+    "booleans",
+    "nulls",
+    "strings",
+    "wrap",
+    "unwrap",
+    "enum",
+    "optional",
+    "keys",
+    "defaults",
+    "unknown",
+    "spread",
+)
+"""What may be set right in arguments that have been read (guard/steps.py)."""
+STEPS: Final = (*resolve.STEPS, *ARGUMENTS)
 HOLD_CHARS: Final = 4096
-"""Arguments of this length take a model of 20 tokens a second a minute; what is longer is a file, as a rule."""
+"""As long as the arguments of nearly all calls but those that write files."""
 
 
-class Policy(msgspec.Struct, frozen=True):
-    """For one answer."""
+def _doc(text: str, **limits: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=text, **limits)
 
-    delivery: Delivery = "short"
-    """`stream`: arguments flow as they come, and are only looked at. `short`: a call is held until it is whole, and
-    flows from `hold_chars` on. `atomic`: each is held, and one that is not right becomes words."""
-    hold_chars: int = HOLD_CHARS
-    steps: frozenset[str] = frozenset(STEPS)
-    """Of mending."""
-    asks_again: bool = True
-    """A model whose call is not right is asked once more."""
-    again_tokens: int = 2048
-    again_s: float = 60.0
-    repeats: int = 0
-    """The same call may be made so often since the user's last words; 0: as often as the model likes."""
-    calls: int = 0
-    """Calls in one answer; 0: any number."""
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """For the calls of every answer."""
+
+    enabled: Annotated[bool, _doc("Whether calls are held against the schemas of their tools at all.")] = True
+    delivery: Annotated[
+        str,
+        _doc(
+            "`stream`: arguments flow as they come, and are only looked at. `short`: a call is held until it is whole, "
+            "and flows from `hold_chars` on. `atomic`: each is held, and one that does not become right becomes words. "
+            "A request may ask for another by the header x-dragoman-delivery."
+        ),
+    ] = "short"
+    hold_chars: Annotated[int, _doc("Characters of arguments from which on a call flows, by `short`.", ge=0)] = (
+        HOLD_CHARS
+    )
+    leave: Annotated[tuple[str, ...], _doc("Steps of mending that are not taken (docs/guard.md); `all`: none is.")] = ()
+    ask_again: Annotated[
+        bool, _doc("Whether a model is asked once more where its call is not right, or it made none and had to.")
+    ] = True
+    again_tokens: Annotated[int, _doc("Most tokens of the second answer.", ge=1)] = 2048
+    again_s: Annotated[float, _doc("Time for the second answer, in seconds.", gt=0)] = 60.0
+    repeats: Annotated[
+        int,
+        _doc(
+            "How often the same call may be made since the user's last words; the next is not passed on. 0: any.", ge=0
+        ),
+    ] = 0
+    calls: Annotated[int, _doc("Most calls in one answer, which is ended behind them; 0: any.", ge=0)] = 0
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """Of mending that are taken."""
+        return frozenset() if ALL in self.leave else frozenset(STEPS) - set(self.leave)
+
+
+ALL: Final = "all"
+
+
+def checked(policy: Policy) -> Policy:
+    """The same.
+
+    Raises: ConfigError: a way of delivery or a step that there is not.
+    """
+    if policy.delivery not in DELIVERIES:
+        hint = one_of(policy.delivery, DELIVERIES, "expected ")
+        raise ConfigError(f"unknown delivery {quote(policy.delivery)}{hint} - at guard.delivery")
+    for step in policy.leave:
+        if step not in (*STEPS, ALL):
+            hint = one_of(step, (*STEPS, ALL), "expected ")
+            raise ConfigError(f"unknown step {quote(step)}{hint} - at guard.leave")
+    return policy

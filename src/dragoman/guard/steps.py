@@ -13,6 +13,7 @@
     keys        {"filePath": "a"}                       →  {"file_path": "a"}      whatever case and marks
     defaults    a member that must be, and has a default in the schema, is missing  →  the default
     unknown     a member that may not be                →  left out
+    spread      {"city": ["Paris", "Rome"]}             →  two calls               for one value each (`spread`)
 
 None makes a value up: what comes out was written by the model, or by the schema's author. A step is only tried where
 the schema has refused the value, and only stays where the refusal goes away (`mend`).
@@ -29,21 +30,6 @@ from dragoman.core.resolve import plain
 from dragoman.guard.problems import Kind, Problem
 from dragoman.guard.schemas import Compiled
 
-STEPS: Final = (
-    "nested",
-    "parse",
-    "numbers",
-    "booleans",
-    "nulls",
-    "strings",
-    "wrap",
-    "unwrap",
-    "enum",
-    "optional",
-    "keys",
-    "defaults",
-    "unknown",
-)
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 _NULLS: Final = ("null", "none")
@@ -140,10 +126,15 @@ def _of_type(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[s
     if isinstance(value, list) and len(value) == 1 and "array" not in wanted:
         yield "unwrap", value[0]
     is_member = bool(problem.path) and isinstance(problem.path[-1], str)
-    if "string" in wanted and value is not None and (is_member or not isinstance(value, dict | list)):
+    if "string" in wanted and _has_a_text(value, is_member):
         yield "strings", written(value)
     if "array" in wanted and value is not None:
         yield "wrap", [value]
+
+
+def _has_a_text(value: Any, is_member: bool) -> bool:
+    """Whether text may have been meant: of a list several calls may be, or one of its items."""
+    return is_member if isinstance(value, dict) else value is not None and not isinstance(value, list)
 
 
 def _out_of_text(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

@@ -34,6 +34,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import AnyEvent, Failure, Finish, Warning
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
+from dragoman.guard.policy import DELIVERIES, Delivery
 from dragoman.server.config import ServerConfig
 from dragoman.server.inbox import Inbox
 from dragoman.server.record import Record
@@ -51,6 +52,8 @@ _MENDED: Final = (400, 404, 422)
 
 DRAIN_FACTOR = 4
 """How many times the limit of a too large body is still read and thrown away, so that the client sees the answer."""
+
+DELIVERY_HEADER: Final = "x-dragoman-delivery"
 
 QUEUE_EVENTS = 256
 """Events that wait for a slow client before the backend is made to wait."""
@@ -88,6 +91,18 @@ def cost_headers(usage: Usage) -> dict[str, str]:
     return {} if usage.cost_usd is None else {"x-dragoman-cost-usd": f"{usage.cost_usd:.6f}"}
 
 
+def _delivery(headers: Mapping[str, str]) -> Delivery | None:
+    """What the request asks for.
+
+    Raises: RequestError: there is no such way.
+    """
+    asked = headers.get(DELIVERY_HEADER)
+    found = next((each for each in DELIVERIES if each == asked), None)
+    if asked is not None and found is None:
+        raise RequestError(f"expected one of {', '.join(DELIVERIES)}, got {quote(asked)} - at {DELIVERY_HEADER}")
+    return found
+
+
 class Route(NamedTuple):
     """What is served at a path."""
 
@@ -116,6 +131,8 @@ class Exchange:
         self._ending: Callable[[DragomanError], bytes] | None = None
         """What ends a stream whose last event is still to come."""
         self._headers: dict[str, str] = {}
+        self._delivery: Delivery | None = None
+        """Of calls, where the request asks for another than usual."""
 
     async def run(self, headers: Mapping[str, str]) -> None:
         """Answer, whatever happens."""
@@ -124,6 +141,7 @@ class Exchange:
             request = (self._counting or self._dialect).read_request(body)
             if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
                 request = msgspec.structs.replace(request, headers=carried)
+            self._delivery = _delivery(headers)
             self._record.asked(self._dialect.name, request)
             async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
                 await (self._count(request, self._counting) if self._counting else self._answer(request, body))
@@ -200,7 +218,7 @@ class Exchange:
         relay = self._gateway.relay(request, body, turn)
         if relay is not None and await self._relayed(request, relay):
             return
-        async with aclosing(self._gateway.answer(request, turn)) as events:
+        async with aclosing(self._gateway.answer(request, turn, self._delivery)) as events:
             if not request.stream:
                 await self._whole(request, events)
                 return

@@ -29,6 +29,8 @@ from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.http_config import HttpConfig
 from dragoman.core.errors import ConfigError, nearest, quote
+from dragoman.guard.policy import Policy
+from dragoman.guard.policy import checked as checked_policy
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -72,6 +74,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedded: EmbeddedConfig = EmbeddedConfig()
     claude_cli: ClaudeCliConfig = ClaudeCliConfig()
     servers: Annotated[dict[str, HttpConfig], _doc("Servers behind, each a table of its own.")] = {}
+    guard: Policy = Policy()
     memory: MemoryConfig = MemoryConfig()
     aliases: Annotated[
         dict[str, str | tuple[str, ...]],
@@ -289,6 +292,7 @@ def _checked(config: Config, origin: Mapping[str, str]) -> Config:
             f"server.host is {server.host!r}, which other machines can reach: set server.keys "
             "(or DRAGOMAN_SERVER_KEYS), or listen on 127.0.0.1"
         )
+    checked_policy(config.guard)
     if config.claude_cli.enabled and not config.claude_cli.shared and _is_reached(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "
