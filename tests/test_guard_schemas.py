@@ -203,15 +203,16 @@ def test_a_schema_without_a_draft_may_be_of_an_older_one() -> None:
         ("{", "the schema is no JSON"),
         ('{"a": NaN}', "the schema is no JSON"),
         ('{"$schema": "https://example.com/mine"}', "Unknown meta-schema"),
-        ('{"$ref": "#/$defs/none"}', "does not exist"),
-        ('{"$ref": "https://example.com/other.json"}', "Retrieval is disabled"),
-        ('{"properties": {"a": {"$ref": "file:///etc/passwd"}}}', "Retrieval is disabled"),
+        ('{"$ref": "#/$defs/none"}', "refers to '#/$defs/none', which is not in it"),
+        ('{"$ref": "https://example.com/other.json"}', "which is not in it"),
+        ('{"properties": {"a": {"$ref": "file:///etc/passwd"}}}', "which is not in it"),
+        ('{"$defs": {"a": {"$ref": "http://127.0.0.1:9/a.json"}}}', "Retrieval is disabled"),
         ('{"pattern": "("}', "the schema cannot be used"),
-        ('{"not":' * 300 + "{}" + "}" * 300, "the schema cannot be used"),
+        ('{"not":' * 300 + "{}" + "}" * 300, "64 of its parts apply to one value"),
         ('{"a":' * 5000 + "1" + "}" * 5000, "the schema is no JSON"),
         ('{"description": "' + "x" * schemas.SCHEMA_CHARS + '"}', "more than 500,000 characters"),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
     made = compiled(schema)
@@ -225,6 +226,22 @@ def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
 def test_any_schema_that_is_true_or_false() -> None:
     assert compiled("true").valid("{}") is True
     assert [problem.message for problem in compiled("false").problems({})] == ["must not be there"]
+
+
+def test_half_a_surrogate_is_some_character() -> None:
+    """JSON lets it stand, and models write it where an emoji was cut; UTF-8 has no place for it."""
+    made = of({"properties": {"a": {"type": "string", "maxLength": 1}, "b": {"type": "integer"}}})
+    assert made.valid('{"a": "\\ud83d"}') is True
+    assert made.valid('{"a": "\\ud83d\\ud83d"}') is False
+    (problem,) = made.problems({"a": "\ud83d", "b": "\ud83d"})
+    assert problem.path == ("b",)
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "nonsense", '{"a": 1e999}', '{"a": NaN}', f'{{"a": {"9" * 5000}}}'])
+def test_what_is_no_json_that_can_be_held_is_not_checked(arguments: str) -> None:
+    assert of({"type": "object"}).valid(arguments) is None
+    with pytest.raises(ValueError, match="no arguments that can be read"):
+        parsed(arguments)
 
 
 def test_schemas_are_compiled_once_and_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

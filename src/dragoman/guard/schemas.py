@@ -11,6 +11,7 @@ Source: JSON Schema 2020-12, or the draft that a schema names; where it names no
 drafts that tools are still written in. Formats are checked, as those who state one mean it.
 """
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
@@ -19,8 +20,9 @@ from typing import Any, Final
 import msgspec
 
 from dragoman.core.errors import ConfigError
-from dragoman.core.schema_words import referred
 from dragoman.core.values import JsonText
+from dragoman.guard.bounds import WORK_LIMIT, Bounds, sizes
+from dragoman.guard.documents import Documents, Unbounded
 from dragoman.guard.problems import Kind, Problem, formatted, limited, listed, sentence, shown, types_said
 
 try:
@@ -31,6 +33,8 @@ except ImportError as e:
 
 SCHEMA_CHARS: Final = 500_000
 """A schema of this size takes 50 ms to compile; the largest of real tools have a tenth of it."""
+TELLING_LIMIT: Final = 100_000
+"""µs that naming all problems may take at most; many times what it does take. Beyond that the first one is named."""
 PROBLEM_LIMIT: Final = 20
 """Problems that are told of one value, or of one branch; a model mends the first ones first."""
 BRANCH_LIMIT: Final = 32
@@ -50,7 +54,7 @@ _UNREADABLE: Final = (ValueError, RecursionError)
 """What the readers of JSON and the engine raise: surrogates by themselves, hundreds of levels, thousands of digits."""
 
 
-def parsed(arguments: JsonText | bytes) -> Any:
+def parsed(arguments: JsonText) -> Any:
     """The value of a call's arguments; of two members of one name the last counts.
 
     Raises: ValueError: it is no JSON, or none that can be held as values; leave it as it is.
@@ -61,10 +65,22 @@ def parsed(arguments: JsonText | bytes) -> Any:
         raise ValueError(f"no arguments that can be read: {e}") from e
 
 
+_NOTHING: Final = object()
+
+
+def _without_surrogates(arguments: JsonText) -> Any:
+    """The value with another character in place of each half of a surrogate; `_NOTHING` where it cannot be held."""
+    try:
+        text = json.dumps(json.loads(arguments), ensure_ascii=False, allow_nan=False)
+        return msgspec.json.decode(text.encode("utf-8", "replace"))
+    except _UNREADABLE:
+        return _NOTHING
+
+
 class Compiled:
     """One schema, made ready to check values against."""
 
-    __slots__ = ("_engine", "root", "why")
+    __slots__ = ("_bounds", "_documents", "_engine", "root", "why")
 
     def __init__(self, schema: JsonText) -> None:
         """Never fails: what cannot be checked says `why`."""
@@ -81,6 +97,12 @@ class Compiled:
         except ValueError:
             self.why = "the schema is no JSON that can be read"
             return
+        try:
+            self._documents = Documents(self.root)
+            self._bounds = Bounds(self.root, self._documents)
+        except Unbounded as e:
+            self.why = f"the schema cannot be checked against: {e}"
+            return
         self._engine, self.why = _engine(self.root)
 
     @property
@@ -88,27 +110,55 @@ class Compiled:
         """Whether values can be checked against it."""
         return self._engine is not None
 
-    def valid(self, arguments: JsonText | bytes) -> bool | None:
+    def valid(self, arguments: JsonText) -> bool | None:
         """Whether the arguments fit; None where that cannot be told (`why`, or `why_not` of the value)."""
         if self._engine is None:
             return None
         try:
-            return self._engine.is_valid(msgspec.json.decode(arguments))
+            value = msgspec.json.decode(arguments)
         except _UNREADABLE:
+            value = _without_surrogates(arguments)
+        if value is _NOTHING or (len(arguments) > self._bounds.chars and self.why_not(value)):
+            return None
+        try:
+            return self._engine.is_valid(value)
+        except _UNREADABLE:  # hundreds of levels within a constant
             return None
 
     def why_not(self, value: Any) -> str:
         """Why this value cannot be checked; empty where it can."""
-        return self.why
+        if self._engine is None:
+            return self.why
+        try:
+            dear = self._bounds.work(sizes(value)) > WORK_LIMIT
+        except Unbounded as e:
+            return f"the value cannot be checked: {e}"
+        return "the value cannot be checked: it is too large for its schema" if dear else ""
 
     def problems(self, value: Any) -> Sequence[Problem]:
         """What is wrong with it, the first of each kind of thing first; nothing where it fits, or cannot be checked."""
-        if self._engine is None:
+        if self._engine is None or self.why_not(value):
             return ()
         try:
-            return tuple(self._problem(each, value) for each in _first(self._engine.iter_errors(value), PROBLEM_LIMIT))
+            return self._told(self._engine, value)
+        except UnicodeEncodeError:
+            value = _without_surrogates(json.dumps(value))
+            return () if value is _NOTHING else self._told(self._engine, value)
         except _UNREADABLE:
             return ()
+
+    def _told(self, engine: jsonschema_rs.Validator, value: Any) -> Sequence[Problem]:
+        if self._bounds.telling(sizes(value)) <= TELLING_LIMIT:
+            return tuple(self._problem(each, value) for each in _first(engine.iter_errors(value), PROBLEM_LIMIT))
+        if engine.is_valid(value):
+            return ()
+        if self._bounds.choices:  # the first error may hold as many as there are
+            return (Problem((), "other", "does not fit the schema"),)
+        try:
+            engine.validate(value)
+        except ValidationError as error:
+            return (self._problem(error, value),)
+        return ()
 
     def member(self, schema: Any, name: str | int) -> Mapping[str, Any]:
         """What a schema says of one member or item; empty where it says nothing. References are followed."""
@@ -132,7 +182,7 @@ class Compiled:
                 return {}
             if not isinstance(reference := schema.get("$ref"), str):
                 return schema
-            schema = referred(reference, self.root)
+            schema = self._documents.find(reference, schema)
         return {}
 
     def _parts(self, schema: Any) -> list[Mapping[str, Any]]:
@@ -171,6 +221,8 @@ def _engine(root: Any) -> "tuple[jsonschema_rs.Validator | None, str]":
             # `mask` saves writing the values into messages that nobody reads.
             return make(root, validate_formats=True, offline=True, mask="it"), ""
         except ValidationError as e:
+            if isinstance(e.kind, ValidationErrorKind.Referencing):
+                return None, f"the schema cannot be used: {e.message[:200]}"
             at = "/".join(map(str, e.instance_path))
             why = why or f"the schema cannot be used: {e.message[:200]}" + (f" at {at[:200]}" if at else "")
         except _UNREADABLE as e:
