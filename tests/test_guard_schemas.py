@@ -207,7 +207,7 @@ def test_a_schema_without_a_draft_may_be_of_an_older_one() -> None:
         ('{"$ref": "https://example.com/other.json"}', "which is not in it"),
         ('{"properties": {"a": {"$ref": "file:///etc/passwd"}}}', "which is not in it"),
         ('{"$defs": {"a": {"$ref": "http://127.0.0.1:9/a.json"}}}', "Retrieval is disabled"),
-        ('{"pattern": "("}', "the schema cannot be used"),
+        ('{"not": {"pattern": "("}}', "the schema has a pattern that is none, or takes too long: '('"),
         ('{"not":' * 300 + "{}" + "}" * 300, "64 of its parts apply to one value"),
         ('{"a":' * 5000 + "1" + "}" * 5000, "the schema is no JSON"),
         ('{"description": "' + "x" * schemas.SCHEMA_CHARS + '"}', "more than 500,000 characters"),
@@ -221,6 +221,34 @@ def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
     assert made.valid("{}") is None
     assert made.problems({}) == ()
     assert made.why_not({}) == made.why
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (r"^\d{3}$", "123", "12a"),
+        (r"^(?!\s*$).+", " a", "  "),
+        (r"^(?=.*[A-Z])(?=.*(\d|[)]))[^|]{4,}$", "Abc1", "abc1"),
+        (r"^(?!-)(?!.*--)(a|b|-)+$", "a-b", "a--b"),
+    ],
+)
+def test_patterns(pattern: str, good: str, bad: str) -> None:
+    made = of({"pattern": pattern})
+    assert (made.valid(json.dumps(good)), made.valid(json.dumps(bad)), made.left_out) == (True, False, ())
+    assert made.valid(json.dumps(good + "a" * 200_000)) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", r"[\w-.]+", r"^(?:(?=.*b|a)a)*$", r"(a+)\1$", r"^(?!a)b|c(?=d)", r"\p{L}{1,900}"]
+)
+def test_patterns_that_are_none_or_may_take_for_ever_are_left_out(pattern: str) -> None:
+    made = of({"properties": {"a": {"pattern": pattern, "type": "string"}, "pattern": {"const": 1}}})
+    assert made.left_out == (pattern,)
+    assert made.valid(json.dumps({"a": "a" * 100_000, "pattern": 1})) is True
+    assert made.valid('{"a": 1}') is False
+    assert made.valid('{"pattern": 2}') is False
+    assert not of({"patternProperties": {pattern: {}}, "additionalProperties": False}).checks
+    assert of({"pattern": "a", "oneOf": [{"pattern": pattern}, {}]}).why.startswith("the schema has a pattern")
 
 
 def test_any_schema_that_is_true_or_false() -> None:

@@ -19,17 +19,11 @@ from typing import Any, Final
 
 import msgspec
 
-from dragoman.core.errors import ConfigError
 from dragoman.core.values import JsonText
 from dragoman.guard.bounds import WORK_LIMIT, Bounds, sizes
 from dragoman.guard.documents import Documents, Unbounded
+from dragoman.guard.engine import ValidationError, ValidationErrorKind, Validator, made
 from dragoman.guard.problems import Kind, Problem, formatted, limited, listed, sentence, shown, types_said
-
-try:
-    import jsonschema_rs
-    from jsonschema_rs import ValidationError, ValidationErrorKind
-except ImportError as e:
-    raise ConfigError("checking calls needs the guard extra: pip install 'dragoman[guard]'") from e
 
 SCHEMA_CHARS: Final = 500_000
 """A schema of this size takes 50 ms to compile; the largest of real tools have a tenth of it."""
@@ -43,13 +37,6 @@ KEPT: Final = 512
 KEPT_CHARS: Final = 4_000_000
 """Schemas that stay compiled, and their characters: an agent sends the same hundred tools with every request."""
 
-_DRAFTS: Final = (
-    jsonschema_rs.Draft202012Validator,
-    jsonschema_rs.Draft7Validator,
-    jsonschema_rs.Draft4Validator,
-)
-"""Tried in this order where a schema names no draft: in the second `items` may be a list, in the third, which OpenAPI
-3.0 is near to, `exclusiveMinimum` may be true."""
 _UNREADABLE: Final = (ValueError, RecursionError)
 """What the readers of JSON and the engine raise: surrogates by themselves, hundreds of levels, thousands of digits."""
 
@@ -80,15 +67,17 @@ def _without_surrogates(arguments: JsonText) -> Any:
 class Compiled:
     """One schema, made ready to check values against."""
 
-    __slots__ = ("_bounds", "_documents", "_engine", "root", "why")
+    __slots__ = ("_bounds", "_documents", "_engine", "left_out", "root", "why")
 
     def __init__(self, schema: JsonText) -> None:
         """Never fails: what cannot be checked says `why`."""
         self.root: Any = None
         """The schema as a value; None where it is no JSON."""
-        self._engine: jsonschema_rs.Validator | None = None
+        self._engine: Validator | None = None
         self.why = ""
         """Why nothing can be checked against it; empty where it can."""
+        self.left_out: tuple[str, ...] = ()
+        """Patterns that values are not held to, as none can be matched with them in bounded time."""
         if len(schema) > SCHEMA_CHARS:
             self.why = f"the schema has more than {SCHEMA_CHARS:,} characters"
             return
@@ -103,7 +92,7 @@ class Compiled:
         except Unbounded as e:
             self.why = f"the schema cannot be checked against: {e}"
             return
-        self._engine, self.why = _engine(self.root)
+        self._engine, self.why, self.left_out = made(self.root)
 
     @property
     def checks(self) -> bool:
@@ -147,7 +136,7 @@ class Compiled:
         except _UNREADABLE:
             return ()
 
-    def _told(self, engine: jsonschema_rs.Validator, value: Any) -> Sequence[Problem]:
+    def _told(self, engine: Validator, value: Any) -> Sequence[Problem]:
         if self._bounds.telling(sizes(value)) <= TELLING_LIMIT:
             return tuple(self._problem(each, value) for each in _first(engine.iter_errors(value), PROBLEM_LIMIT))
         if engine.is_valid(value):
@@ -210,24 +199,6 @@ class Compiled:
 
 _REFERENCES: Final = 32
 """References to references that are followed."""
-
-
-def _engine(root: Any) -> "tuple[jsonschema_rs.Validator | None, str]":
-    drafts = _DRAFTS[:1] if isinstance(root, dict) and "$schema" in root else _DRAFTS
-    why = ""
-    for number, draft in enumerate(drafts):
-        make = jsonschema_rs.validator_for if number == 0 else draft
-        try:
-            # `mask` saves writing the values into messages that nobody reads.
-            return make(root, validate_formats=True, offline=True, mask="it"), ""
-        except ValidationError as e:
-            if isinstance(e.kind, ValidationErrorKind.Referencing):
-                return None, f"the schema cannot be used: {e.message[:200]}"
-            at = "/".join(map(str, e.instance_path))
-            why = why or f"the schema cannot be used: {e.message[:200]}" + (f" at {at[:200]}" if at else "")
-        except _UNREADABLE as e:
-            return None, f"the schema cannot be used: {e}"
-    return None, why
 
 
 def _first(errors: Iterable[ValidationError], limit: int) -> list[ValidationError]:
