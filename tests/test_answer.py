@@ -351,7 +351,7 @@ async def test_one_line_of_facts_and_no_words(stream: bool, path: str, caplog: p
         "output_tokens": 12,
         "finish": "tool_calls",
         "calls": 1,
-        "by_tool": {"search": {"unchecked": 1}},
+        "by_tool": {"": {"unchecked": 1}},
         "status": 200,
         "warnings": ["repeated_call"],
     }

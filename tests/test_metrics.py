@@ -3,11 +3,12 @@
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -28,7 +29,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.values import Request, Usage
+from dragoman.core.values import Request, Tool, Usage
 from dragoman.gateway import Gateway
 from dragoman.server.answer import Route
 from dragoman.server.metrics import OTHER, Metrics
@@ -72,10 +73,19 @@ def by(found: dict[str, list[Sample]], name: str, *labels: str) -> dict[tuple[st
     return {tuple(s.labels[label] for label in labels): s.value for s in found.get(name, ())}
 
 
+def offering(path: str, stream: bool = True, tools: Iterable[str] = ("search", "look")) -> dict[str, object]:
+    """A request for `m` that offers these, each with a number of days, which must be there."""
+    schema = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
+    if path == CHAT:
+        functions = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in tools]
+        return body(stream) | {"model": "m", "tools": functions}
+    return body(stream) | {"model": "m", "tools": [{"name": name, "input_schema": schema} for name in tools]}
+
+
 async def calling(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield ToolCallStart(0, "call_1", "search")
-    yield ToolCallDelta(0, "{}")
+    yield ToolCallDelta(0, '{"days": 3}')
     yield ToolCallEnd(0)
     yield Warning("missing_closer", "secret words of the model")
     yield ToolCallStart(1, "call_2", "look")
@@ -83,7 +93,7 @@ async def calling(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
     yield ToolCallIncomplete(1, '{"a"')
     yield UsageUpdate(Usage(30, 5))
     yield UsageUpdate(Usage(30, 12))
-    yield Finish("stop")
+    yield Finish("length")
 
 
 async def busy(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
@@ -101,8 +111,8 @@ async def broken(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
 
 async def test_requests_tokens_calls_and_warnings() -> None:
     async with served(calling) as s, s.client() as client:
-        await client.post(CHAT, json=body())
-        await client.post(MESSAGES, json=body(stream=False))
+        await client.post(CHAT, json=offering(CHAT))
+        await client.post(MESSAGES, json=offering(MESSAGES, stream=False))
         found = await scraped(s.url)
     assert by(found, "dragoman_requests_total", "dialect", "model", "status") == {
         ("openai_chat", "m", "200"): 1,
@@ -110,7 +120,7 @@ async def test_requests_tokens_calls_and_warnings() -> None:
     }
     assert value(found, "dragoman_input_tokens_total", model="m") == 60
     assert value(found, "dragoman_output_tokens_total", model="m") == 24
-    assert value(found, CALLS, model="m", tool="search") == 2
+    assert value(found, CALLS, model="m", tool="search", outcome="valid") == 2
     assert value(found, CALLS, model="m", tool="look", outcome="incomplete") == 2
     assert value(found, CALLS) == 4
     assert value(found, "dragoman_warnings_total", model="m", code="missing_closer") == 2
@@ -142,7 +152,7 @@ async def test_an_alias_of_several_models_is_one_of_its_own() -> None:
 
 async def test_what_fails_is_told_by_the_name_of_the_error() -> None:
     async with served(broken) as s, s.client() as client:
-        assert (await client.post(CHAT, json=body())).status_code == 200
+        assert (await client.post(CHAT, json=offering(CHAT))).status_code == 200
         found = await scraped(s.url)
     assert by(found, "dragoman_failures_total", "dialect", "model", "error") == {
         ("openai_chat", "m", "BackendError"): 1
@@ -204,7 +214,7 @@ async def test_what_is_passed_on_unread(stream: bool) -> None:
     async with served(calling) as behind:
         backend = Http("near", HttpConfig(behind.url, models=("m",), trusted=True), {})
         async with serving(Gateway([backend])) as (_, url), httpx2.AsyncClient(base_url=url, trust_env=False) as client:
-            answer = await client.post(CHAT, json=body(stream) | {"model": "m"})
+            answer = await client.post(CHAT, json=offering(CHAT, stream))
             assert answer.status_code == 200
             found = await scraped(url)
     assert value(found, "dragoman_relayed_answers_total", model="m") == 1
@@ -221,11 +231,17 @@ def ended(*ends: ToolCallEnd, warnings: Sequence[str] = ()) -> dict[str, list[Sa
     return told(*(one for n, end in enumerate(ends) for one in (ToolCallStart(n, "id", "search"), end)), codes=warnings)
 
 
-def told(*events: AnyEvent, codes: Sequence[str] = (), metrics: Metrics | None = None) -> dict[str, list[Sample]]:
+def told(
+    *events: AnyEvent, codes: Sequence[str] = (), offered: Iterable[str] | None = None, metrics: Metrics | None = None
+) -> dict[str, list[Sample]]:
+    """What is told after one answer with these events; offered were the tools that it calls, if no others are named."""
+    if offered is None:
+        offered = {event.name for event in events if isinstance(event, ToolCallStart)}
     metrics = metrics or Metrics(Gateway([Scripted(plain)]))
     dialect = dialects.get("openai_chat")
+    asked = dialect.read_request(json.dumps(body()))
     record = Record("POST", CHAT)
-    record.asked(dialect.name, dialect.read_request(json.dumps(body())))
+    record.asked(dialect.name, replace(asked, tools=tuple(map(Tool, offered))))
     for event in (Start("", "m", 0), *events, *(Warning(code, "secret") for code in codes), Finish("stop")):
         record.saw(event)
     record.status = 200
@@ -245,24 +261,31 @@ def text_of(registry: CollectorRegistry) -> dict[str, list[Sample]]:
     ("end", "outcome"),
     [
         (ToolCallEnd(0, (), True), "valid"),
-        (ToolCallEnd(0, ("types",), True), "mended"),
-        (ToolCallEnd(0, ("types",), None), "mended"),
+        (ToolCallEnd(0, ("numbers",), True), "mended"),
+        (ToolCallEnd(0, ("numbers",), None), "mended"),
         (ToolCallEnd(0, (), True, True), "asked_again"),
-        (ToolCallEnd(0, ("types",), True, True), "asked_again"),
+        (ToolCallEnd(0, ("numbers",), True, True), "asked_again"),
         (ToolCallEnd(0), "unchecked"),
         (ToolCallEnd(0, (), False), "invalid"),
-        (ToolCallEnd(0, ("types",), False, True), "invalid"),
+        (ToolCallEnd(0, ("numbers",), False, True), "invalid"),
     ],
 )
 def test_each_call_has_one_outcome(end: ToolCallEnd, outcome: str) -> None:
     assert by(ended(end), CALLS, "model", "tool", "outcome") == {("m", "search", outcome): 1}
 
 
+def test_names_that_models_make_up_are_no_tools() -> None:
+    found = told(ToolCallStart(0, "id", "made up"), ToolCallEnd(0, (), False), codes=["invalid_call"], offered=["look"])
+    assert by(found, CALLS, "tool", "outcome") == {("", "unknown"): 1}
+
+
 def test_each_step_of_mending_counts() -> None:
-    found = ended(ToolCallEnd(0, ("name", "types"), True), ToolCallEnd(1, ("types",), True), ToolCallEnd(2, (), True))
+    found = ended(
+        ToolCallEnd(0, ("name_case", "numbers"), True), ToolCallEnd(1, ("numbers",), True), ToolCallEnd(2, (), True)
+    )
     assert by(found, "dragoman_tool_call_mends_total", "model", "tool", "step") == {
-        ("m", "search", "name"): 1,
-        ("m", "search", "types"): 2,
+        ("m", "search", "name_case"): 1,
+        ("m", "search", "numbers"): 2,
     }
 
 
@@ -293,6 +316,42 @@ def test_the_page_tells_of_each_outcome() -> None:
     failed = re.search(r'outcome=~"([\w|]+)"', PAGE)
     assert failed is not None
     assert set(failed[1].split("|")) == FAILED
+
+
+WRONG, TEXT, RIGHT = '{"day": 3}', '{"days": "3"}', '{"days": 3}'
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "codes"),
+    [
+        ([RIGHT], "valid", set()),
+        ([TEXT], "mended", {"mended_call"}),
+        ([WRONG, RIGHT], "asked_again", {"asked_again"}),
+        ([WRONG, TEXT], "asked_again", {"asked_again"}),
+        ([WRONG, WRONG], "invalid", {"asked_again", "not_as_asked", "invalid_call"}),
+    ],
+)
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+async def test_what_the_guard_made_of_a_call(path: str, answers: list[str], outcome: str, codes: set[str]) -> None:
+    """From what the model writes to what is told, with all that is in between."""
+
+    async def says(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield ToolCallStart(0, "call_1", "search")
+        yield ToolCallDelta(0, answers.pop(0))
+        yield ToolCallEnd(0)
+        yield UsageUpdate(Usage(30, 12))
+        yield Finish("stop")
+
+    asked, last = len(answers), answers[-1]
+    answers = list(answers)
+    async with served(says) as s, s.client() as client:
+        assert (await client.post(path, json=offering(path))).status_code == 200
+        found = await scraped(s.url)
+    assert by(found, CALLS, "model", "tool", "outcome") == {("m", "search", outcome): 1}
+    assert {code for (code,) in by(found, "dragoman_warnings_total", "code")} == codes
+    assert value(found, "dragoman_tool_call_mends_total", step="numbers") == (last == TEXT)
+    assert value(found, "dragoman_output_tokens_total") == 12 * asked
 
 
 # Names that clients make up
@@ -329,7 +388,7 @@ def test_tools_are_bounded() -> None:
     """Whoever offers new tools with each request gets no series of their own any more."""
     metrics = Metrics(Gateway([Scripted(plain)]))
     for batch in range(30):
-        calls = [(ToolCallStart(n, "id", f"t{batch}_{n}"), ToolCallEnd(n, ("types",), True)) for n in range(50)]
+        calls = [(ToolCallStart(n, "id", f"t{batch}_{n}"), ToolCallEnd(n, ("numbers",), True)) for n in range(50)]
         found = told(*(event for pair in calls for event in pair), metrics=metrics)
     assert value(found, CALLS) == 1500
     assert len(found[CALLS]) == 501
@@ -414,7 +473,7 @@ async def test_the_page_tells_of_each_name() -> None:
     }
     async with served(calling) as s, s.client() as client:
         s.backend.tokens = 5
-        for asked in (body(), body() | {"model": "none"}):
+        for asked in (offering(CHAT), body() | {"model": "none"}):
             await client.post(CHAT, json=asked)
         await client.post(COUNT, json=body())
         families = list(text_string_to_metric_families((await client.get("/metrics")).text))

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,19 @@ def _logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
 
 
-def line(caplog: pytest.LogCaptureFixture, *events: AnyEvent, relayed: bool = False) -> dict[str, Any]:
+def offered(name: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def line(
+    caplog: pytest.LogCaptureFixture,
+    *events: AnyEvent,
+    relayed: bool = False,
+    tools: Sequence[str] = ("search", "look"),
+) -> dict[str, Any]:
     """What is told of one answer with these events."""
     record, dialect = Record("POST", CHAT), dialects.get("openai_chat")
-    record.asked(dialect.name, dialect.read_request(json.dumps(body())))
+    record.asked(dialect.name, dialect.read_request(json.dumps(body() | {"tools": [*map(offered, tools)]})))
     record.relayed = relayed
     for event in (Start("", "m", 0), *events):
         record.saw(event)
@@ -52,16 +62,16 @@ def test_each_call_is_told_by_its_tool(caplog: pytest.LogCaptureFixture) -> None
     facts = line(
         caplog,
         *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, (), True)),
-        *(ToolCallStart(1, "id", "search"), ToolCallEnd(1, ("name", "types"), True)),
-        *(ToolCallStart(2, "id", "look"), ToolCallEnd(2, ("types",), False, True)),
+        *(ToolCallStart(1, "id", "search"), ToolCallEnd(1, ("name_case", "numbers"), True)),
+        *(ToolCallStart(2, "id", "look"), ToolCallEnd(2, ("numbers",), False, True)),
         *(ToolCallStart(3, "id", "look"), ToolCallIncomplete(3, "secret words")),
         Warning("unknown_tool", "secret words"),
         Finish("stop"),
     )
     assert facts["calls"] == 4
     assert facts["by_tool"] == {
-        "search": {"valid": 1, "mended": 1, "steps": {"name": 1, "types": 1}},
-        "look": {"invalid": 1, "incomplete": 1, "steps": {"types": 1}},
+        "search": {"valid": 1, "mended": 1, "steps": {"name_case": 1, "numbers": 1}},
+        "look": {"invalid": 1, "incomplete": 1, "steps": {"numbers": 1}},
         "": {"unknown": 1},
     }
     assert "secret" not in caplog.text
@@ -79,8 +89,9 @@ def test_a_call_that_was_passed_on_unread_may_have_ended(caplog: pytest.LogCaptu
 
 
 def test_the_line_stays_short(caplog: pytest.LogCaptureFixture) -> None:
-    calls = [(ToolCallStart(n, "id", f"{n}" * 9999), ToolCallEnd(n)) for n in range(300)]
-    facts = line(caplog, *(event for pair in calls for event in pair), Finish("stop"))
+    names = [f"{n:03}" * 40 for n in range(300)]
+    calls = [(ToolCallStart(n, "id", name), ToolCallEnd(n)) for n, name in enumerate(names)]
+    facts = line(caplog, *(event for pair in calls for event in pair), Finish("stop"), tools=names)
     assert facts["calls"] == 300
     assert len(facts["by_tool"]) == 20
     assert len(caplog.messages[-1]) < 4000
@@ -89,7 +100,7 @@ def test_the_line_stays_short(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
     full = line(
         caplog,
-        *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, ("types",), True)),
+        *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, ("numbers",), True)),
         UsageUpdate(Usage(3, 1, cost_usd=0.1)),
         Warning("rescued_call", ""),
         Finish("stop"),

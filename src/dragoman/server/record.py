@@ -22,7 +22,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.values import Request, Usage
-from dragoman.server.tally import Tally
+from dragoman.server.tally import NO_TOOL, Tally
 
 log = logging.getLogger("dragoman.access")
 
@@ -52,6 +52,7 @@ class Record:
         self.first_s: float | None = None
         """When the backend's answer began; None: it never did."""
         self.tally = Tally()
+        self._offered: frozenset[str] = frozenset()
         self.warnings: list[str] = []
         """The codes of all, as they came."""
         self._began_s = time.monotonic()
@@ -67,6 +68,7 @@ class Record:
     def asked(self, dialect: str, request: Request) -> None:
         """The request has been understood."""
         self.request = request
+        self._offered = frozenset(tool.name for tool in request.tools)
         self._facts |= {
             "dialect": dialect,
             "model": request.model[:NAME_LIMIT_CHARS],
@@ -85,7 +87,7 @@ class Record:
                 self.usage = Usage(input_tokens=tokens)
             case ToolCallStart(name=name):
                 self._calls.calls += 1
-                self.tally.begin(name[:NAME_LIMIT_CHARS])
+                self.tally.begin(name[:NAME_LIMIT_CHARS] if name in self._offered else NO_TOOL)
             case ToolCallEnd():
                 self.tally.end(event)
             case ToolCallIncomplete():

@@ -8,8 +8,8 @@
     incomplete    cut off, or no JSON
     unknown       of a tool that is not offered, or of none
 
-Each call has one of these. Of one that did not become a call in the answer only a warning tells, which does not name
-the tool: it is counted under the empty name.
+Each call has one of these. Under the empty name stand calls of what is not offered, whose names models make up, and
+those that did not become a call in the answer, of which only a warning tells, without the tool.
 """
 
 from collections import Counter
@@ -44,6 +44,8 @@ class Tally:
         self.steps: Counter[tuple[str, str]] = Counter()
         """What was set right, by tool and step."""
         self._open: str | None = None
+        self._invalid = 0
+        """Calls that went out all the same."""
 
     def begin(self, tool: str) -> None:
         """A call of it begins."""
@@ -52,7 +54,8 @@ class Tally:
     def end(self, event: ToolCallEnd) -> None:
         """The open call is whole."""
         if self._open is not None:
-            self.outcomes[self._open, outcome(event)] += 1
+            self.outcomes[self._open, _outcome(self._open, event)] += 1
+            self._invalid += event.valid is False
             for step in event.mended:
                 self.steps[self._open, step] += 1
         self._open = None
@@ -69,9 +72,7 @@ class Tally:
         for code in warnings:
             if code in _DROPPED:
                 self.outcomes[NO_TOOL, _DROPPED[code]] += 1
-        # That warning also stands beside a call that went out all the same.
-        sent = sum(count for (_, what), count in self.outcomes.items() if what == "invalid")
-        if (dropped := warnings.count("invalid_call") - sent) > 0:
+        if (dropped := warnings.count("invalid_call") - self._invalid) > 0:
             self.outcomes[NO_TOOL, "invalid"] += dropped
 
     def by_tool(self, limit: int) -> dict[str, dict[str, object]]:
@@ -86,10 +87,9 @@ class Tally:
         return told
 
 
-def outcome(end: ToolCallEnd) -> Outcome:
-    """What became of a whole call."""
+def _outcome(tool: str, end: ToolCallEnd) -> Outcome:
     if end.valid is False:
-        return "invalid"
+        return "unknown" if tool == NO_TOOL else "invalid"
     if end.asked_again:
         return "asked_again"
     if end.mended:
