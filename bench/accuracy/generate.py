@@ -1,7 +1,6 @@
-"""Asks the models, through the embedded backend's own prompt, and keeps what they write.
+"""Asks the models, as the embedded backend asks them, and keeps what they write.
 
-Each text is a line of JSON: who wrote it on which rung, what it cost, and why it ended. A line that is there is not
-asked for again, so that hours of work may be broken off.
+A text that is there is not asked for again, so that hours of work may be broken off.
 """
 
 import hashlib
@@ -9,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -18,46 +17,72 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
+from bench.accuracy.texts import Said, Written, read, turn
 from dragoman.backends import weights
 from dragoman.backends.embedded import Embedded
 from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.backends.engine import Done, Piece, Progress
-from dragoman.core.contracts import Turn
-from dragoman.core.values import ToolChoice
+from dragoman.backends.engine import Done, Output, Piece, Progress
+from dragoman.core.events import Failure
+from dragoman.core.values import Request, ToolChoice
+from dragoman.guard.policy import Policy
+from dragoman.guarded import guarded
 
 TEXTS = Path(".cache/accuracy")
 """Where they are kept; a file a model."""
-RUNGS = ("raw", "constrained", "required")
-"""Asked with free choice and no grammar; with the grammar that the backend has for free choice; and, beside the ladder,
-with one call required, which its grammar holds from the first token on; that is for prompts that want just one."""
-TURN = Turn("x", 0, lambda: "x" * 24)
+RUNGS = ("raw", "constrained", "again", "required")
+"""Asked with free choice and no grammar; with the grammar that the backend has for free choice; once more, where what
+was written then has a call that no mending makes right; and, beside the ladder, with one call required, which its
+grammar holds from the first token on: for prompts that want just one."""
 
 
-class Written(msgspec.Struct, frozen=True):
-    """What a model wrote."""
+class Meter:
+    """The engine of a backend, and what went through it since `begin`."""
 
-    id: str
-    model: str
-    rung: str
-    text: str
-    finish: str
-    """"stop" or "length"; "over" where the reader had enough."""
-    input_tokens: int
-    cached_tokens: int
-    """Of them, read for an earlier prompt that began alike."""
-    output_tokens: int
-    cpu_s: float
-    """Of the engine's process."""
-    seconds: float
-    prompt_sha256: str
-    unchanged: bool = False
-    """The raw text, all of which the grammar lets through: at temperature 0 the model would write it again."""
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.begin(free=False)
 
+    def begin(self, *, free: bool) -> None:
+        """Of a new prompt; `free`: without a grammar."""
+        self._free = free
+        self.runs = 0
+        self.input_tokens = self.cached_tokens = self.output_tokens = 0
+        self._cpu_s, self._began = self._spent(), time.monotonic()
 
-def read(path: Path) -> list[Written]:
-    """All lines of a file; none where there is no such file."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    return [msgspec.json.decode(line, type=Written) for line in lines if line.startswith(b'{"id"')]
+    async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
+        """As the engine's own."""
+        body = {key: value for key, value in body.items() if key != "grammar" or not self._free}
+        self.runs += 1
+        self.text, self.finish, self.digest = "", "over", digest(body)
+        before = self.output_tokens
+        async with aclosing(self._engine.complete(body, again=again)) as outputs:
+            async for output in outputs:
+                match output:
+                    case Progress(total, 0):
+                        self.input_tokens += total
+                    case Piece(text):
+                        self.text += text
+                        self.output_tokens += 1
+                    case Done(self.finish, tokens, cached):
+                        self.output_tokens = before + tokens
+                        self.cached_tokens += cached
+                yield output
+
+    def written(self, id: str, model: str, rung: str) -> Written:
+        """What the last run gave, and what all of them took."""
+        cpu_s, seconds = round(self._spent() - self._cpu_s, 2), round(time.monotonic() - self._began, 2)
+        tokens = (self.input_tokens, self.cached_tokens, self.output_tokens)
+        return Written(id, model, rung, self.text, self.finish, *tokens, cpu_s, seconds, self.digest)
+
+    def _spent(self) -> float:
+        """CPU seconds of its process so far."""
+        if self._engine.pid is None:
+            return 0.0
+        fields = Path(f"/proc/{self._engine.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
 
 async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, threads: int = 1) -> None:
@@ -69,65 +94,56 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     wanted = [(case, rung) for case, rung in all_of_them if (case.id, rung) not in there]
     config = EmbeddedConfig(model=model, context_tokens=4096, parallel=1, threads=threads)
     backend = Embedded.of(config, weights.find(model), _say)
+    backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # all that it has not is the engine's
     await backend.start()
     try:
         with path.open("ab") as out:
             for number, (case, rung) in enumerate(wanted, 1):
-                written = await _ask(backend, case, rung, there.get((case.id, "raw")))
-                there[case.id, rung] = written
-                out.write(msgspec.json.encode(written) + b"\n")
-                out.flush()
-                _say(f"{number}/{len(wanted)} {case.id} {rung} {written.seconds:.1f} s {written.text!r:.150}")
+                earlier = {each: there[case.id, each] for each in RUNGS if (case.id, each) in there}
+                if (written := await _ask(backend, meter, case, rung, earlier)) is not None:
+                    there[case.id, rung] = written
+                    out.write(msgspec.json.encode(written) + b"\n")
+                    out.flush()
+                    _say(f"{number}/{len(wanted)} {case.id} {rung} {written.seconds:.1f} s {written.text!r:.150}")
     finally:
         await backend.close()
 
 
-async def _ask(backend: Embedded, case: Case, rung: str, raw: Written | None) -> Written:
+async def _ask(
+    backend: Embedded, meter: Meter, case: Case, rung: str, earlier: Mapping[str, Written]
+) -> Written | None:
+    """What the model writes; None where it is not asked on this rung."""
     model = backend.models()[0].id
+    request = _request(case, model, rung)
+    meter.begin(free=rung == "raw")
+    if rung == "constrained" and "raw" in earlier and _lets_through(backend, request, earlier["raw"]):
+        return msgspec.structs.replace(earlier["raw"], rung=rung, unchanged=True)
+    events = backend.ask(request, turn())
+    if rung == "again":
+        if "constrained" not in earlier:
+            return None
+        # The model is shown its own words, as in a real conversation.
+        events = guarded(Said([earlier["constrained"]], live=backend), request, turn(), Policy())
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Failure):
+                raise event.error
+    return meter.written(case.id, model, rung) if meter.runs else None
+
+
+def _request(case: Case, model: str, rung: str) -> Request:
     request = case.request(model)
     if rung == "required":
-        request = msgspec.structs.replace(request, tool_choice=ToolChoice("required", parallel=False))
-    prepared = backend.prepared(request)
-    body = dict(prepared.body)
-    if rung == "raw":
-        body.pop("grammar", None)
-    elif rung == "constrained" and raw and _lets_through(body.get("grammar", ""), raw):
-        return msgspec.structs.replace(raw, rung=rung, unchanged=True, prompt_sha256=_digest(body))
-    reader = backend.reader(request, TURN, prepared)
-    text, finish, total, output, cached = "", "over", 0, 0, 0
-    began, spent = time.monotonic(), _cpu_s(backend)
-    async with aclosing(backend.engine.complete(body)) as outputs:
-        async for one in outputs:
-            match one:
-                case Progress(total):
-                    pass
-                case Piece(piece):
-                    text, output = text + piece, output + 1
-                    reader.feed(piece)
-                    if reader.over:  # as the backend does
-                        break
-                case Done(finish, output, cached):
-                    pass
-    return Written(
-        case.id,
-        model,
-        rung,
-        text,
-        finish,
-        total,
-        cached,
-        output,
-        round(_cpu_s(backend) - spent, 2),
-        round(time.monotonic() - began, 2),
-        _digest(body),
-    )
+        return msgspec.structs.replace(request, tool_choice=ToolChoice("required", parallel=False))
+    return request
 
 
-def _lets_through(grammar: str, raw: Written) -> bool:
-    """Whether a model that is held to the grammar would write the same text.
+def _lets_through(backend: Embedded, request: Request, raw: Written) -> bool:
+    """Whether the model, held to its grammar, would write the same text.
 
     It would if no token of the text, nor its end, is forbidden: then the likeliest one is the likeliest still.
     """
+    grammar = backend.prepared(request).body.get("grammar", "")
     if not grammar:
         return True
     matcher, text = LLMatcher(LLTokenizer("byte"), grammar), [*raw.text.encode()]
@@ -136,13 +152,9 @@ def _lets_through(grammar: str, raw: Written) -> bool:
     return matcher.try_consume_tokens(text) == len(text) and (raw.finish != "stop" or matcher.is_accepting())
 
 
-def _digest(body: Mapping[str, Any]) -> str:
+def digest(body: Mapping[str, Any]) -> str:
+    """Short, of what the engine is sent."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _cpu_s(backend: Embedded) -> float:
-    fields = Path(f"/proc/{backend.engine.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _say(text: str) -> None:

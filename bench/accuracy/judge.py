@@ -1,10 +1,9 @@
-"""What becomes of a model's text on each rung, and whether that is right.
+"""Whether an answer is right.
 
 Of the prompts of our own the listed answers judge, of the others the leaderboard's own checker. Whether a call is valid
 says the package `jsonschema`, which the guard knows nothing of.
 """
 
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,31 +13,17 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from bench.accuracy import bfcl
 from bench.accuracy.cases import Case, own
-from bench.accuracy.generate import Written
-from bench.forty import whole_calls
-from dragoman import formats, profiles
-from dragoman.core.events import AnyEvent
-from dragoman.core.reader import ReplyReader
 from dragoman.core.values import JsonText, ToolCall
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one reply."""
+    """Of one answer."""
 
     right: bool
     calls: int
     invalid: int
     """Of the calls: they name no offered tool, or their arguments do not fit its schema."""
-
-
-def events_in(case: Case, written: Written, *, lenient: bool = True) -> list[AnyEvent]:
-    """What the product's reader makes of the text."""
-    ids = itertools.count()
-    format = formats.get(profiles.get(written.model).format)
-    reader = ReplyReader(format, case.tools, new_id=lambda: f"{next(ids):024}", lenient=lenient)
-    events = reader.feed(written.text)
-    return [*events, *reader.close("length" if written.finish == "length" else "stop")]
 
 
 def judged(case: Case, calls: Sequence[ToolCall]) -> Verdict:
@@ -64,13 +49,3 @@ def cases() -> dict[str, Case]:
     """All that can be judged here, by their ids."""
     known = [*own(), *(bfcl.cases(200) if bfcl.installed() else ())]
     return {case.id: case for case in known}
-
-
-def strict(case: Case, written: Written) -> list[ToolCall]:
-    """The calls that stand in the format's own tags, as a parser sees them that insists on those."""
-    return whole_calls(events_in(case, written, lenient=False))
-
-
-def read(case: Case, written: Written) -> list[ToolCall]:
-    """The calls that the product reads."""
-    return whole_calls(events_in(case, written))

@@ -1,0 +1,63 @@
+"""The rungs, and what leaves Dragoman on each for a text that a model wrote."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bench.accuracy.cases import Case
+from bench.accuracy.texts import Said, Written, calls_among, turn
+from dragoman.core.events import AnyEvent
+from dragoman.core.values import ToolCall
+from dragoman.guard.policy import Policy
+from dragoman.guarded import guarded
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One of them; each has what those above it have."""
+
+    title: str
+    text: str = "constrained"
+    """Which of the model's texts it begins with, by the name it is kept under."""
+    lenient: bool = True
+    """False: only calls in the format's own tags count."""
+    policy: Policy | None = None
+    """None: the calls are not guarded."""
+
+
+LADDER = (
+    Rung("tags only", "raw", lenient=False),
+    Rung("raw", "raw"),
+    Rung("+ constrained"),
+    Rung("+ mending", policy=Policy(asks_again=False)),
+    Rung("+ asked again", policy=Policy()),
+    Rung("+ atomic", policy=Policy(delivery="atomic")),
+)
+
+
+class Answer(NamedTuple):
+    """What came of a prompt."""
+
+    calls: list[ToolCall]
+    spent: list[Written]
+    """The texts that it took."""
+    events: list[AnyEvent]
+
+
+def climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer:
+    """What leaves on this rung, from the texts of one prompt by the names that they are kept under."""
+    return asyncio.run(_climb(rung, case, texts))
+
+
+async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer:
+    first = texts[rung.text]
+    said = [first, *([texts["again"]] if rung.policy and "again" in texts else ())]
+    backend, request = Said(said, lenient=rung.lenient), case.request(first.model)
+    events: AsyncGenerator[AnyEvent, None] = (
+        guarded(backend, request, turn(), rung.policy) if rung.policy else backend.ask(request, turn())
+    )
+    async with aclosing(events):
+        came = [event async for event in events]
+    return Answer(calls_among(came), said[: len(said) - backend.left], came)

@@ -1,0 +1,122 @@
+"""What models wrote: kept a line a text, and said again to whatever reads and guards it."""
+
+import itertools
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from dragoman import formats, profiles
+from dragoman.backends.repeats import RepeatGuard
+from dragoman.core.contracts import Backend, Model, Turn
+from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart, UsageUpdate
+from dragoman.core.reader import ReplyReader
+from dragoman.core.values import Request, ToolCall, Usage
+
+
+class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One text."""
+
+    id: str
+    """Of the prompt."""
+    model: str
+    rung: str
+    text: str
+    finish: str
+    """"stop" or "length"; "over" where the reader had enough."""
+    input_tokens: int
+    cached_tokens: int
+    """Of them, read for an earlier prompt that began alike."""
+    output_tokens: int
+    cpu_s: float
+    """Of the engine's process."""
+    seconds: float
+    prompt_sha256: str
+    """The beginning of the digest of what the engine was sent."""
+    unchanged: bool = False
+    """The raw text, all of which the grammar lets through: at temperature 0 the model would write it again."""
+
+
+def read(path: Path) -> list[Written]:
+    """All texts of a file; none where there is no such file."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return [msgspec.json.decode(line, type=Written) for line in lines if line.startswith(b'{"id"')]
+
+
+def turn() -> Turn:
+    """With ids that count."""
+    ids = itertools.count()
+    return Turn("turn", 0, lambda: f"{next(ids):024}")
+
+
+class Said:
+    """A backend that says these texts, one an answer, as the embedded one would; `live` is asked for any after them."""
+
+    def __init__(self, texts: Sequence[Written], *, lenient: bool = True, live: Backend | None = None) -> None:
+        self._texts = list(texts)
+        self._lenient = lenient
+        self._live = live
+
+    @property
+    def left(self) -> int:
+        """Texts that nobody has asked for."""
+        return len(self._texts)
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The next text's events; where there is none, and nobody to ask, none but the ends."""
+        if not self._texts and self._live:
+            async with aclosing(self._live.ask(request, turn)) as events:
+                async for event in events:
+                    yield event
+            return
+        yield Start(turn.id, request.model, turn.created)
+        if self._texts:
+            for event in self._events(self._texts.pop(0), request, turn):
+                yield event
+        yield Finish("stop")
+
+    def _events(self, written: Written, request: Request, turn: Turn) -> list[AnyEvent]:
+        format = formats.get(profiles.get(written.model).format)
+        past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
+        reader = ReplyReader(format, request.tools, new_id=turn.new_id, lenient=self._lenient, taken_ids=past)
+        repeats = RepeatGuard((), format.write_call)
+        cut_off = written.finish == "length"
+        read = [*reader.feed(written.text), *reader.close("length" if cut_off else "stop")]
+        usage = UsageUpdate(Usage(written.input_tokens, written.output_tokens, written.cached_tokens))
+        return [*(kept for event in read for kept in repeats.pass_on(event, cut_off=cut_off)), usage]
+
+    def models(self) -> Sequence[Model]:
+        """None: it is not asked for by name."""
+        return ()
+
+    async def refresh(self) -> None:
+        """It has no others."""
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """It does not count."""
+
+    async def start(self) -> None:
+        """It is ready."""
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+    def state(self) -> dict[str, object]:
+        """It is ready."""
+        return {"ready": True}
+
+
+def calls_among(events: Sequence[AnyEvent]) -> list[ToolCall]:
+    """The whole calls."""
+    calls: list[ToolCall] = []
+    start, arguments = ToolCallStart(0, "", ""), ""
+    for event in events:
+        match event:
+            case ToolCallStart():
+                start, arguments = event, ""
+            case ToolCallDelta(_, text):
+                arguments += text
+            case ToolCallEnd():
+                calls.append(ToolCall(start.id, start.name, arguments))
+    return calls
