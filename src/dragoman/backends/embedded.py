@@ -21,7 +21,7 @@ from dragoman.backends.engine import Done, Engine, Piece, Progress
 from dragoman.backends.engine_child import EngineSettings
 from dragoman.backends.local import spared
 from dragoman.backends.own_words import Listener, OwnWords
-from dragoman.backends.prose import told_as_prose, told_to_answer
+from dragoman.backends.prose import has_failed, told_as_prose, told_to_answer
 from dragoman.backends.readable import readable
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.stops import StopStrings
@@ -238,7 +238,8 @@ class _Answer:
         self._usage = Usage()
         self.listener = Listener(backend.own_words)
         self._request = backend.own_words.restored(request)
-        self._answered = answered_calls(request) if backend.after_result == "no_repeats" else []
+        guards = backend.after_result == "no_repeats" and not has_failed(request)
+        self._answered = answered_calls(request) if guards else []
 
     async def _set_up(self, request: Request, answered: Sequence[ToolCall]) -> None:
         self._request = request

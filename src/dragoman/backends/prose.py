@@ -17,7 +17,7 @@ def told_as_prose(request: Request) -> Request:
     names = {p.id: p.name for m in request.messages for p in m.parts if isinstance(p, ToolCall)}
     results = [p for m in request.messages[asked + 1 :] for p in m.parts if isinstance(p, ToolResult)]
     results += [p for p in request.messages[asked].parts if isinstance(p, ToolResult)] if asked >= 0 else []
-    if asked < 0 or not results:
+    if asked < 0 or not results or has_failed(request):
         return request
     facts = [f"Facts from {names.get(r.call_id, 'a tool')}: {_words(r.parts)}" for r in results]
     question = f"Answer in one sentence with these facts: {_words(request.messages[asked].parts)}"
@@ -25,6 +25,12 @@ def told_as_prose(request: Request) -> Request:
     return msgspec.structs.replace(
         request, messages=(*request.messages[:asked], turn), tools=(), tool_choice=ToolChoice("none")
     )
+
+
+def has_failed(request: Request) -> bool:
+    """Whether the conversation ends with calls that failed: they may be made anew, and there is nothing to tell."""
+    last = request.messages[-1].parts if request.messages else ()
+    return bool(last) and all(isinstance(part, ToolResult) and part.is_error for part in last)
 
 
 def told_to_answer(request: Request) -> Request:

@@ -39,6 +39,7 @@ from dragoman.guard.again import Again, Failed, Fault
 from dragoman.guard.judge import Verdict, judge
 from dragoman.guard.policy import Policy
 from dragoman.guard.spread import STEP
+from dragoman.guard.taint import Taint
 
 WARNED_REPEATS: Final = 3
 WARNED_CALLS: Final = 32
@@ -74,6 +75,7 @@ class Guard:
         self._names = resolve.Offered(self._tools, names)
         self._knows_all = len(self._tools) == len(request.tools)
         """There are no tools that the vendor runs, whose calls have names of their own."""
+        self._taint = Taint(request)
         self._made: Counter[Key] | None = None
         self._open: _Open | None = None
         self._late: list[AnyEvent] = []
@@ -218,6 +220,8 @@ class Guard:
         name = call.start.name
         if verdict.steps:
             yield Warning("mended_call", f"{name}: {', '.join(verdict.steps)}", call.arguments)
+        if where := self._taint.copied(name, verdict.arguments):
+            yield Warning("copied_call", f"{name} and its arguments stand in {where}", verdict.arguments)
         if verdict.valid is None and verdict.why:
             yield Warning("unchecked_call", f"{name}: {verdict.why}")
         if times >= WARNED_REPEATS:

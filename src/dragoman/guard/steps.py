@@ -9,7 +9,7 @@
     wrap        "a"                                     →  ["a"]
     unwrap      ["a"]                                   →  "a"
     enum        "Celsius", "cel"                        →  "celsius"               by case, marks, or its beginning
-    optional    null, "", where nothing need be         →  left out
+    optional    null, "", 0, [], where nothing need be  →  left out                where the schema refuses that value
     keys        {"filePath": "a"}                       →  {"file_path": "a"}      whatever case and marks
     defaults    a member that must be, and has a default in the schema, is missing  →  the default
     unknown     a member that may not be                →  left out
@@ -33,8 +33,8 @@ from dragoman.guard.schemas import Compiled
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 _NULLS: Final = ("null", "none")
-_NOTHING: Final = (None, "", "null", "none")
-"""What models write for a member that they would leave out."""
+_BLANK: Final = ("", "null", "none")
+"""What models write, beside null, for a member that they would leave out; 0, [] and {} may mean something else."""
 _DIGITS: Final = 1000
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -100,14 +100,21 @@ def _raw(value: Any) -> Any:
 def tries(problem: Problem, root: Any, schema: Compiled) -> Iterator[Tried]:
     """Ways in which this problem may go away, the likeliest first."""
     value = at(root, problem.path)
-    if problem.path and _is_nothing(value) and _may_be_absent(problem.path, schema):
+    absent = bool(problem.path) and _may_be_absent(problem.path, schema)
+    if absent and _is_blank(value):
         yield Tried("optional", _dropped(root, problem.path))
     for step, mended in _OF_KIND.get(problem.kind, _none)(problem, value, schema):
         yield Tried(step, put(root, problem.path, mended))
+    if absent and _is_nothing(value):
+        yield Tried("optional", _dropped(root, problem.path))
 
 
 def _is_nothing(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING)
+    return not value and value is not False
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.strip().lower() in _BLANK)
 
 
 def _may_be_absent(path: Path, schema: Compiled) -> bool:
