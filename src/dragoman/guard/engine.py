@@ -78,10 +78,10 @@ def _of_draft(root: Any, options: "RegexOptions | FancyRegexOptions") -> "tuple[
             # `mask` saves writing the values into messages that nobody reads.
             return make(root, validate_formats=True, offline=True, mask="it", pattern_options=options), ""
         except ValidationError as e:
-            if isinstance(e.kind, ValidationErrorKind.Referencing):
-                return None, f"the schema cannot be used: {e.message[:200]}"
             at = "/".join(map(str, e.instance_path))
             why = why or f"the schema cannot be used: {e.message[:200]}" + (f" at {at[:200]}" if at else "")
+            if not isinstance(e.kind, ValidationErrorKind.Type):  # as such a list or such a flag are to 2020-12
+                break
         except (ValueError, RecursionError) as e:
             return None, f"the schema cannot be used: {e}"
     return None, why
@@ -97,11 +97,11 @@ def _stated(root: Any) -> tuple[set[str], set[str], set[str]]:
             left += value
         elif isinstance(value, dict):
             left += value.values()
-            words |= value.keys()
+            words.update(value)
             if isinstance(pattern := value.get("pattern"), str):
                 texts.add(pattern)
             if isinstance(named := value.get("patternProperties"), dict):
-                names |= named.keys()
+                names.update(named)
     return texts, names, words
 
 

@@ -1,0 +1,109 @@
+"""What fits a schema is what `jsonschema` says, which shares no code with the engine."""
+
+import json
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator, Draft202012Validator
+
+from dragoman.guard.schemas import compiled
+
+NAMES = st.sampled_from(["a", "b", "c", "long name"])
+TEXTS = st.sampled_from(["", "a", "B", "ab", "abc", "é😀", "2026-01-31", "2026-02-30", "::1", "127.0.0.1", "12"])
+NUMBERS = st.sampled_from([0, -1, 1, 2, 3, 1.0, 1.5, -0.5, 2**53, 2**64, 10**30, 1e300])
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+TYPES = st.sampled_from(["string", "number", "integer", "boolean", "null", "array", "object"])
+COUNTS = st.integers(0, 3)
+
+
+def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    named, listed = st.dictionaries(NAMES, inner, max_size=3), st.lists(inner, min_size=1, max_size=3)
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": TYPES | st.lists(TYPES, min_size=1, max_size=3, unique=True),
+            "enum": st.lists(VALUES, min_size=1, max_size=3),
+            "const": VALUES,
+            "properties": named,
+            "required": st.lists(NAMES, max_size=2, unique=True),
+            "additionalProperties": inner,
+            "patternProperties": st.dictionaries(st.sampled_from(["^a", "b$", "[ ]"]), inner, max_size=2),
+            "propertyNames": inner,
+            "dependentRequired": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True), max_size=2),
+            "dependentSchemas": named,
+            "minProperties": COUNTS,
+            "maxProperties": COUNTS,
+            "items": inner,
+            "prefixItems": listed,
+            "contains": inner,
+            "minItems": COUNTS,
+            "maxItems": COUNTS,
+            "uniqueItems": st.booleans(),
+            "minimum": NUMBERS,
+            "exclusiveMaximum": NUMBERS,
+            "multipleOf": st.sampled_from([1, 2, 3]),
+            "minLength": COUNTS,
+            "maxLength": COUNTS,
+            "pattern": st.sampled_from(["^a", "b$", "[0-9]", "^(?!a)."]),
+            "format": st.sampled_from(["date", "ipv4", "ipv6", "nothing-known"]),
+            "anyOf": listed,
+            "oneOf": listed,
+            "allOf": listed,
+            "not": inner,
+            "if": inner,
+            "then": inner,
+            "else": inner,
+            "$ref": st.sampled_from(["#/$defs/a", "#/$defs/b", "#named"]),
+        },
+    )
+
+
+SCHEMAS = st.recursive(st.booleans() | st.just({}) | _schemas(st.booleans()), _schemas, max_leaves=8)
+LAST = st.fixed_dictionaries({}, optional={"type": TYPES, "const": VALUES, "minimum": NUMBERS})
+
+
+@st.composite
+def whole(draw: st.DrawFn) -> Any:
+    """A schema with definitions that refer to nothing, and one that refers to itself by a member."""
+    schema = draw(SCHEMAS)
+    root = schema if isinstance(schema, dict) else {"allOf": [schema]}
+    defined = {"a": draw(LAST), "b": {"properties": {"a": {"$ref": "#/$defs/b"}}, **draw(LAST)}}
+    return {**root, "$defs": {**defined, "c": {"$anchor": "named", **draw(LAST)}}}
+
+
+@given(whole(), VALUES)
+@example({"type": "integer"}, 1.0)
+@example({"enum": [1]}, True)
+@example({"uniqueItems": True}, [1, True, 1.0])
+@example({"type": "string", "pattern": "^(?!a).", "$ref": "#/$defs/a", "$defs": {"a": {}}}, None)
+def test_it_agrees_with_jsonschema(schema: Any, value: Any) -> None:
+    made = compiled(json.dumps(schema))
+    assert made.checks, made.why
+    judge = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    fits = judge.is_valid(value)
+    assert made.valid(json.dumps(value)) is fits
+    assert (made.problems(value) == ()) is fits
+    assert all(len(problem.message) < 2000 for problem in made.problems(value))
+
+
+OLD = st.fixed_dictionaries(
+    {"$schema": st.just("http://json-schema.org/draft-07/schema#")},
+    optional={
+        "items": st.lists(LAST, min_size=1, max_size=3),
+        "additionalItems": st.booleans() | LAST,
+        "dependencies": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True) | LAST, max_size=2),
+        "definitions": st.just({"a": {"type": "integer"}}),
+        "properties": st.dictionaries(NAMES, LAST | st.just({"$ref": "#/definitions/a", "type": "string"}), max_size=2),
+    },
+).map(lambda schema: {**schema, "definitions": {"a": {"type": "integer"}}})
+
+
+@given(OLD, VALUES)
+def test_it_agrees_of_an_older_draft(schema: Any, value: Any) -> None:
+    fits = Draft7Validator(schema).is_valid(value)
+    assert compiled(json.dumps(schema)).valid(json.dumps(value)) is fits
