@@ -84,14 +84,27 @@ async def test_where_no_tool_can_be_named_the_model_is_shown_that_one_alone(fron
     body, answer = await sent(fake, front, CHOSEN, kind)
     assert [tool["function"]["name"] for tool in body["tools"]] == ["get_weather"]
     assert body.get("tool_choice", "auto") == choice
-    assert answer.calls == BOTH
-    assert ("unconstrained" in answer.warnings) == (choice == "auto")
+    held = "response_format" in body  # by a schema, beside the tool
+    assert held == (kind == "ollama")
+    assert answer.calls == (BOTH[:1] if held else BOTH)
+    assert ("unconstrained" in answer.warnings) == (choice == "auto" and not held)
 
 
 async def test_of_a_kind_that_is_not_known_the_refusal_is_told() -> None:
     async with server(plays(fakes.lm_studio)) as behind, gateway(behind.url, mode="native") as (url, _):
         with pytest.raises(AssertionError, match="Supported string values: none, auto, required"):
             await ask(url, "openai_chat", CHOSEN)
+
+
+@each_front
+@each_way
+async def test_where_a_call_is_required_ollama_is_held_by_a_schema(front: str, stream: bool) -> None:
+    request = replace(ASKED, tool_choice=ToolChoice("required"), stream=stream)
+    body, answer = await sent(fakes.ollama, front, request, "ollama")
+    assert body["tools"]
+    assert answer.calls == BOTH
+    assert (answer.text, answer.reply.finish) == ("", "tool_calls")
+    assert "rescued_call" not in answer.warnings
 
 
 @each_front

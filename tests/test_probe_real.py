@@ -65,8 +65,8 @@ def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, word
     assert found["completions"].verdict == "yes"
     assert found["usage"].facts == {"whole": True, "streamed": True, "cached": True}
     assert found["context"].facts == {"tokens": 4096}
-    assert found["constrained"].facts == {"gbnf": "yes", "llguidance": "yes", "json_schema": "yes"}
-    assert report.choice.constrain == ("gbnf", "llguidance", "json_schema")
+    assert found["constrained"].facts == {"gbnf": "yes", "json_schema": "yes"}
+    assert report.choice.constrain == ("gbnf", "json_schema")
 
 
 def test_serve_finds_out_by_itself_how_a_model_is_asked(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_serve_finds_out_by_itself_how_a_model_is_asked(tmp_path: Path) -> None:
         line = own.line(f"{server.model} is asked in mode inject, format pythonic: tools do not reach the model")
         assert "dropped: the prompt has 41 tokens with tools and without" in line
         (kept,) = (tmp_path / "cache" / "probes").glob("*.json")
-        assert json.loads(kept.read_text())["choice"]["constrain"] == ["gbnf", "llguidance", "json_schema"]
+        assert json.loads(kept.read_text())["choice"]["constrain"] == ["gbnf", "json_schema"]
         second = own.post(dialect.path, asked).json()
     assert second["stop_reason"] == "tool_use"
     (call,) = [block for block in second["content"] if block["type"] == "tool_use"]

@@ -63,8 +63,14 @@ def ollama(body: Body) -> bytes:
     """Ollama: each call whole in a chunk of its own, all under index 0; no tool_choice is heeded.
 
     Sources: https://github.com/ollama/ollama/issues/15457 (2026-04) and /issues/17921 (2026-08). Each chunk has
-    the role and content, an empty one too: openai/openai.go, `ToChunk`.
+    the role and content, an empty one too: openai/openai.go, `ToChunk`. A schema of the reply holds beside tools, so
+    that no call comes: /issues/13750 (2026-01).
     """
+    if "response_format" in body:
+        listed = body["response_format"]["json_schema"]["schema"]["properties"]["tool_calls"]
+        cities = CITIES[: listed.get("maxItems")]
+        calls = [{"name": "get_weather", "arguments": {"city": city}} for city in cities]
+        return _said(body, [{"role": "assistant", "content": json.dumps({"tool_calls": calls})}], "stop")
     if _answered(body) or not body.get("tools"):
         return _said(body, [{"role": "assistant", "content": ANSWER}], "stop")
     calls = [{"index": 0, **_call(f"call_{n}x", city)} for n, city in enumerate(CITIES)]

@@ -8,11 +8,15 @@ Each method is given the `Way` of the request's model; one request keeps it to i
 """
 
 import logging
+import re
 from collections import Counter
 from functools import partial
+from hashlib import sha256
+from typing import Final
 
 import msgspec
 
+from dragoman import formats
 from dragoman.backends import as_text, completions, held
 from dragoman.backends.choice import heeded
 from dragoman.backends.connection import Connection
@@ -37,6 +41,9 @@ from dragoman.profiles.servers import Kind
 
 log = logging.getLogger("dragoman.backends.http")
 
+REFUSED_LIMIT: Final = 1024
+"""Sets of tools that are remembered for having been refused."""
+
 
 class Asking:
     """What one server is told, and what is made of what it says."""
@@ -50,6 +57,8 @@ class Asking:
         self._own_words = OwnWords()
         """What models wrote of late whose text is read here."""
         self._templates = completions.Templates(name, config.first_byte_s)
+        self._refused: set[bytes] = set()
+        """What a server would not be held to with a free choice, by `_key`."""
         self._told: dict[str, Identified] = {}
         """What such a file says of its model's text, where the server renders it itself."""
         self.rescued: Counter[str] = Counter()
@@ -98,7 +107,7 @@ class Asking:
         refuse_overlong(asked, self._config.context_tokens)
         outgoing = self._prompted(asked, way) if way.endpoint == "completions" else self._written(asked, way)
         outgoing = outgoing._replace(warnings=(*warnings, *outgoing.warnings))
-        return self._held(outgoing, asked, way, hold) if way.mode == "inject" else outgoing
+        return self._held(outgoing, asked, way, hold)
 
     def reading(self, request: Request, turn: Turn, way: Way, outgoing: Outgoing) -> Reading:
         """What reads the answer to that."""
@@ -106,7 +115,7 @@ class Asking:
         reader = completions.Reader(request, turn) if by_prompt else self._dialect.reader(request, turn)
         told = self._told.get(way.template)
         opened = outgoing.opened or (told.prompt_tail if told else "")
-        return Reading(reader, outgoing, self._reread(request, turn, way, opened), Listener(self._own_words))
+        return Reading(reader, outgoing, self._reread(request, turn, way, opened, outgoing), Listener(self._own_words))
 
     def _format(self, request: Request, way: Way) -> Format:
         """What the model writes: as the settings say, else its template, else its name."""
@@ -163,28 +172,57 @@ class Asking:
         prompt = self._templates.of(request.model, way.template).prompt(shown, self._format(request, way))
         return completions.written(shown, prompt)
 
+    def goes_without(self, request: Request, way: Way) -> None:
+        """The server would not hold its model to such calls, and has answered without: so it is asked from now on."""
+        if len(self._refused) >= REFUSED_LIMIT:
+            self._refused.clear()
+        self._refused.add(_key(request, self._to(request, way)))
+
     def _held(self, outgoing: Outgoing, request: Request, way: Way, hold: bool) -> Outgoing:
         """The request with what holds the model to what was asked for; unless the server has refused that."""
-        own = self.kind.constrain if self.kind and self.kind.api == self._dialect.name else ()
-        ways, tools = way.constrain or own, as_text.offered(request)
-        if way.endpoint == "completions" and request.response_schema and not tools:
-            to = held.to_json(ways, request.response_schema)
-        else:
-            to = held.to_calls(ways, self._format(request, way), tools, request.tool_choice)
-        if not hold and to.fields:
-            to = held.Held({}, (held.unconstrained("the server refused the grammar"),))
+        to = self._to(request, way)
+        free = request.tool_choice.mode == "auto" and not request.response_schema
+        if to.fields and (not hold or (free and _key(request, to) in self._refused)):
+            to = held.Held({}, () if free else (held.unconstrained("the server refused the grammar"),))
+        if to.written_as:  # whatever its choice of tools is worth
+            kept = tuple(told for told in outgoing.warnings if told.code != "unconstrained")
+            outgoing = outgoing._replace(warnings=kept)
         return held.added(outgoing, to)
 
-    def _reread(self, request: Request, turn: Turn, way: Way, opened: str) -> Reread | None:
+    def _to(self, request: Request, way: Way) -> held.Held:
+        """What this server can be told to hold its model to this request's calls, or to the schema of its reply."""
+        own = self.kind if self.kind and self.kind.api == self._dialect.name else None
+        ways, tools = way.constrain or (own.constrain if own else ()), as_text.offered(request)
+        if way.mode != "inject":
+            ways = tuple(name for name in ways if own and name in own.beside_tools)
+            heeds = way.mode == "native" and own is not None and "required" in own.tool_choice
+            is_free = request.tool_choice.mode not in ("required", "named") or request.response_schema
+            if not (ways and tools) or heeds or is_free:
+                return held.Held({})
+        prompted = way.endpoint == "completions"
+        if prompted and request.response_schema and not tools:
+            return held.to_json(ways, request.response_schema)
+        tools, back = as_text.spelled(tools, self._form(request, way))
+        sent = {name: spelled for spelled, name in back.items()}
+        choice = msgspec.structs.replace(
+            request.tool_choice, name=sent.get(request.tool_choice.name, request.tool_choice.name)
+        )
+        return held.to_calls(ways, self._format(request, way), tools, choice, self._target, prompted=prompted)
+
+    def _form(self, request: Request, way: Way) -> re.Pattern[str]:
+        """How names of tools are spelled in this request."""
+        return ANY if request.dialect == self._dialect.name or way.mode == "inject" else self._dialect.names
+
+    def _reread(self, request: Request, turn: Turn, way: Way, opened: str, outgoing: Outgoing) -> Reread | None:
         """What reads the text of the answer as the model wrote it; None where the server is known to have done that."""
         tools = as_text.offered(request)
         rescues = self._config.rescue and bool(tools)
-        if way.mode == "native" and not rescues:
+        if way.mode == "native" and not (rescues or outgoing.written_as):
             return None
-        form = ANY if request.dialect == self._dialect.name or way.mode == "inject" else self._dialect.names
-        tools, names = as_text.spelled(tools, form)
+        tools, names = as_text.spelled(tools, self._form(request, way))
         new = partial(as_text.reader, request=request, tools=tools, turn=turn)
         known = None if way.mode == "native" else self._format(request, way)
+        known = formats.get(outgoing.written_as) if outgoing.written_as else known
         leaks = as_text.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
         reader = (lambda begins: new(known, prompt_tail=opened if begins else "")) if known else None
         saved = partial(self._saved, request.model)
@@ -197,6 +235,10 @@ class Asking:
         self.rescued[model] += 1
         if self.rescued[model] == 1:
             log.warning('%s leaves calls of %s in the text; mode = "parse" reads them for sure', self._name, model)
+
+
+def _key(request: Request, to: held.Held) -> bytes:
+    return sha256(msgspec.json.encode((request.model, to.fields))).digest()
 
 
 def _has_thoughts(request: Request) -> bool:

@@ -40,6 +40,7 @@ _ASKED_AT_MOST: Final = 8
 """Times that one request is sent, each time without something that the server has refused."""
 _REFUSES: Final = (400, 404, 422, 500, 501)
 """What servers answer where they cannot make a grammar of what they are sent."""
+_GRAMMAR: Final = "the grammar"
 _SIGNATURE: Final = re.compile(
     r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified"
     r"|invalid `data` in `redacted_thinking`|thinking.{0,40}blocks.{0,80}cannot be modified"
@@ -155,15 +156,18 @@ class Http:
         outgoing = self._asking.outgoing(request, way)
         if request.dialect != self._dialect.name:
             outgoing = self._refusals.heeded(request.model, outgoing)
+        left_out = ""
         for left in reversed(range(_ASKED_AT_MOST)):
             try:
                 async with aclosing(self._asked(outgoing, request, turn, way)) as events:
                     async for event in events:
                         self._saw(request.model, event)
                         yield event
+                if left_out == _GRAMMAR:
+                    self._asking.goes_without(request, way)
                 return
             except UpstreamError as error:
-                amended = self._amended(outgoing, request, way, error) if left else None
+                amended, left_out = self._amended(outgoing, request, way, error) if left else (None, "")
                 if amended is None:
                     raise
                 outgoing = amended
@@ -178,20 +182,22 @@ class Http:
         if self._auto is not None:
             self._auto.saw(model, event)
 
-    def _amended(self, outgoing: Outgoing, request: Request, way: Way, error: UpstreamError) -> Outgoing | None:
-        """What to ask in place of what the server has refused, where there is something."""
+    def _amended(
+        self, outgoing: Outgoing, request: Request, way: Way, error: UpstreamError
+    ) -> tuple[Outgoing | None, str]:
+        """What to ask in place of what the server has refused, where there is something; without what that is."""
         amended, what = None, "a setting"
         if error.status in (400, 404, 422) and _SIGNATURE.search(error.message):
             amended, what = self._asking.outgoing(without_thoughts(request), way), "the proof of thoughts"
         elif error.status in (400, 422) and request.dialect != self._dialect.name:
             amended = without(outgoing, error.message)
             self._refusals.remember(request.model, error.message, outgoing, amended)
-        if amended is None and error.status in _REFUSES and way.mode == "inject":
-            amended, what = self._asking.outgoing(request, way, hold=False), "the grammar"
+        if amended is None and error.status in _REFUSES and (way.mode == "inject" or outgoing.written_as):
+            amended, what = self._asking.outgoing(request, way, hold=False), _GRAMMAR
         if amended is None or amended.body == outgoing.body:
-            return None
+            return None, ""
         log.warning("%s refused %s; it is asked once more without", self._name, what)
-        return amended
+        return amended, what
 
     async def _asked(
         self, outgoing: Outgoing, request: Request, turn: Turn, way: Way

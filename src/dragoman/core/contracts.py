@@ -219,6 +219,8 @@ class Outgoing(NamedTuple):
     """Stop strings that the server does not know of: whoever reads the answer ends it there."""
     opened: str = ""
     """Of a prompt: what of the reply it has opened already, such as `<think>`."""
+    written_as: str = ""
+    """The format that the answer is held to, where that is none of the model's own."""
 
 
 class Reader(Protocol):

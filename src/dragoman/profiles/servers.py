@@ -70,6 +70,8 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The field in which Chat Completions gives the model its past thoughts; empty: as the API has it."""
     constrain: tuple[str, ...] = ()
     """Ways to hold the model to a grammar, best first: names of `constraints`."""
+    beside_tools: tuple[str, ...] = ()
+    """Those of them that hold a model which the server shows its tools, too: what it then writes comes as text."""
     context: tuple[Place, ...] = ()
     """Where it tells the length of its context; the first that is there."""
     cuts: bool = False
