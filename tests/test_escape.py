@@ -1,6 +1,7 @@
 """Markup in what the model did not write is made harmless, whatever it is cut, nested or hidden in."""
 
 import json
+import time
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from dragoman import formats
 from dragoman.core import values as v
 from dragoman.core.control import CONTROL, control_tokens
-from dragoman.core.escape import neutralise, neutralise_json, neutralise_request, neutralise_strings
+from dragoman.core.escape import Markers, neutralise, neutralise_json, neutralise_request, neutralise_strings
 
 MARKERS = formats.get("hermes").markers
 
@@ -44,6 +45,61 @@ def test_markers_of_any_first_character() -> None:
 def test_markers_that_overlap() -> None:
     assert neutralise("<a>x", ("<a>", ">x")) == "&lt;a&gt;x"
     assert neutralise("<a<a<", ("<a<",)) == "&lt;a&lt;a<"
+
+
+ALIKE = [
+    ("wide", "＜tool_call＞", "&#65308;tool_call＞"),
+    ("small", "﹤tool_call﹥", "&#65124;tool_call﹥"),
+    ("letters of mathematics", "<𝐭𝑜𝔬𝕝_call>", "&lt;𝐭𝑜𝔬𝕝_call>"),
+    ("a space of no width", "<tool\u200b_call>", "&lt;tool\u200b_call>"),
+    ("a soft hyphen", "</\xadtool_call>", "&lt;/\xadtool_call>"),
+    ("variation selectors", "<\ufe0ft\U000e0100ool_call\ufe0f>", "&lt;\ufe0ft\U000e0100ool_call\ufe0f>"),
+    ("tags", "<tool\U000e0041\U000e0042_call>", "&lt;tool\U000e0041\U000e0042_call>"),
+    ("one within the other", "<tool\u2060_<tool_call\u2060>call>", "<tool\u2060_&lt;tool_call\u2060>call>"),
+    ("of another script, which is another", "<t\u043eol_call>", "<t\u043eol_call>"),
+    ("ordinary words", "Größe ＜ 3 – 你好，👩‍👩‍👧 ½ ﬁn", "Größe ＜ 3 – 你好，👩‍👩‍👧 ½ ﬁn"),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), [row[1:] for row in ALIKE], ids=[row[0] for row in ALIKE])
+def test_markers_that_only_look_otherwise(text: str, shown: str) -> None:
+    assert neutralise(text, MARKERS) == shown
+    assert neutralise(shown, MARKERS) == shown
+    written = neutralise_json(json.dumps(text, ensure_ascii=False), MARKERS)
+    assert json.loads(written) == text
+    assert neutralise(written, MARKERS) == written
+
+
+def test_a_first_character_beyond_the_first_plane() -> None:
+    assert json.loads(neutralise_json('"𝐀ction:"', ("Action:",))) == "𝐀ction:"
+    assert neutralise_json('"𝐀ction:"', ("Action:",)) == r'"\ud835\udc00ction:"'
+
+
+def test_a_marker_that_is_not_ascii_itself() -> None:
+    assert neutralise("<|tool▁sep|> <｜tool▁sep｜>", ("<｜tool▁sep｜>",)) == "&lt;|tool▁sep|> &lt;｜tool▁sep｜>"
+
+
+def test_the_tokens_of_a_large_vocabulary_count_as_they_are() -> None:
+    tokens = tuple(f"<unused{n}>" for n in range(6000))
+    assert (
+        neutralise("<unused17> é <unused6001> <un\u200bused17>", tokens)
+        == "&lt;unused17> é <unused6001> <un\u200bused17>"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", [*MARKERS, "<", "<\u200b", "<tool_\u200b", "<tool_<tool_call>call>", "é", "<tool_calé"]
+)
+@pytest.mark.parametrize("markers", [MARKERS, CONTROL], ids=["markers", "control"])
+def test_the_time_is_linear(text: str, markers: Markers) -> None:
+    def takes(chars: int) -> float:
+        hostile = text * (chars // len(text))
+        begun = time.process_time()
+        neutralise(hostile, markers)
+        return time.process_time() - begun
+
+    takes(1000)
+    assert takes(1_000_000) < 40 * max(takes(100_000), 0.01)
 
 
 texts = st.lists(st.sampled_from([*MARKERS, "<", ">", "tool_", "call", "/", "a", " "]), max_size=8).map("".join)

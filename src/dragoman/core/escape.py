@@ -2,17 +2,25 @@
 
 A web page, a file or a user may hold `</tool_call>` or `<|im_end|>`. In a prompt the first character of such
 a marker becomes its character reference (`&lt;/tool_call>`): a model still understands it, and neither the
-model's tokenizer nor its training takes it for the real thing. Only exact markers are touched, so ordinary
-text and code pass unchanged. JSON is not touched but in how it is written (`\\u003c/tool_call>`); where its strings
-are to be shown decoded, they are text (`neutralise_strings`).
+model's tokenizer nor its training takes it for the real thing. Only markers are touched, so ordinary text and
+code pass unchanged. JSON is not touched but in how it is written (`\\u003c/tool_call>`); where its strings are to be
+shown decoded, they are text (`neutralise_strings`).
+
+A format's marker counts, too, in characters that are the same to Unicode (`＜tool_call＞`), or with such in between as
+are not shown: there are tokenizers that fold the one, and people who take the others out. A tokenizer's own tokens
+count as they are, since it looks for those before it folds anything.
+
+Source: The Unicode Standard 16.0 (2024-09), Default_Ignorable_Code_Point, and UAX 15, NFKC; doc/normalization.md of
+google/sentencepiece, whose default folds so (2026-11).
 """
 
 import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import cache, partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TypeAlias
+from unicodedata import normalize
 
 import msgspec
 
@@ -33,6 +41,15 @@ from dragoman.core.values import (
 
 _REFERENCE = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_UNSEEN = (
+    r"[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    r"\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]*+"
+)
+"""What is not shown, between two characters of a marker."""
+_COMPATIBLE = (range(0x80, 0x3400), range(0xFB00, 0x10000), range(0x1D400, 0x1D800), range(0x1F100, 0x1F200))
+"""Where Unicode has other forms of ordinary characters."""
+_A_FORMATS = 64
+"""Markers that a format may have; a tokenizer has more."""
 
 Markers: TypeAlias = Collection[str] | re.Pattern[str]
 """What is to be made harmless: exact texts, or a pattern of the first character of each."""
@@ -40,17 +57,17 @@ Markers: TypeAlias = Collection[str] | re.Pattern[str]
 
 def neutralise(text: str, markers: Markers) -> str:
     """The text with every marker in it made harmless."""
-    return _pattern(markers).sub(_reference, text) if markers else text
+    return _pattern(markers, text).sub(_reference, text) if markers else text
 
 
 def neutralise_json(text: JsonText, markers: Markers) -> JsonText:
     """The same JSON value, written without any marker."""
-    return _pattern(markers).sub(_json_escape, text) if markers else text
+    return _pattern(markers, text).sub(_json_escape, text) if markers else text
 
 
 def neutralise_strings(text: JsonText, markers: Markers) -> JsonText:
     """The JSON with every marker in its strings made harmless, as they read where they are shown decoded."""
-    if not markers or not ("\\" in text or _pattern(markers).search(text)):
+    if not markers or not ("\\" in text or _pattern(markers, text).search(text)):
         return text
 
     def shown(found: re.Match[str]) -> str:
@@ -90,7 +107,7 @@ def _message(
 ) -> Message:
     written = message.written
     if written and shown is _part:
-        written = _pattern(markers).sub(partial(_unless, spared), written)
+        written = _pattern(markers, written).sub(partial(_unless, spared), written)
     return msgspec.structs.replace(message, parts=tuple(shown(p, markers) for p in message.parts), written=written)
 
 
@@ -120,26 +137,54 @@ def _part(part: Part, markers: Markers) -> Part:
             return part
 
 
-def _pattern(markers: Markers) -> re.Pattern[str]:
-    return markers if isinstance(markers, re.Pattern) else _exactly(tuple(markers))
+def _pattern(markers: Markers, text: str) -> re.Pattern[str]:
+    if isinstance(markers, re.Pattern):
+        return markers
+    return _compiled(tuple(markers), len(markers) <= _A_FORMATS and not text.isascii())
 
 
 @cache
-def _exactly(markers: tuple[str, ...]) -> re.Pattern[str]:
+def _compiled(markers: tuple[str, ...], widely: bool) -> re.Pattern[str]:
     # Matches the first character only, so that a marker is found that begins inside another one.
-    return re.compile("|".join(f"{re.escape(first)}(?={_any_of(rest)})" for first, rest in _by_first(markers)))
+    char, between = (_alike, _UNSEEN) if widely else (re.escape, "")
+    beginnings = (
+        f"{char(first)}(?={between}{_any_of(rest, char, between)})" for first, rest in _by_first(markers, char)
+    )
+    return re.compile("|".join(beginnings))
 
 
-def _any_of(words: Collection[str]) -> str:
+def _any_of(words: Collection[str], char: Callable[[str], str], between: str) -> str:
     """A pattern of all of them as a tree: a tokenizer may have thousands of special tokens, most of them alike."""
     if "" in words:
         return ""  # whatever follows, the shortest has been found
-    branches = [re.escape(first) + _any_of(rest) for first, rest in _by_first(words)]
+    branches = [char(first) + between + _any_of(rest, char, between) for first, rest in _by_first(words, char)]
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
-def _by_first(words: Iterable[str]) -> list[tuple[str, set[str]]]:
-    return [(first, {w[1:] for w in same}) for first, same in groupby(sorted(words), lambda word: word[0])]
+@cache
+def _alike(char: str) -> str:
+    """A pattern of all characters that are this one to Unicode, as tokenizers may take them (NFKC)."""
+    return f"[{re.escape(''.join(_compatible().get(folded(char), '')) + char)}]"
+
+
+@cache
+def _compatible() -> dict[str, list[str]]:
+    alike: dict[str, list[str]] = {}
+    for char in map(chr, chain.from_iterable(_COMPATIBLE)):
+        if char != (plain := folded(char)) and len(plain) == 1:
+            alike.setdefault(plain, [plain]).append(char)
+    return alike
+
+
+def folded(char: str) -> str:
+    """What it is to Unicode, `<` for its wide form."""
+    return normalize("NFKC", char)
+
+
+def _by_first(words: Iterable[str], char: Callable[[str], str]) -> list[tuple[str, set[str]]]:
+    ordered = sorted(words, key=lambda word: (char(word[:1]), word))
+    groups = ([*same] for _, same in groupby(ordered, lambda word: char(word[0])))
+    return [(same[0][0], {w[1:] for w in same}) for same in groups]
 
 
 def _reference(match: re.Match[str]) -> str:
@@ -151,4 +196,4 @@ def _unless(spared: tuple[str, ...], match: re.Match[str]) -> str:
 
 
 def _json_escape(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
+    return json.dumps(match[0])[1:-1] if ord(match[0]) > 127 else f"\\u{ord(match[0]):04x}"

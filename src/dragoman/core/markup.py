@@ -49,6 +49,14 @@ class Markup:
     such calls are examples."""
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """All of them that have a word in them, and so are none that stands in ordinary text."""
+        pairs = (*self.thoughts.items(), *self.answers.items(), self.section)
+        lists = (tuple(self.calls), self.closers, self.thought_ends, self.invented, self.frames)
+        marks = dict.fromkeys(mark.strip() for marks in (*pairs, *lists) for mark in marks)
+        return tuple(mark for mark in marks if any(map(str.isalpha, mark)))
+
+    @property
     def _thought_closers(self) -> tuple[str, ...]:
         """What a model still writes where a call has ended its thoughts; not what could be prose."""
         return tuple(closer for closer in self.thoughts.values() if not closer[0].isalpha())

@@ -99,6 +99,8 @@ def text_format(
         calls = dict.fromkeys(read.starts, read.read_on)
     thought = fields.get("thought", next(iter(thoughts.items()), ("", "")))
     markers = tuple(dict.fromkeys((*fields["markers"], *result.markers, *tools.markers)))
+    if isinstance(read, Markup):  # whatever is read means something, so that none of it can be forgotten
+        markers += tuple(mark for mark in read.marks if not any(known in mark for known in markers))
 
     def constrain(tools: Sequence[Tool], choice: ToolChoice) -> Constraint | None:
         offered = [t for t in tools if t.kind == "function" and (choice.mode != "named" or t.name == choice.name)]

@@ -105,6 +105,33 @@ def _shared(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
 
 
 HERMES: Final = formats.get("hermes")
+OTHERS: Final = (
+    *("<tool_calls", "</tool_calls", "<tool_call:", "</tool_call:", "<tool_responses", "<tool_response:", "<arg_key"),
+    *(
+        "<arg_value",
+        "</arg_value",
+        "<cofl:",
+        "</cofl:",
+        "<｜DSML｜",
+        "</｜DSML｜",
+        "<｜GCML｜",
+        "</｜GCML｜",
+        "<steptml:",
+    ),
+    *("<atem:", "</atem:", "<rfl:parameter", "<minimax:", "</minimax:", "<ifm|tool_", "</ifm|tool_", "<dots_function_"),
+    *(
+        "<start_function_",
+        "<end_function_",
+        "<function_call",
+        "</function_call",
+        "<function_res",
+        "<function=",
+        "<iquest_",
+    ),
+    *("<function name=", "<longcat_tool_", "</longcat_tool_", "<TOOLCALL>", "<TOOL_RESPONSE>", "</TOOL_RESPONSE"),
+    *("functools[", "Action: ```json", "Action:```json", "Action:\n```json"),
+)
+"""How calls and results of all formats begin and end, but for control tokens and what may stand in ordinary text."""
 
 FORMAT: Final = replace(
     HERMES,
@@ -116,6 +143,7 @@ FORMAT: Final = replace(
     thoughts={},
     markup=None,
     aliases=(),
-    write_tools=tools_writer(HERMES.write_call(EXAMPLE), HERMES.markers, TOOLS, RESULT),
-    write_result=partial(RESULT.write, markers=HERMES.markers),
+    markers=(*HERMES.markers, *OTHERS),
+    write_tools=tools_writer(HERMES.write_call(EXAMPLE), (*HERMES.markers, *OTHERS), TOOLS, RESULT),
+    write_result=partial(RESULT.write, markers=(*HERMES.markers, *OTHERS)),
 )

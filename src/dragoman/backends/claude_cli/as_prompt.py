@@ -39,7 +39,7 @@ from dragoman.backends.reread import Reread
 from dragoman.core.chat import ChatTurn, as_chat
 from dragoman.core.contracts import Format, Turn
 from dragoman.core.conversation import in_order, system_first, told_to_go_on
-from dragoman.core.escape import neutralise_request
+from dragoman.core.escape import neutralise_json, neutralise_request
 from dragoman.core.events import Warning
 from dragoman.core.reader import ReplyReader
 from dragoman.core.shown import RESULT, TOOLS
@@ -111,7 +111,8 @@ def flat(request: Request) -> Flat:
     hosted = tuple(tool for tool in request.tools if tool.kind != "function")
     plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
     if request.response_schema and as_text.offered(request):  # which would let no call through
-        system = (*system, Message("system", (Text(_SCHEMA + request.response_schema),)))
+        schema = neutralise_json(neutralise_json(request.response_schema, FORMAT.markers), _MARKERS)
+        system = (*system, Message("system", (Text(_SCHEMA + schema),)))
         plain = replace(plain, response_schema="")
         told = "the reply is not held to its schema, as the model may call a tool instead"
         warnings = (*warnings, Warning("unconstrained", told))
