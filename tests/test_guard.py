@@ -15,7 +15,7 @@ from dragoman.core.values import Message, Request, Text, Tool, ToolCall, ToolCho
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import Delivery, Policy
 from gateway import CHAT, MESSAGES
-from scripted import Scripted, served
+from scripted import IMPATIENT, Scripted, served
 
 pytestmark = pytest.mark.asyncio
 
@@ -346,3 +346,18 @@ async def test_a_request_asks_for_its_own_delivery(path: str, caplog: pytest.Log
     assert looked_at.headers["x-dragoman-warnings"].split(",")[0] == "invalid_call"
     assert refused.status_code == 400
     assert "expected one of stream, short, atomic" in refused.text
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+async def test_a_stream_tells_its_warnings_in_a_comment(path: str) -> None:
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[ev.AnyEvent, None]:
+        start, *rest = told(("get_weather", MENDABLE))
+        yield start
+        await backend.pause(request)
+        for event in rest:
+            yield event
+
+    body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "?"}], "tools": [tool_of(path)]}
+    async with served(script, **IMPATIENT) as s, s.client() as client:
+        stream = await client.post(path, json=body | {"stream": True})
+    assert "\n\n: dragoman-warnings mended_call\n\n" in stream.text

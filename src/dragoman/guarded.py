@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dragoman.core.contracts import Backend, Turn
 from dragoman.core.errors import DragomanError, logged
-from dragoman.core.events import AnyEvent, Failure, UsageUpdate, Warning
+from dragoman.core.events import AnyEvent, Failure, TextDelta, UsageUpdate, Warning
 from dragoman.core.values import Request
 from dragoman.guard.again import Again
 from dragoman.guard.guard import Guard
@@ -30,6 +30,10 @@ async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy
     guard = Guard(request, policy)
     async with aclosing(backend.ask(request, turn)) as events:
         async for event in events:
+            if isinstance(event, TextDelta) and not guard.failed:  # nearly all events of an answer
+                guard.seen.append(event)
+                yield event
+                continue
             for each in guard.pass_on(event):
                 yield each
             if guard.over:

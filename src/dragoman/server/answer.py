@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from dragoman.core import sse
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Counting, Dialect, Relay, Turn
 from dragoman.core.errors import (
@@ -31,7 +32,7 @@ from dragoman.core.errors import (
     UpstreamError,
     quote,
 )
-from dragoman.core.events import AnyEvent, Failure, Finish, Warning
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, Warning
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import DELIVERIES, Delivery
@@ -84,6 +85,15 @@ def warning_headers(events: Iterable[object]) -> dict[str, str]:
     """The codes of the warnings among these; their words may hold what somebody said."""
     codes = ",".join(dict.fromkeys(event.code for event in events if isinstance(event, Warning)))
     return {"x-dragoman-warnings": codes} if codes else {}
+
+
+def _remarked(events: Sequence[AnyEvent], written: Iterable[bytes]) -> bytes:
+    """What is written of these, with the codes of warnings before it, as a comment: the head that had a place for them
+    is out by then, unless these are the first, whose codes it has.
+    """
+    codes = () if events and isinstance(events[0], Start) else [e.code for e in events if isinstance(e, Warning)]
+    comment = sse.comment(f"dragoman-warnings {','.join(dict.fromkeys(codes))}") if codes else b""
+    return comment + b"".join(written)
 
 
 def cost_headers(usage: Usage) -> dict[str, str]:
@@ -224,7 +234,7 @@ class Exchange:
                 return
             writer = self._dialect.writer(request)
             self._ending = lambda error: writer.send(Failure(error))
-            await self._stream(events, lambda batch: self._told(batch, b"".join(map(writer.send, batch))))
+            await self._stream(events, lambda batch: self._told(batch, _remarked(batch, map(writer.send, batch))))
 
     async def _relayed(self, request: Request, relay: Relay) -> bool:
         """Pass the answer on unread. False: the server has refused it, and when it is read that may be mended."""
