@@ -113,7 +113,7 @@ def event(line: str) -> ev.AnyEvent:
         "vendor": lambda dialect, kind, block: ev.VendorBlock(dialect, kind, json.dumps(block, separators=(",", ":"))),
         "call": ev.ToolCallStart,
         "arguments": ev.ToolCallDelta,
-        "end": ev.ToolCallEnd,
+        "end": lambda index, *mended: ev.ToolCallEnd(index, mended),
         "incomplete": ev.ToolCallIncomplete,
         "warning": ev.Warning,
         "usage": lambda *counts: ev.UsageUpdate(v.Usage(*counts)),

@@ -16,16 +16,14 @@ while a call is open waits until the call's JSON has ended; all other pieces go 
   and where that call is not whole, but is of another name, and no piece of one.
 - A name is complete where it is an offered tool's and begins no other, or where arguments have come and it is not
   merely the beginning of a tool's. A piece that repeats it is dropped.
-- No arguments, or `null`, are `{}`; an object written in a JSON string is taken out of it.
+- No arguments, or `null`, are `{}`; an object written in a JSON string, or in a code fence, is taken out of it.
+- JSON with slips in it is passed on mended (core/slips.py).
 - An id is the server's own, in letters that every API takes; a missing one, or one that a call before had, is made
   here.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final
-
-import msgspec
+from collections.abc import Callable, Collection, Iterable
 
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import DragomanError, quote
@@ -45,20 +43,19 @@ from dragoman.core.events import (
     VendorBlock,
     Warning,
 )
-from dragoman.core.jsontext import JsonText
+from dragoman.core.mended_json import MendedJson
 from dragoman.core.names import legal_id
+from dragoman.core.slips import ALL_SLIPS, told
 from dragoman.core.values import FinishReason, Usage
-
-_NONE: Final = ("", "null", '""')
-"""What servers send for a call without arguments."""
+from dragoman.core.wrapped import unwrapped
 
 
 class _Call:
     """One call on its way."""
 
-    __slots__ = ("_buf", "_json", "_streams", "closed", "id", "index", "name", "named", "raw")
+    __slots__ = ("_buf", "_json", "closed", "id", "index", "name", "named", "raw", "streams")
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, mends: Collection[str]) -> None:
         self.id = id
         """The server's."""
         self.name = ""
@@ -70,9 +67,9 @@ class _Call:
         """No more of it comes."""
         self.raw: list[str] = []
         """The arguments as they came."""
-        self._json = JsonText()
+        self._json = MendedJson(mends)
         self._buf = ""
-        self._streams: bool | None = None
+        self.streams: bool | None = None
         """The arguments are an object; None while no character of it has come."""
 
     @property
@@ -83,16 +80,16 @@ class _Call:
     @property
     def problem(self) -> str:
         """Why the arguments are no object."""
-        return "expected '{'" if self._streams is False else self._json.problem
+        return "expected '{'" if self.streams is False else self._json.problem
 
     def feed(self, text: str) -> str:
         """Take more of the arguments; what stands behind their end is given back."""
         if self.whole or not text:
             return text
         self.raw.append(text)
-        if self._streams is None and text.strip():
-            self._streams = text.lstrip()[0] == "{"
-        if not self._streams or self._json.problem:
+        if self.streams is None and text.strip():
+            self.streams = text.lstrip()[0] == "{"
+        if not self.streams or self._json.problem:
             return ""
         self._buf += text
         self._buf = self._buf[self._json.feed(self._buf, 0) :]
@@ -106,25 +103,18 @@ class _Call:
         """These arguments are its own once more."""
         return not arguments.strip() or arguments.strip() == "".join(self.raw).strip()
 
-    def mended(self) -> str:
-        """The whole arguments that are meant, though no object came; or empty."""
-        raw = "".join(self.raw).strip()
-        if raw in _NONE:
-            return "{}"
-        try:
-            inner = msgspec.json.decode(raw, type=str)
-            msgspec.json.decode(inner, type=dict[str, msgspec.Raw])
-        except (msgspec.DecodeError, RecursionError):
-            return ""
-        return inner
+    @property
+    def slips(self) -> tuple[str, ...]:
+        """What was mended in the arguments."""
+        return tuple(self._json.slips)
 
 
 class Assembler:
     """Takes what the server says piece by piece; `take` gives the events that have come of it."""
 
     __slots__ = (
-        *("_back", "_by_id", "_by_key", "_last", "_lost", "_model", "_out", "_queue", "_tools", "_turn", "_used"),
-        *("calls", "phase"),
+        *("_back", "_by_id", "_by_key", "_last", "_lost", "_mends", "_model", "_out", "_queue", "_tools", "_turn"),
+        *("_used", "calls", "phase"),
     )
 
     def __init__(
@@ -135,8 +125,12 @@ class Assembler:
         *,
         back: Callable[[str], str] = str,
         used: Iterable[str] = (),
+        mends: Collection[str] = ALL_SLIPS,
     ) -> None:
-        """`tools` as the server knows them, `back` gives the client's name; ids `used` before are not used again."""
+        """`tools` as the server knows them, `back` gives the client's name; ids `used` before are not used again.
+
+        `mends`: the slips in the JSON of arguments that are mended, by their names (core/slips.py).
+        """
         self.phase = "new"
         """`new`, `open` or `ended`; nothing is taken once it has ended."""
         self.calls = 0
@@ -150,6 +144,7 @@ class Assembler:
         self._used = set(used)
         self._lost: set[str] = set()
         self._back = back
+        self._mends = mends
 
     def take(self) -> list[AnyEvent]:
         """The events since the last take."""
@@ -252,7 +247,7 @@ class Assembler:
         if found is None and key is None and not (apart and name):
             found = self._last
         if found is None or (apart and name and found.whole) or self._is_another(found, id, name, arguments):
-            found = _Call(id)
+            found = _Call(id, self._mends)
             self._queue.append(found)
         if key is not None:
             self._by_key[key] = found
@@ -332,13 +327,16 @@ class Assembler:
         call.named = True
         self._advance(call)
         assert call.index is not None
-        mended = "" if call.whole or cut else call.mended()
-        if mended:
-            self._out.append(ToolCallDelta(call.index, mended))
-        if call.whole or mended:
-            self._out.append(ToolCallEnd(call.index))
+        slips, whole = call.slips, call.whole
+        if not (whole or cut or call.streams):
+            arguments, slips, _ = unwrapped(raw, self._mends)
+            whole = bool(arguments)
+            self._out += [ToolCallDelta(call.index, arguments)] if whole else []
+        if whole:
+            self._out.append(ToolCallEnd(call.index, mended=slips))
+            self._out += [told(slips, raw)] if slips else []
             return
         self._out.append(ToolCallIncomplete(call.index, raw))
         if call.problem:
-            told = f"the arguments of {quote(call.name)} are no JSON object: {call.problem}"
-            self.warn("malformed_arguments", told, raw)
+            why = f"the arguments of {quote(call.name)} are no JSON object: {call.problem}"
+            self.warn("malformed_arguments", why, raw)

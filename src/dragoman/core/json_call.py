@@ -2,7 +2,7 @@
 
     {"name": "get_weather", "arguments": {"city": "Paris"}}
 
-Keys may come in any order; `arguments` may be missing, null, or the arguments' JSON inside a string. Between
+Keys may come in any order; `arguments` may be missing, null, or wrapped up (`core/wrapped.py`). Between
 tags other members are passed over, with a warning. Without tags one that comes before the arguments says that
 this is the model's JSON answer, and arguments may be missing only where the tool requires none. Arguments
 stream as soon as the name is known; what cannot be a call gives nothing, so that the reader can pass the raw
@@ -10,14 +10,19 @@ text on.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from dragoman.core.contracts import CallSink
 from dragoman.core.errors import quote
-from dragoman.core.jsontext import JsonText
-from dragoman.core.scanner import CUT_OFF, Leaf, Scanner, nothing
+from dragoman.core.scanner import CUT_OFF, Leaf, Scanner, markers, nothing
 from dragoman.core.values import JsonText as Json
+from dragoman.core.wrapped import read_wrapped
+
+_KEY_ENDS: Final = markers(*":,{}[]\"'\n")
+_BARE_KEY: Final = re.compile(r"[A-Za-z_]\w*[ \t]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +56,47 @@ def read_json_call(s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool = Tr
     doubled = call.doubled = bool((yield from s.literal("{")))
     while True:
         yield from s.space()
-        key = yield from s.json_string()
+        key = yield from _read_key(s)
         if key is None:
             return call.fail("expected a key of a call")
         if not (yield from s.literal(":", after_space=True)):
             return call.fail("expected ':'")
         yield from s.space()
         problem = yield from call.member(key)
-        separator = "" if problem else (yield from s.literal(",", "}", after_space=True))
+        separator = "" if problem else (yield from _separator(s))
         if separator == "}":
             if doubled:
                 yield from s.literal("}", after_space=True)
             return call.close()
         if separator != ",":
             return call.fail(problem or "expected ',' or '}'")
+
+
+def _read_key(s: Scanner) -> Leaf[str | None]:
+    """A key, in quotes or not."""
+    if (yield from s.peek()) in ('"', "'"):
+        return (yield from s.json_string())
+    found = (yield from s.ahead(_KEY_ENDS)) if "bare_keys" in s.mends else None
+    if not found or found[1] != ":" or not _BARE_KEY.fullmatch(found[0]):
+        return None
+    s.slips["bare_keys"] = None
+    yield from s.literal(found[0])
+    return found[0].rstrip()
+
+
+def _separator(s: Scanner) -> Leaf[str]:
+    """What stands behind a member: a comma, or the object's end, before which a comma may be one too many."""
+    found = yield from s.literal(",", "}", after_space=True)
+    if found == "}" or "commas" not in s.mends:
+        return found
+    behind = yield from s.peek(after_space=True)
+    if found and behind == "}":
+        s.slips["commas"] = None
+        return (yield from s.literal("}", after_space=True))
+    if not found and behind == '"':
+        s.slips["commas"] = None
+        return ","
+    return found
 
 
 class _Call:
@@ -96,7 +128,7 @@ class _Call:
             if doubled and not problem:
                 yield from self._s.literal("}", after_space=True)
             return problem
-        if key in self._keys.id and not self._begun and (yield from self._s.peek()) == '"':
+        if key in self._keys.id and not self._begun and (yield from self._s.peek()) in ('"', "'"):
             self._id = (yield from self._s.json_string()) or ""
             return ""
         if key in self._keys.id or key in self._keys.other:
@@ -174,11 +206,12 @@ class _Call:
             problem = yield from self._s.json_value(self._sink.arguments)
             self._whole = not problem
             return problem
-        pieces: list[str] = []
-        problem = yield from self._s.json_value(pieces.append)
-        text = "".join(pieces)
-        if not problem and first != "{":
-            text, problem = unwrapped(text)
+        if first == "{":
+            pieces: list[str] = []
+            problem = yield from self._s.json_value(pieces.append)
+            text = "".join(pieces)
+        else:
+            text, _, problem = yield from read_wrapped(self._s)
         if problem:
             return problem
         if self._name:
@@ -195,13 +228,3 @@ class _Call:
     def _begin(self) -> None:
         self._sink.start(self._name, self._id)
         self._begun = True
-
-
-def unwrapped(text: str) -> tuple[Json, str]:
-    """Arguments that are not an object: null, or a string that holds one; and why they are neither, or ""."""
-    inner = "{}" if text == "null" else ""
-    if text.startswith('"'):
-        inner = json.loads(text).strip() or "{}"
-    value = JsonText()
-    whole = inner.startswith("{") and value.feed(inner, 0) == len(inner) and value.done
-    return (value.take(), "") if whole else ("", "expected the arguments as an object")

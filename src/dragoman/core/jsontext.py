@@ -29,38 +29,43 @@ _RUN = re.compile(rf"{_PLAIN}(?:{_WHOLE_ESCAPE}{_PLAIN}){{0,99}}+")
 _ESCAPED = rf'["/bfnrt]|u(?![dD][89a-fA-F]){_HEX}{{4}}'
 stops_string = re.compile(rf'["\\\x00-\x1f\ud800-\udfff](?:(?<=\\)(?!{_ESCAPED})|(?<=")(?<!\\")|(?<![\\"]))').search
 """None where all of a text belongs to a JSON string as it is, whatever stands behind it (not for each such text)."""
-_SPACE = re.compile(r"[ \t\n\r]*")
-_ESCAPE = re.compile(_WHOLE_ESCAPE)
-_ESCAPE_BEGUN = re.compile(rf"(?:\\(?:u{_HEX}{{0,3}})?|\\{_HIGH}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)\Z")
-_HALF = re.compile(rf"\\(?:{_HIGH}|{_LOW})")
-_REPLACEMENT = "\\ufffd"
-_WORD = re.compile(r"[-+.0-9A-Za-z_]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+SPACE = re.compile(r"[ \t\n\r]*")
+ESCAPE = re.compile(_WHOLE_ESCAPE)
+ESCAPE_BEGUN = re.compile(rf"(?:\\(?:u{_HEX}{{0,3}})?|\\{_HIGH}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)\Z")
+HALF = re.compile(rf"\\(?:{_HIGH}|{_LOW})")
+REPLACEMENT = "\\ufffd"
+WORD = re.compile(r"[-+.0-9A-Za-z_]*")
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _CONTROL = {i: f"\\u{i:04x}" for i in range(32)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
 # States: what may come next. The place after a value depends on what encloses it, hence NEXT_*.
-_VALUE, _FIRST_ITEM, _FIRST_KEY, _KEY, _COLON, _NEXT_ITEM, _NEXT_KEY, _STRING, _KEY_STRING, _DONE = range(10)
+VALUE, FIRST_ITEM, FIRST_KEY, KEY, COLON, NEXT_ITEM, NEXT_KEY, STRING, KEY_STRING, DONE = range(10)
 
-_EXPECTED = {
-    _VALUE: "a value",
-    _FIRST_ITEM: "a value or ']'",
-    _FIRST_KEY: "a string key or '}'",
-    _KEY: "a string key",
-    _COLON: "':'",
-    _NEXT_ITEM: "',' or ']'",
-    _NEXT_KEY: "',' or '}'",
+EXPECTED = {
+    VALUE: "a value",
+    FIRST_ITEM: "a value or ']'",
+    FIRST_KEY: "a string key or '}'",
+    KEY: "a string key",
+    COLON: "':'",
+    NEXT_ITEM: "',' or ']'",
+    NEXT_KEY: "',' or '}'",
 }
 
 # (state, character) -> next state. What follows a whole value lies on the stack of open containers.
 _STEP = {
-    **{(s, c): to for s in (_VALUE, _FIRST_ITEM) for c, to in (('"', _STRING), ("{", _FIRST_KEY), ("[", _FIRST_ITEM))},
-    **{(s, '"'): _KEY_STRING for s in (_FIRST_KEY, _KEY)},
-    (_COLON, ":"): _VALUE,
-    (_NEXT_ITEM, ","): _VALUE,
-    (_NEXT_KEY, ","): _KEY,
-    **{(s, "]"): _DONE for s in (_FIRST_ITEM, _NEXT_ITEM)},
-    **{(s, "}"): _DONE for s in (_FIRST_KEY, _NEXT_KEY)},
+    **{(s, c): to for s in (VALUE, FIRST_ITEM) for c, to in (('"', STRING), ("{", FIRST_KEY), ("[", FIRST_ITEM))},
+    **{(s, '"'): KEY_STRING for s in (FIRST_KEY, KEY)},
+    (COLON, ":"): VALUE,
+    (NEXT_ITEM, ","): VALUE,
+    (NEXT_KEY, ","): KEY,
+    **{(s, "]"): DONE for s in (FIRST_ITEM, NEXT_ITEM)},
+    **{(s, "}"): DONE for s in (FIRST_KEY, NEXT_KEY)},
 }
+
+
+def escaped(char: str) -> str:
+    """As JSON has a character that may not stand in a string as it is."""
+    return _CONTROL.get(ord(char), REPLACEMENT)
 
 
 class JsonText:
@@ -69,7 +74,7 @@ class JsonText:
     __slots__ = ("_open", "_out", "_state", "problem")
 
     def __init__(self) -> None:
-        self._state = _VALUE
+        self._state = VALUE
         self._open: list[int] = []  # per open container, the state after one of its values
         self._out: list[str] = []
         self.problem = ""
@@ -78,12 +83,12 @@ class JsonText:
     @property
     def done(self) -> bool:
         """The value is complete."""
-        return self._state == _DONE
+        return self._state == DONE
 
     @property
     def in_string(self) -> bool:
         """The next character belongs to a string."""
-        return self._state in (_STRING, _KEY_STRING)
+        return self._state in (STRING, KEY_STRING)
 
     def take(self) -> str:
         """The text accepted since the last take."""
@@ -97,7 +102,7 @@ class JsonText:
         `closed` says that nothing follows `buf`, which ends a number that nothing else has ended.
         """
         end = len(buf)
-        while pos < end and self._state != _DONE and not self.problem:
+        while pos < end and self._state != DONE and not self.problem:
             before = pos
             pos = self._string(buf, pos) if self.in_string else self._structure(buf, pos, closed)
             if pos == before:
@@ -111,23 +116,27 @@ class JsonText:
             return stop
         char = buf[stop]
         if char == '"':
-            self._state = _COLON if self._state == _KEY_STRING else self._after_value()
-            stop += 1
-        elif char == "\\":
-            self._out.append(buf[pos:stop])
-            return self._odd_escape(buf, stop)
-        else:
-            self._out.append(buf[pos:stop] + _CONTROL.get(ord(char), _REPLACEMENT))
-            return stop + 1
+            return self._quote(buf, pos, stop)
         self._out.append(buf[pos:stop])
-        return stop
+        return self._odd_escape(buf, stop) if char == "\\" else self._raw(buf, stop)
+
+    def _quote(self, buf: str, pos: int, stop: int) -> int:
+        """The string goes on from `pos` to the quote at `stop`, which ends it."""
+        self._state = COLON if self._state == KEY_STRING else self._after_value()
+        self._out.append(buf[pos : stop + 1])
+        return stop + 1
+
+    def _raw(self, buf: str, pos: int) -> int:
+        """A character that may not stand in a string as it is."""
+        self._out.append(escaped(buf[pos]))
+        return pos + 1
 
     def _odd_escape(self, buf: str, pos: int) -> int:
         """What `_RUN` left: the hundredth escape, one that is not all there, half of a pair, or none."""
-        if pos + 1 == len(buf) or _ESCAPE.match(buf, pos) or _ESCAPE_BEGUN.match(buf, pos):
+        if pos + 1 == len(buf) or ESCAPE.match(buf, pos) or ESCAPE_BEGUN.match(buf, pos):
             return pos
-        if half := _HALF.match(buf, pos):
-            self._out.append(_REPLACEMENT)
+        if half := HALF.match(buf, pos):
+            self._out.append(REPLACEMENT)
             return half.end()
         self.problem = "expected a JSON escape"
         return pos
@@ -135,7 +144,7 @@ class JsonText:
     def _structure(self, buf: str, pos: int, closed: bool) -> int:
         char = buf[pos]
         if char in " \t\n\r":
-            stop = _SPACE.match(buf, pos).end()  # type: ignore[union-attr]
+            stop = SPACE.match(buf, pos).end()  # type: ignore[union-attr]
         elif char in '"{}[]:,':
             stop = self._punctuation(char, pos)
         else:
@@ -146,10 +155,10 @@ class JsonText:
     def _punctuation(self, char: str, pos: int) -> int:
         state = _STEP.get((self._state, char))
         if state is None:
-            self.problem = f"expected {_EXPECTED[self._state]}"
+            self.problem = f"expected {EXPECTED[self._state]}"
             return pos
         if char in "{[":
-            self._open.append(_NEXT_KEY if char == "{" else _NEXT_ITEM)
+            self._open.append(NEXT_KEY if char == "{" else NEXT_ITEM)
         elif char in "}]":
             self._open.pop()
             state = self._after_value()
@@ -158,17 +167,17 @@ class JsonText:
 
     def _word(self, buf: str, pos: int, closed: bool) -> int:
         """A number or literal; the end of the text ends it only where no container is open."""
-        stop = _WORD.match(buf, pos).end()  # type: ignore[union-attr]
-        if self._state not in (_VALUE, _FIRST_ITEM) or not 0 < stop - pos <= NUMBER_LIMIT_CHARS:
-            self.problem = f"expected {_EXPECTED[self._state]}"
+        stop = WORD.match(buf, pos).end()  # type: ignore[union-attr]
+        if self._state not in (VALUE, FIRST_ITEM) or not 0 < stop - pos <= NUMBER_LIMIT_CHARS:
+            self.problem = f"expected {EXPECTED[self._state]}"
             return pos
         if stop == len(buf) and (self._open or not closed):
             return pos
-        if buf[pos:stop] not in ("true", "false", "null") and not _NUMBER.fullmatch(buf, pos, stop):
-            self.problem = f"expected {_EXPECTED[self._state]}"
+        if buf[pos:stop] not in ("true", "false", "null") and not NUMBER.fullmatch(buf, pos, stop):
+            self.problem = f"expected {EXPECTED[self._state]}"
             return pos
         self._state = self._after_value()
         return stop
 
     def _after_value(self) -> int:
-        return self._open[-1] if self._open else _DONE
+        return self._open[-1] if self._open else DONE

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from dragoman.core.contracts import CallSink
-from dragoman.core.json_call import unwrapped
 from dragoman.core.scanner import CUT_OFF, Leaf, Scanner, nothing
+from dragoman.core.wrapped import FIRST, read_wrapped
 
 
 class Head(NamedTuple):
@@ -57,8 +57,8 @@ class NamedJson:
                 yield from s.json_value(nothing)
             return _no_call(s, sink, head)
         first = yield from s.peek()
-        if first == '"':
-            return (yield from self._in_a_string(s, sink, name, head.id))
+        if first in FIRST:
+            return (yield from self._wrapped(s, sink, name, head.id))
         if first != "{":
             return (yield from self._without_arguments(s, sink, name, head.id))
         sink.start(name, head.id)
@@ -69,11 +69,9 @@ class NamedJson:
         yield from self._close(s, sink)
         return True
 
-    def _in_a_string(self, s: Scanner, sink: CallSink, name: str, id: str) -> Leaf[bool]:
-        """The object inside a JSON string, as models that have seen OpenAI's API write it."""
-        pieces: list[str] = []
-        problem = yield from s.json_value(pieces.append)
-        arguments, problem = ("", problem) if problem else unwrapped("".join(pieces))
+    def _wrapped(self, s: Scanner, sink: CallSink, name: str, id: str) -> Leaf[bool]:
+        """The object inside a JSON string, as models that have seen OpenAI's API write it, or in a fence."""
+        arguments, _, problem = yield from read_wrapped(s)
         if problem:
             return _no_call(s, sink, Head(name))
         sink.start(name, id)

@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from dragoman.core.atomic import Atomic
-from dragoman.core.contracts import Format, NewId
+from dragoman.core.contracts import CallSink, Format, NewId
 from dragoman.core.errors import MisuseError, quote
 from dragoman.core.events import (
     AnyEvent,
@@ -37,6 +37,7 @@ from dragoman.core.plain import Disguise, Undisguised
 from dragoman.core.resolve import STEPS as NAMES
 from dragoman.core.resolve import Offered
 from dragoman.core.scanner import Plain, Scanner, nothing
+from dragoman.core.slips import SLIPS, told
 from dragoman.core.typed import Schema, pass_on_quoted, quoted
 from dragoman.core.values import Tool
 
@@ -44,6 +45,8 @@ _AWAKE: Final = Plain(re.compile("").match, nothing, ())
 """The format's reader has to see each piece."""
 PASSED_LIMIT: Final = 1024
 """Pieces that may go by before the scanner is told, so that they do not pile up."""
+MENDS: Final = frozenset((*NAMES, *SLIPS))
+"""All that may be set right in a call as it is read."""
 Delivery: TypeAlias = Literal["stream", "atomic"]
 MakeEvent: TypeAlias = Callable[[str], AnyEvent]
 
@@ -59,7 +62,8 @@ class ReplyReader:
     `delivery` "stream" passes arguments on as they come; "atomic" passes a call on when it is whole, and one that
     never is leaves the warning `incomplete_call` with its text.
     `control` are the texts of the model's control tokens, for an engine that tells `feed` what is `plain`.
-    `mends` are what may be set right in a call; what was stands in its end.
+    `mends` are what may be set right in a call: its name (core/resolve.py), slips in its JSON (core/slips.py). What was
+    stands in its end; the warning `mended_json` has the JSON as it came.
 
     Raises: MisuseError: an argument is not what it must be, or text came after the end.
     """
@@ -75,15 +79,17 @@ class ReplyReader:
         taken_ids: Iterable[str] = (),
         delivery: Delivery = "stream",
         control: Iterable[str] = (),
-        mends: Collection[str] = NAMES,
+        mends: Collection[str] = MENDS,
     ) -> None:
-        self._scanner = Scanner()
+        self._scanner = Scanner(mends)
         _check(format, prompt_tail, delivery)
         known = _offered(tools)
         names = None if known is None else Offered(known, [step for step in NAMES if step in mends])
         self._sink = _Sink(known, names, new_id, lenient, set(taken_ids), self._scanner, len(prompt_tail))
         self._disguise = Disguise(control) if control else None
-        sink = Undisguised(self._sink, self._disguise) if self._disguise else self._sink
+        sink: CallSink = self._sink
+        if self._disguise:
+            sink, self._sink.undisguised = Undisguised(self._sink, self._disguise), self._disguise.undo
         self._run = format.read(self._scanner, sink)
         self._ended = False
         self._plain = _AWAKE
@@ -219,6 +225,7 @@ class _Sink:
         self._kind: Literal["text", "reasoning", "arguments"] = "text"
         self._index = -1
         self.lenient = lenient
+        self.undisguised: Callable[[str], str] = str
         self.calls = 0
         self.is_over = False
 
@@ -277,7 +284,11 @@ class _Sink:
         self._send(ToolCallStart(self._index, id, name))
 
     def end(self) -> None:
-        self._send(ToolCallEnd(self._index, tuple(self._mended)))
+        slips = self._scanner.slips
+        self._send(ToolCallEnd(self._index, (*self._mended, *slips)))
+        if slips:
+            self._send(told(slips, self.undisguised(self._scanner.kept())))
+            slips.clear()
 
     def incomplete(self, raw: str) -> None:
         self._send(ToolCallIncomplete(self._index, raw))

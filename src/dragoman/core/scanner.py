@@ -30,7 +30,9 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from dragoman.core.jsontext import JsonText, stops_string
+from dragoman.core.jsontext import stops_string
+from dragoman.core.mended_json import MendedJson
+from dragoman.core.slips import ALL_SLIPS
 
 T = TypeVar("T")
 Follow: TypeAlias = tuple[tuple[str, ...], ...]
@@ -124,9 +126,16 @@ def _run_of(characters: str) -> Callable[[str, int], re.Match[str] | None]:
 class Scanner:
     """The text so far and the place in it. Not for sharing between readers."""
 
-    __slots__ = ("_dropped", "_kept", "_kept_from", "_spaced", "buf", "closed", "gap", "pos", "stopped")
+    __slots__ = (
+        *("_dropped", "_kept", "_kept_from", "_spaced"),
+        *("buf", "closed", "gap", "mends", "pos", "slips", "stopped"),
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, mends: Collection[str] = ALL_SLIPS) -> None:
+        self.mends = mends
+        """The slips in JSON that are mended (core/slips.py)."""
+        self.slips: dict[str, None] = {}
+        """Those that were, since `keep`."""
         self.buf = ""
         self.pos = 0
         self.closed = False
@@ -190,6 +199,7 @@ class Scanner:
         """Remember what is taken from here on, for `kept`, as if `before` had been taken just now."""
         self._kept = [before]
         self._kept_from = self.pos
+        self.slips.clear()
 
     def kept(self) -> str:
         """What has been taken since `keep`."""
@@ -347,15 +357,16 @@ class Scanner:
         return self._spaced
 
     def json_value(self, emit: Callable[[str], None]) -> Leaf[str]:
-        """Pass on one JSON value as it comes; "", or why it is not whole (`CUT_OFF` at the end of the text).
+        """Pass on one JSON value as it comes, mended; "", or why it is not whole (`CUT_OFF` at the end of the text).
 
         Stops at the first character that JSON forbids; of a value that is cut off all is taken.
         """
-        value, plain = JsonText(), Plain(stops_string, emit, "\\")
+        value, plain = MendedJson(self.mends), Plain(stops_string, emit, "\\")
         while True:
             self.pos = value.feed(self.buf, self.pos, self.closed)
             self._emit(value.take(), emit)
             if value.done or value.problem:
+                self.slips |= value.slips
                 return value.problem
             if self.closed:
                 self.pos = len(self.buf)
@@ -364,16 +375,17 @@ class Scanner:
 
     def json_string(self, limit_chars: int = STRING_LIMIT_CHARS) -> Leaf[str | None]:
         """One JSON string, decoded; None where none comes next, it is longer than the limit, or is cut off."""
-        if (yield from self.peek(1)) != '"':
+        if (yield from self.peek(1)) not in ('"', "'" if "quotes" in self.mends else '"'):
             return None
         pieces: list[str] = []
-        left, value = limit_chars, JsonText()
+        left, value = limit_chars, MendedJson(self.mends)
         while True:
             window = self.buf[self.pos : self.pos + left]
             taken = value.feed(window, 0)
             self.pos += taken
             pieces.append(value.take())
             if value.done:
+                self.slips |= value.slips
                 break
             if value.problem or len(window) == left:
                 return None

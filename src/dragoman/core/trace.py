@@ -24,6 +24,7 @@ from dragoman.core.errors import nearest, one_of, quote
 from dragoman.core.events import AnyEvent, ToolCallStart
 from dragoman.core.relay import Relay
 from dragoman.core.scanner import Leaf, Scanner
+from dragoman.core.slips import told
 
 Kind: TypeAlias = Literal["text", "thoughts", "call", "arguments", "end", "incomplete", "framing", "dropped", "unread"]
 """docs/library.md says what each is."""
@@ -143,6 +144,9 @@ class Tracer(Relay):
         """A whole call; what closes it may still come."""
         self._claim(self._s.offset, "end", self._open)
         self._open, self._behind = None, self._open
+        if slips := self._s.slips:  # which the sink behind tells
+            warning = told(slips, "")
+            self._remark(warning.code, warning.message, "")
         self.sink.end()
 
     def incomplete(self, raw: str) -> None:
