@@ -1,8 +1,12 @@
 """`dragoman doctor`: what works here, what does not, and the line to type; with the real CLI and without one."""
 
+import asyncio
 import json
 import os
-from collections.abc import Mapping
+import re
+import socket
+import subprocess
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +16,13 @@ from bench import offline
 from dragoman.backends.claude_cli import login
 from dragoman.backends.claude_cli.installed import Installed
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from gateway import run, running
-from scripted import in_thread, plain
+from dragoman.cli.doctor import Finding, span, table
+from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.values import Request, Text
+from dragoman.server.config import ServerConfig
+from dragoman.server.counted import Calls, url
+from gateway import CHAT, run, running
+from scripted import Scripted, Served, in_thread, plain, served
 from test_base_install import dragoman
 
 Told = Mapping[str, Mapping[str, str]]
@@ -158,3 +167,139 @@ def test_without_the_extras() -> None:
     done = dragoman("doctor")
     assert done.returncode == 1
     assert "pip install 'dragoman[server,embedded]'" in " ".join(done.stdout.split())
+
+
+# What a running gateway has counted
+
+
+def schema(name: str) -> dict[str, object]:
+    parameters = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+async def writes(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    """A model that writes as arguments what the user says, however often it is asked."""
+    said = [part.text for message in request.messages for part in message.parts if isinstance(part, Text)]
+    yield Start("", "", 0)
+    yield ToolCallStart(0, "call_1", "forecast")
+    yield ToolCallDelta(0, said[0])
+    yield ToolCallEnd(0)
+    yield Finish("stop")
+
+
+async def diagnosed(home: Path, s: Served, *args: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """`dragoman doctor`, told where the gateway is; this one must go on meanwhile."""
+    port = s.url.rpartition(":")[2]
+    return await asyncio.to_thread(run, home, "doctor", *args, DRAGOMAN_SERVER_PORT=port, **environ)
+
+
+async def asked(s: Served, *said: str, **headers: str) -> None:
+    async with s.client() as client:
+        for words in said:
+            messages = [{"role": "user", "content": words}]
+            body = {"model": "m", "messages": messages, "tools": [schema("forecast")]}
+            assert (await client.post(CHAT, json=body, headers=headers)).status_code == 200
+
+
+async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
+    async with served(writes) as s:
+        await asked(s, '{"days": 1}', '{"days": 2}', '{"days": "3"}', '{"day": 4}')
+        done = await diagnosed(tmp_path, s, "--json")
+        people = await diagnosed(tmp_path, s)
+    told = {finding["what"]: finding for finding in json.loads(done.stdout)}
+    assert told["gateway"]["verdict"] == "ok"
+    assert s.url in told["gateway"]["words"]
+    assert "4 requests, 0 failed, 0 being answered" in told["gateway"]["words"]
+    assert told["calls"]["words"] == "4 tool calls since then"
+    assert told["calls"]["models"] == [
+        {"model": "m", "calls": 4, "valid": 2, "mended": 1, "asked_again": 0, "failed": 1, "unchecked": 0}
+    ]
+    assert "models" not in told["gateway"]
+    *_, heads, row = people.stdout.rstrip("\n").splitlines()
+    assert re.split("  +", heads.strip()) == [
+        *("model", "calls", "valid at first", "mended", "asked again", "failed", "unchecked"),
+    ]
+    assert re.split("  +", row.strip()) == ["m", "4", "50.0 %", "1", "0", "1", "0"]
+    assert len(row) == len(heads) <= 100
+
+
+async def test_a_gateway_with_a_key(tmp_path: Path) -> None:
+    """It is asked with the one of the settings, and with that only."""
+    async with served(writes, keys=("secret-key", "other-key")) as s:
+        await asked(s, '{"days": 1}', authorization="Bearer secret-key")
+        known = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="other-key")
+        wrong = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="wrong-key")
+    assert "1 tool call since then" in known.stdout
+    assert "takes other keys than server.keys" in " ".join(wrong.stdout.split())
+    assert "-key" not in known.stdout + wrong.stdout + known.stderr + wrong.stderr
+
+
+async def test_a_gateway_that_counts_nothing(tmp_path: Path) -> None:
+    async with served(plain, metrics=False) as s:
+        done = await diagnosed(tmp_path, s)
+    assert "has no /metrics: server.metrics is off there" in " ".join(done.stdout.split())
+    assert done.returncode == 0
+
+
+async def test_a_gateway_without_calls(tmp_path: Path) -> None:
+    async with served(plain) as s:
+        done = await diagnosed(tmp_path, s)
+    assert done.stdout.rstrip("\n").splitlines()[-1].split() == ["calls", "ok", "no", "tool", "calls", "since", "then"]
+
+
+async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None:
+    heard = bytearray()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.extend(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+        port = str(other.sockets[0].getsockname()[1])
+        settings = {"DRAGOMAN_SERVER_PORT": port, "DRAGOMAN_SERVER_KEYS": "secret-key"}
+        done = await asyncio.to_thread(lambda: run(tmp_path, "doctor", **settings))
+    assert f"what answers at http://127.0.0.1:{port} is no gateway" in " ".join(done.stdout.split())
+    assert heard.startswith(b"GET / ")
+    assert b"secret" not in heard
+
+
+def test_no_gateway_runs(tmp_path: Path) -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers
+        taken.bind(("127.0.0.1", 0))
+        port = str(taken.getsockname()[1])
+        status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT=port)
+    assert status == 0
+    assert told["gateway"]["words"] == f"no gateway answers at http://127.0.0.1:{port}; `dragoman serve` starts one"
+    assert told["gateway"]["verdict"] == "note"
+    assert "calls" not in told
+
+
+@pytest.mark.parametrize(
+    ("host", "where"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:1"),
+        ("0.0.0.0", "http://127.0.0.1:1"),
+        ("::", "http://[::1]:1"),
+        ("::1", "http://[::1]:1"),
+        ("box.lan", "http://box.lan:1"),
+    ],
+)
+def test_where_it_is_looked_for(host: str, where: str) -> None:
+    assert url(ServerConfig(host=host, port=1)) == where
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7300, "2 h"), (90_000, "25 h"), (2e5, "2 days")],
+)
+def test_how_long_it_is_up(seconds: float, told: str) -> None:
+    assert span(seconds) == told
+
+
+def test_a_long_table_is_cut() -> None:
+    models = tuple(Calls(f"lan/{'x' * 60}{n}\x1b[2J", 9, 0, 0, 0, 0, 9) for n in range(25))
+    lines = table([Finding("calls", "ok", "225 calls since then", models)]).splitlines()
+    assert lines[-1].strip() == "and 5 more, in /metrics"
+    assert all(line.isprintable() and len(line) <= 100 for line in lines)
+    assert lines[3].split()[1:] == ["9", "-", "0", "0", "0", "9"]

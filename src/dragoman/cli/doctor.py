@@ -6,10 +6,10 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -18,8 +18,11 @@ from dragoman.backends import weights
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.http_config import HttpConfig
 from dragoman.cli import serve
-from dragoman.core.errors import ConfigError, DragomanError
+from dragoman.core.errors import BackendError, ConfigError, DragomanError
 from dragoman.server import config as settings
+
+if TYPE_CHECKING:
+    from dragoman.server.counted import Calls
 
 _WIDTH: Final = 100
 _EXTRAS: Final = ("server", "embedded", "templates", "hub")
@@ -31,14 +34,20 @@ _MODES: Final = {
     "native": "asked natively, with the client's tools",
     "text": "asked by text (`claude update` brings a version that is asked natively, unless the settings say text)",
 }
+_HEADS: Final = ("model", "calls", "valid at first", "mended", "asked again", "failed", "unchecked")
+_MODELS: Final = 20
+"""Rows of the table."""
+_NAME_CHARS: Final = 32
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was found of one thing."""
 
     what: str
     verdict: Verdict
     words: str
+    models: "tuple[Calls, ...]" = ()
+    """What became of the calls of each; a table below the words."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -46,7 +55,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "doctor",
         help="see whether what is set up here works",
-        description="Look at settings, extras, weights, servers behind and the installed claude; no model is asked. "
+        description="Look at settings, extras, weights, servers behind, the installed claude, and what a running "
+        "gateway has counted; no model is asked. "
         "The exit status is 1 where something that is to be used does not work.",
     )
     command.add_argument("--config", type=Path, metavar="FILE", help="settings (~/.config/dragoman/config.toml)")
@@ -65,11 +75,35 @@ def run(args: argparse.Namespace) -> int:
 def table(findings: list[Finding]) -> str:
     """All of them for people."""
     width = max(len(finding.what) for finding in findings)
-    heads = [f"{finding.what.ljust(width)}  {finding.verdict.ljust(4)}  " for finding in findings]
-    return "\n".join(
-        fill(f.words, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
-        for head, f in zip(heads, findings, strict=True)
-    )
+    lines = []
+    for found in findings:
+        head = f"{found.what.ljust(width)}  {found.verdict.ljust(4)}  "
+        lines.append(
+            fill(found.words, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
+        )
+        lines += _rows(found.models)
+    return "\n".join(lines)
+
+
+def _rows(models: "Sequence[Calls]") -> list[str]:
+    """The table of calls."""
+    if not models:
+        return []
+    rows = [_HEADS, *map(_cells, models[:_MODELS])]
+    name_chars, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [
+        "  ".join([name.ljust(name_chars), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+        for name, *cells in rows
+    ]
+    more = [f"and {len(models) - _MODELS} more, in /metrics"] if len(models) > _MODELS else []
+    return ["", *(f"  {line}" for line in [*lines, *more])]
+
+
+def _cells(of: "Calls") -> tuple[str, ...]:
+    name = of.model if of.model.isprintable() else repr(of.model)
+    name = name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…"
+    share = "-" if of.share is None else f"{of.share:.1%}".replace("%", " %")
+    return (name, str(of.calls), share, str(of.mended), str(of.asked_again), str(of.failed), str(of.unchecked))
 
 
 async def _found(named: Path | None, flags: Mapping[str, object]) -> list[Finding]:
@@ -86,7 +120,8 @@ async def _found(named: Path | None, flags: Mapping[str, object]) -> list[Findin
     if with_model:
         findings.append(_weights(config))
     looked = (_server(name, server) for name, server in config.servers.items())
-    return [*findings, *await asyncio.gather(*looked), *await _claude(config.claude_cli)]
+    findings += [*await asyncio.gather(*looked), *await _claude(config.claude_cli)]
+    return [*findings, *await _gateway(config.server)]
 
 
 def _extras(*needed: str) -> Finding:
@@ -131,6 +166,42 @@ async def _server(name: str, config: HttpConfig) -> Finding:
         return Finding(what, "no", f"{config.url} lists no model; load one there, or name them: servers.{name}.models")
     many = f"{len(models)} models" if len(models) > 1 else models[0]
     return Finding(what, "ok", f"{config.url} is {kind.title if kind else 'of no known kind'}, with {many}")
+
+
+async def _gateway(config: settings.ServerConfig) -> list[Finding]:
+    """What one that runs with these settings has counted; none need run."""
+    if serve.missing_extras("server"):
+        return []
+    from dragoman.server.counted import counted, url
+
+    try:
+        told = await counted(config)
+    except BackendError as error:
+        return [Finding("gateway", "note", f"{error.message}; `dragoman serve` starts one")]
+    except ConfigError as error:
+        return [Finding("gateway", "note", error.message)]
+    where = url(config)
+    asked = f"{_number(told.requests, 'request')}, {told.failures} failed, {told.in_flight} being answered"
+    words = f"{told.version} at {where}, up for {span(told.up_s)}: {asked}"
+    if told.not_ready:
+        words += f"; not ready: {', '.join(told.not_ready)}"
+    many = _number(sum(of.calls for of in told.models), "tool call") if told.models else "no tool calls"
+    return [
+        Finding("gateway", "note" if told.not_ready else "ok", words),
+        Finding("calls", "ok", f"{many} since then", told.models),
+    ]
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """`5 s`, `3 min`, `2 h`, `4 days`."""
+    for unit, size_s in (("days", 2 * 86_400), ("h", 2 * 3600), ("min", 2 * 60)):
+        if seconds >= size_s:
+            return f"{seconds * 2 / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 async def _claude(config: ClaudeCliConfig) -> list[Finding]:
