@@ -70,7 +70,8 @@ def value(found: dict[str, list[Sample]], name: str, **labels: str) -> float:
 
 
 def by(found: dict[str, list[Sample]], name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    return {tuple(s.labels[label] for label in labels): s.value for s in found.get(name, ())}
+    """What has happened, by these labels."""
+    return {tuple(s.labels[label] for label in labels): s.value for s in found.get(name, ()) if s.value}
 
 
 def offering(path: str, stream: bool = True, tools: Iterable[str] = ("search", "look")) -> dict[str, object]:
@@ -274,6 +275,12 @@ def test_each_call_has_one_outcome(end: ToolCallEnd, outcome: str) -> None:
     assert by(ended(end), CALLS, "model", "tool", "outcome") == {("m", "search", outcome): 1}
 
 
+def test_what_has_not_happened_is_nought() -> None:
+    """So that a share of it can be told: Prometheus has none of what is not there."""
+    found = ended(ToolCallEnd(0, (), False))
+    assert {s.labels["outcome"]: s.value for s in found[CALLS]} == dict.fromkeys(OUTCOMES, 0) | {"invalid": 1}
+
+
 def test_names_that_models_make_up_are_no_tools() -> None:
     found = told(ToolCallStart(0, "id", "made up"), ToolCallEnd(0, (), False), codes=["invalid_call"], offered=["look"])
     assert by(found, CALLS, "tool", "outcome") == {("", "unknown"): 1}
@@ -391,7 +398,7 @@ def test_tools_are_bounded() -> None:
         calls = [(ToolCallStart(n, "id", f"t{batch}_{n}"), ToolCallEnd(n, ("numbers",), True)) for n in range(50)]
         found = told(*(event for pair in calls for event in pair), metrics=metrics)
     assert value(found, CALLS) == 1500
-    assert len(found[CALLS]) == 501
+    assert len(by(found, CALLS, "tool")) == 501
     assert value(found, CALLS, tool=OTHER) == 1000
     assert value(found, "dragoman_tool_call_mends_total", tool=OTHER) == 1000
 

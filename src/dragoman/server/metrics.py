@@ -21,6 +21,7 @@ from dragoman.core.values import Request
 from dragoman.gateway import Gateway
 from dragoman.server.answer import Route
 from dragoman.server.record import NAME_LIMIT_CHARS, Record
+from dragoman.server.tally import OUTCOMES
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 OTHER: Final = "other"
@@ -170,6 +171,8 @@ class Metrics:
         if len(self._pairs) >= _PAIRS:
             return OTHER
         self._pairs.add(pair)
+        for outcome in OUTCOMES:  # from 0 on, or the share of what has not happened yet is none in place of 0
+            self._calls.labels(model, tool, outcome)
         return tool
 
 
