@@ -14,7 +14,10 @@ from dragoman.core.events import (
     Failure,
     Finish,
     Order,
+    ReasoningDelta,
     Start,
+    TextDelta,
+    ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
@@ -81,6 +84,8 @@ class Record:
     def saw(self, event: AnyEvent) -> None:
         """An event has passed."""
         match event:
+            case TextDelta() | ToolCallDelta() | ReasoningDelta():  # first, as most are; nothing is done for a word
+                pass
             case Start(input_tokens=tokens):
                 self._facts["input_tokens"] = tokens
                 self.first_s = self.seconds
