@@ -29,10 +29,12 @@ from dragoman.guarded import guarded
 
 TEXTS = Path(".cache/accuracy")
 """Where they are kept; a file a model."""
-RUNGS = ("raw", "constrained", "again", "required")
-"""Asked with free choice and no grammar; with the grammar that the backend has for free choice; once more, where what
-was written then has a call that no mending makes right; and, beside the ladder, with one call required, which its
-grammar holds from the first token on: for prompts that want just one."""
+RUNGS = ("raw", "constrained", "again", "again_free", "required")
+"""Asked with free choice and no grammar; with the grammar that the backend has for free choice; once more, where one of
+those has a call that no mending makes right; and, beside the ladder, with one call required, which its grammar holds from
+the first token on: for prompts that want just one."""
+FREE = ("raw", "again_free")
+AFTER = {"again": "constrained", "again_free": "raw"}
 
 
 class Meter:
@@ -54,17 +56,18 @@ class Meter:
         body = {key: value for key, value in body.items() if key != "grammar" or not self._free}
         self.runs += 1
         self.text, self.finish, self.digest = "", "over", digest(body)
-        before = self.output_tokens
+        before, first = self.output_tokens, True
         async with aclosing(self._engine.complete(body, again=again)) as outputs:
             async for output in outputs:
                 match output:
-                    case Progress(total, 0):
-                        self.input_tokens += total
+                    case Progress(total):
+                        self.input_tokens += total if first else 0
+                        first = False
                     case Piece(text):
                         self.text += text
                         self.output_tokens += 1
-                    case Done(self.finish, tokens, cached):
-                        self.output_tokens = before + tokens
+                    case Done(finish, tokens, cached):
+                        self.finish, self.output_tokens = finish, before + tokens
                         self.cached_tokens += cached
                 yield output
 
@@ -115,15 +118,14 @@ async def _ask(
     """What the model writes; None where it is not asked on this rung."""
     model = backend.models()[0].id
     request = _request(case, model, rung)
-    meter.begin(free=rung == "raw")
+    meter.begin(free=rung in FREE)
     if rung == "constrained" and "raw" in earlier and _lets_through(backend, request, earlier["raw"]):
         return msgspec.structs.replace(earlier["raw"], rung=rung, unchanged=True)
     events = backend.ask(request, turn())
-    if rung == "again":
-        if "constrained" not in earlier:
+    if rung in AFTER:
+        if AFTER[rung] not in earlier:
             return None
-        # The model is shown its own words, as in a real conversation.
-        events = guarded(Said([earlier["constrained"]], live=backend), request, turn(), Policy())
+        events = guarded(Said([earlier[AFTER[rung]]], live=backend), request, turn(), Policy())
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Failure):

@@ -19,22 +19,28 @@ class Rung:
     """One of them; each has what those above it have."""
 
     title: str
-    text: str = "constrained"
+    text: str = "raw"
     """Which of the model's texts it begins with, by the name it is kept under."""
-    lenient: bool = True
-    """False: only calls in the format's own tags count."""
+    again: str = ""
+    """Which is the second, where the model is asked for one."""
     policy: Policy | None = None
     """None: the calls are not guarded."""
+    lenient: bool = True
+    """False: only calls in the format's own tags count."""
 
 
+MENDS = Policy(asks_again=False)
 LADDER = (
-    Rung("tags only", "raw", lenient=False),
-    Rung("raw", "raw"),
-    Rung("+ constrained"),
-    Rung("+ mending", policy=Policy(asks_again=False)),
-    Rung("+ asked again", policy=Policy()),
-    Rung("+ atomic", policy=Policy(delivery="atomic")),
+    Rung("tags only", lenient=False),
+    Rung("raw"),
+    Rung("raw, mended", policy=MENDS),
+    Rung("raw, mended, asked again", again="again_free", policy=Policy()),
+    Rung("constrained", "constrained"),
+    Rung("constrained, mended", "constrained", policy=MENDS),
+    Rung("constrained, mended, asked again", "constrained", "again", Policy()),
+    Rung("the same, atomic", "constrained", "again", Policy(delivery="atomic")),
 )
+BESIDE = Rung("one call required", "required", policy=Policy())
 
 
 class Answer(NamedTuple):
@@ -53,7 +59,7 @@ def climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer:
 
 async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer:
     first = texts[rung.text]
-    said = [first, *([texts["again"]] if rung.policy and "again" in texts else ())]
+    said = [first, *([texts[rung.again]] if rung.again in texts else ())]
     backend, request = Said(said, lenient=rung.lenient), case.request(first.model)
     events: AsyncGenerator[AnyEvent, None] = (
         guarded(backend, request, turn(), rung.policy) if rung.policy else backend.ask(request, turn())
