@@ -31,8 +31,8 @@ TEXTS = Path(".cache/accuracy")
 """Where they are kept; a file a model."""
 RUNGS = ("raw", "constrained", "again", "again_free", "required")
 """Asked with free choice and no grammar; with the grammar that the backend has for free choice; once more, where one of
-those has a call that no mending makes right; and, beside the ladder, with one call required, which its grammar holds from
-the first token on: for prompts that want just one."""
+those has a call that no mending makes right; and, beside the ladder, with one call required, which its grammar holds
+from the first token on: for prompts that want just one."""
 FREE = ("raw", "again_free")
 AFTER = {"again": "constrained", "again_free": "raw"}
 

@@ -29,7 +29,7 @@ class Rung:
     """False: only calls in the format's own tags count."""
 
 
-MENDS = Policy(asks_again=False)
+MENDS = Policy(ask_again=False)
 LADDER = (
     Rung("tags only", lenient=False),
     Rung("raw"),

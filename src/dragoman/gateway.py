@@ -195,6 +195,7 @@ class Gateway:
         Raises: DragomanError: before Start; later the stream ends with Failure.
         """
         recalled = self.memory.recall(request)
+        turn = dataclasses.replace(turn, leave=self._policy.left)
         events = self._events(recalled.request, turn, self._policy_of(request, delivery))
         if request.tools and not request.tool_choice.parallel:
             events = _with_one_call(events)

@@ -21,7 +21,7 @@ from dragoman.core.chat import as_chat
 from dragoman.core.contracts import Format, Turn
 from dragoman.core.events import Warning
 from dragoman.core.names import Names
-from dragoman.core.reader import ReplyReader
+from dragoman.core.reader import MENDS, ReplyReader
 from dragoman.core.values import (
     Audio,
     Document,
@@ -90,7 +90,15 @@ def spelled(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[Tool,
 def reader(format: Format, request: Request, tools: tuple[Tool, ...], turn: Turn, prompt_tail: str = "") -> ReplyReader:
     """For one run of text of the answer, in which these tools may be called."""
     past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-    return ReplyReader(format, tools, new_id=turn.new_id, prompt_tail=prompt_tail, lenient=bool(tools), taken_ids=past)
+    return ReplyReader(
+        format,
+        tools,
+        new_id=turn.new_id,
+        prompt_tail=prompt_tail,
+        lenient=bool(tools),
+        taken_ids=past,
+        mends=MENDS.difference(turn.leave),
+    )
 
 
 def leaks(request: Request, new: Callable[[Format], ReplyReader]) -> Callable[[bool, bool], Leaks]:

@@ -40,7 +40,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.reader import ReplyReader
+from dragoman.core.reader import MENDS, ReplyReader
 from dragoman.core.same_call import answered_calls
 from dragoman.core.values import FinishReason, Request, ToolCall, Usage
 from dragoman.profiles import ModelProfile
@@ -217,6 +217,7 @@ class Embedded:
             prompt_tail=prepared.tail,
             lenient=prepared.has_tools,
             taken_ids=past,
+            mends=MENDS.difference(turn.leave),
         )
 
 

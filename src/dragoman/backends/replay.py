@@ -22,7 +22,7 @@ from dragoman.backends.stops import StopStrings
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, quote
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
-from dragoman.core.reader import ReplyReader
+from dragoman.core.reader import MENDS, ReplyReader
 from dragoman.core.values import Request, Text, ToolCall, ToolResult, Usage
 
 
@@ -95,7 +95,14 @@ class Replay:
         has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
         past = (p.id for m in request.messages for p in m.parts if isinstance(p, ToolCall))
         tools = request.tools if has_tools else ()
-        reader = ReplyReader(self._format, tools, new_id=turn.new_id, lenient=has_tools, taken_ids=past)
+        reader = ReplyReader(
+            self._format,
+            tools,
+            new_id=turn.new_id,
+            lenient=has_tools,
+            taken_ids=past,
+            mends=MENDS.difference(turn.leave),
+        )
         stops = StopStrings(request.stop)
         yield Start(turn.id, request.model, turn.created)
         pieces = 0

@@ -125,12 +125,8 @@ class Assembler:
         *,
         back: Callable[[str], str] = str,
         used: Iterable[str] = (),
-        mends: Collection[str] = ALL_SLIPS,
     ) -> None:
-        """`tools` as the server knows them, `back` gives the client's name; ids `used` before are not used again.
-
-        `mends`: the slips in the JSON of arguments that are mended, by their names (core/slips.py).
-        """
+        """`tools` as the server knows them, `back` gives the client's name; ids `used` before are not used again."""
         self.phase = "new"
         """`new`, `open` or `ended`; nothing is taken once it has ended."""
         self.calls = 0
@@ -144,7 +140,7 @@ class Assembler:
         self._used = set(used)
         self._lost: set[str] = set()
         self._back = back
-        self._mends = mends
+        self._mends = ALL_SLIPS.difference(turn.leave)
 
     def take(self) -> list[AnyEvent]:
         """The events since the last take."""

@@ -5,7 +5,7 @@ backend is an object with a life.
 """
 
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -343,6 +343,8 @@ class Turn:
     created: int
     """Seconds since 1970."""
     new_id: NewId
+    leave: Collection[str] = ()
+    """What is not to be mended in a call that is read, by the names of docs/guard.md."""
 
 
 class Backend(Protocol):

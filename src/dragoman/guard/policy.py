@@ -6,6 +6,7 @@ import msgspec
 
 from dragoman.core import resolve
 from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.core.slips import SLIPS
 
 Delivery: TypeAlias = Literal["stream", "short", "atomic"]
 DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
@@ -26,7 +27,7 @@ ARGUMENTS: Final = (
     "spread",
 )
 """What may be set right in arguments that have been read (guard/steps.py)."""
-STEPS: Final = (*resolve.STEPS, *ARGUMENTS)
+STEPS: Final = (*resolve.STEPS, *SLIPS, *ARGUMENTS)
 HOLD_CHARS: Final = 4096
 """As long as the arguments of nearly all calls but those that write files."""
 
@@ -65,9 +66,14 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calls: Annotated[int, _doc("Most calls in one answer, which is ended behind them; 0: any.", ge=0)] = 0
 
     @property
+    def left(self) -> frozenset[str]:
+        """Steps of mending that are not taken."""
+        return frozenset(STEPS if ALL in self.leave else self.leave)
+
+    @property
     def steps(self) -> frozenset[str]:
-        """Of mending that are taken."""
-        return frozenset() if ALL in self.leave else frozenset(STEPS) - set(self.leave)
+        """Those that are."""
+        return frozenset(STEPS) - self.left
 
 
 ALL: Final = "all"

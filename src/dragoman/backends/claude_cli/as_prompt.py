@@ -41,7 +41,7 @@ from dragoman.core.contracts import Format, Turn
 from dragoman.core.conversation import in_order, system_first, told_to_go_on
 from dragoman.core.escape import neutralise_json, neutralise_request
 from dragoman.core.events import Warning
-from dragoman.core.reader import ReplyReader
+from dragoman.core.reader import MENDS, ReplyReader
 from dragoman.core.shown import RESULT, TOOLS
 from dragoman.core.values import (
     Document,
@@ -203,6 +203,6 @@ def reread(request: Request, turn: Turn) -> Reread:
     past = [part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall)]
 
     def reader(begins: bool) -> ReplyReader:  # not lenient: these models keep to a form, and what they fence they show
-        return ReplyReader(FORMAT, tools, new_id=turn.new_id, taken_ids=past)
+        return ReplyReader(FORMAT, tools, new_id=turn.new_id, taken_ids=past, mends=MENDS.difference(turn.leave))
 
     return Reread(reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel)
