@@ -82,7 +82,8 @@ class Guard:
         """What waits behind a call that is not right."""
         self._given = self._came = 0
         """Calls that went out, and that came whole."""
-        self._keys: set[Key] = set()
+        self._passed: list[tuple[str, str]] = []
+        """Calls that were right: name and arguments."""
         self._may_ask = policy.ask_again
         self._gave_up = False
         self.seen: list[AnyEvent] = []
@@ -98,7 +99,11 @@ class Guard:
         match event:
             case TextDelta() | ReasoningDelta():
                 self.seen.append(event)
-                return self._out([event])
+                return self._out([event]) if self.failed else [event]
+            case ToolCallDelta(_, text) if self._open:
+                self.seen.append(event)
+                out = self._more(self._open, event, text)
+                return self._out(out) if out else out
             case Start():
                 return [event]
             case UsageUpdate(usage):
@@ -135,8 +140,6 @@ class Guard:
         match event:
             case ToolCallStart():
                 return self._begin(event)
-            case ToolCallDelta(_, text) if self._open:
-                return self._more(self._open, event, text)
             case ToolCallEnd() if self._open:
                 return self._end(self._open, event)
             case ToolCallIncomplete() if self._open:
@@ -178,7 +181,7 @@ class Guard:
         verdict = self._judged(call, arguments)
         if verdict.valid is False:
             return self._failed("invalid", verdict.why, call, event)
-        self._keys.add(key(name, verdict.arguments))
+        self._passed.append((name, verdict.arguments))
         steps = (*event.mended, *([call.step] if call.step else ()), *verdict.steps)
         last = replace(event, mended=steps, valid=verdict.valid)
         before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.held else []
@@ -187,7 +190,7 @@ class Guard:
     def _more_calls(self, call: _Open, verdict: Verdict) -> Iterator[AnyEvent]:
         """Those that one was written for, too."""
         for number, each in enumerate(verdict.more, 2):
-            self._keys.add(key(call.start.name, each.arguments))
+            self._passed.append((call.start.name, each.arguments))
             yield replace(call.start, id=legal_id(f"{call.start.id}_{number}"))
             yield ToolCallDelta(0, each.arguments)
             yield ToolCallEnd(0, each.steps, valid=True)
@@ -256,7 +259,8 @@ class Guard:
     def take(self, second: "Guard", events: Iterable[AnyEvent]) -> None:
         """What the model answered to that, and what of it `second` let through."""
         self.usage = both(self.usage, second.usage)
-        calls = [each for each in again.calls(events) if key(each.name, each.arguments) not in self._keys]
+        passed = {key(*call) for call in self._passed}
+        calls = [each for each in again.calls(events) if key(each.name, each.arguments) not in passed]
         said = [event for event in second.seen if isinstance(event, TextDelta)]
         in_words = not second.failed and self._choice.mode in ("auto", "none") and any(e.text.strip() for e in said)
         if calls:

@@ -1,0 +1,139 @@
+"""CPU time that guarding adds to a call that is valid, to one that is mended, and to text that only passes by.
+
+The reference is `json.loads` of the same arguments, or the same events without a guard.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from bench.figures import Figure
+from bench.samples import arguments, deltas, prose
+from bench.timing import Timing, compare
+from dragoman import dialects
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.values import Request, Tool
+from dragoman.guard.guard import Guard
+from dragoman.guard.policy import Policy
+from dragoman.guard.schemas import Compiled, compiled
+
+SIZE: Final = 2000
+STEP: Final = 4
+GOAL_US: Final = 50.0
+"""For a valid call of 2 KB."""
+
+_TEXT: Final = {"type": "string", "minLength": 1}
+FILE: Final = {"type": "object", "properties": {"path": _TEXT, "content": _TEXT}, "required": ["path", "content"]}
+ROWS: Final = {
+    "type": "object",
+    "properties": {
+        "rows": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"n": {"type": "integer", "minimum": 0}, "text": _TEXT, "done": {"type": "boolean"}},
+                "required": ["n", "text"],
+                "additionalProperties": False,
+            },
+        }
+    },
+}
+TRIP: Final = {
+    "type": "object",
+    "$defs": {
+        "place": {
+            "type": "object",
+            "properties": {
+                "name": {"anyOf": [{"type": "null"}, _TEXT]},
+                "code": {"type": "string", "pattern": "^[A-Z]{3}$"},
+                "kind": {"enum": ["city", "country", "airport"]},
+                "from": {"type": "string", "format": "date-time"},
+                "near": {"type": "array", "items": {"$ref": "#/$defs/place"}},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+    },
+    "properties": {"stops": {"type": "array", "items": {"$ref": "#/$defs/place"}}},
+}
+_STOP: Final = {"name": "Bern", "code": "BRN", "kind": "city", "from": "2026-11-22T09:30:00Z"}
+CALLS: Final[dict[str, tuple[Any, str]]] = {
+    "a text": (FILE, arguments(SIZE - 150)),
+    "40 objects": (ROWS, json.dumps({"rows": [{"n": i, "text": "some words", "done": i % 2 == 0} for i in range(40)]})),
+    "a recursive schema": (TRIP, json.dumps({"stops": [{**_STOP, "near": [_STOP]}] * 10})),
+}
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    """The check alone, the whole guard around a call, and text."""
+    rounds, calls = (2, 2) if quick else (15, 200)
+    for name, (schema, text) in CALLS.items():
+        made = compiled(json.dumps(schema))
+        timing = compare(partial(made.valid, text), partial(json.loads, text), rounds, calls=calls)
+        yield _figure(f"check of a valid call, {len(text) / 1000:.1f} KB: {name}", timing, goal=GOAL_US)
+    for name, (schema, text) in CALLS.items():
+        yield _call(name, schema, text, rounds, calls)
+        yield _written(name, schema, text, rounds, calls)
+    yield _mended(rounds, calls)
+    yield _text(rounds, 10 if quick else 2000)
+    text = json.dumps(TRIP)
+    timing = compare(partial(Compiled, text), partial(json.loads, text), rounds, calls=max(1, calls // 10))
+    yield _figure(f"schema of {len(text) / 1000:.1f} KB made ready, once", timing)
+
+
+def _call(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figure:
+    request, events = _request(schema), _events([text])
+    timing = compare(partial(guarded, request, events), partial(json.loads, text), rounds, calls=calls)
+    return _figure(f"guard around a valid call: {name}", timing, goal=GOAL_US)
+
+
+def _written(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figure:
+    """What is held goes out in one piece, so that writing it is cheaper than without a guard."""
+    request, events = _request(schema), _events(deltas(text, STEP))
+    guard = partial(_sent, request, partial(guarded, request, events))
+    timing = compare(guard, partial(_sent, request, lambda: events), rounds, calls=max(1, calls // 10))
+    value, best = timing.median / 1000, timing.best / 1000
+    name = f"call in pieces of {STEP}, guarded and written: {name}"
+    return Figure(name, value, "µs", best, timing.ratio, "written only", value / timing.ratio + GOAL_US)
+
+
+def _mended(rounds: int, calls: int) -> Figure:
+    text = json.dumps({"rows": [{"n": str(i), "text": "some words"} for i in range(4)]})
+    events = _events([text])
+    timing = compare(partial(guarded, _request(ROWS), events), partial(json.loads, text), rounds, calls=calls)
+    return _figure("guard around a call of 4 objects with 4 slips, mended", timing)
+
+
+def _text(rounds: int, count: int) -> Figure:
+    events = [TextDelta(piece) for piece in deltas(prose(count * STEP), STEP)]
+    timing = compare(partial(guarded, _request(FILE), events), partial(_passed, events), rounds)
+    value, best = timing.median / len(events) / 1000, timing.best / len(events) / 1000
+    return Figure(f"delta of {STEP} characters of text", value, "µs/delta", best, timing.ratio, "passed on as it is")
+
+
+def guarded(request: Request, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+    """What goes out of these events."""
+    guard = Guard(request, Policy())
+    return [*(each for event in events for each in guard.pass_on(event)), *guard.end()]
+
+
+def _passed(events: Sequence[AnyEvent]) -> list[AnyEvent]:
+    return [event for event in events]
+
+
+def _sent(request: Request, answered: Callable[[], Sequence[AnyEvent]]) -> bytes:
+    return b"".join(map(dialects.get("openai_chat").writer(request).send, answered()))
+
+
+def _request(schema: Any) -> Request:
+    return Request("m", (), (Tool("tool", parameters=json.dumps(schema)),), stream=True)
+
+
+def _events(pieces: Sequence[str]) -> list[AnyEvent]:
+    call: list[AnyEvent] = [ToolCallDelta(0, piece) for piece in pieces]
+    return [Start("1", "m", 7), ToolCallStart(0, "1", "tool"), *call, ToolCallEnd(0), Finish("tool_calls")]
+
+
+def _figure(name: str, timing: Timing, goal: float | None = None) -> Figure:
+    return Figure(name, timing.median / 1000, "µs", timing.best / 1000, timing.ratio, "json.loads", goal)
