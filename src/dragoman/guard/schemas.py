@@ -34,8 +34,9 @@ PROBLEM_LIMIT: Final = 20
 BRANCH_LIMIT: Final = 32
 """Branches of a choice whose problems are told."""
 KEPT: Final = 512
-KEPT_CHARS: Final = 4_000_000
-"""Schemas that stay compiled, and their characters: an agent sends the same hundred tools with every request."""
+KEPT_CHARS: Final = 1_000_000
+"""Schemas that stay compiled, and their characters, which take forty bytes each: an agent sends the same hundred tools,
+some 200 KB, with every request, and only those that are called are compiled."""
 
 _UNREADABLE: Final = (ValueError, RecursionError)
 """What the readers of JSON and the engine raise: surrogates by themselves, hundreds of levels, thousands of digits."""
