@@ -219,8 +219,9 @@ def test_names_and_ids_are_nobodys_own_words() -> None:
     messages = (v.Message("assistant", (call,)), v.Message("tool", (result,)))
     request = v.Request("m", messages, (v.Tool(BAD),), v.ToolChoice("named", BAD))
     shown = neutralise_request(request, MARKERS)
-    assert [m.parts[0] for m in shown.messages] == [v.ToolCall(GOOD, GOOD, "{}"), v.ToolResult(GOOD, ())]
-    assert (shown.tools[0].name, shown.tool_choice.name) == (GOOD, GOOD)
+    good = GOOD.replace(">", "&gt;")  # formats have brackets of their own around them
+    assert [m.parts[0] for m in shown.messages] == [v.ToolCall(good, good, "{}"), v.ToolResult(good, ())]
+    assert (shown.tools[0].name, shown.tool_choice.name) == (good, good)
 
 
 OWN = (

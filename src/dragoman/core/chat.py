@@ -5,9 +5,10 @@ shape, so that over a conversation the text grows at its end and a prompt cache 
 leave it, once the user says something new.
 """
 
+import re
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Literal, NamedTuple, assert_never
+from typing import Final, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -29,6 +30,8 @@ from dragoman.core.values import (
     ToolCall,
     ToolResult,
 )
+
+_NO_WORD: Final = re.compile(r"\W+")
 
 
 class ChatTurn(NamedTuple):
@@ -62,12 +65,18 @@ def as_chat(request: Request, format: Format) -> list[ChatTurn]:
         if not spoken or spoken[-1][0] != role:
             spoken.append((role, []))
         spoken[-1][1].append(text)
-    turns = [ChatTurn(role, "\n".join(texts)) for role, texts in spoken]
+    turns = [ChatTurn(role, _joined(texts, role, format)) for role, texts in spoken]
     tools = format.write_tools(request.tools, request.tool_choice)
     if tools:
         had = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""
         turns.insert(0, ChatTurn("system", had + tools))
     return turns
+
+
+def _joined(texts: list[str], role: str, format: Format) -> str:
+    """What one side said; a marker that goes over several lines must not come of several parts either."""
+    text = "\n".join(texts)
+    return text if role == "assistant" else neutralise(text, tuple(mark for mark in format.markers if "\n" in mark))
 
 
 def _turn(message: Message, names: dict[str, str], format: Format, *, first: bool) -> ChatTurn:
@@ -137,7 +146,9 @@ def _calls(calls: Iterable[Part], format: Format) -> str:
 
 def _raw(call: ToolCall, format: Format) -> ToolCall:
     """A call whose strings stand raw where the format has them: nothing in them ends a value, nor begins a call."""
-    shown = neutralise_strings(neutralise_strings(call.arguments, CONTROL), format.markers)
+    shown = neutralise_strings(call.arguments, format.markers)
+    for bracket in ("", ">", "]"):  # of the format's own, which may stand behind a value or a name
+        shown = neutralise_strings(shown, CONTROL, bracket)
     return msgspec.structs.replace(call, arguments=shown)
 
 
@@ -156,7 +167,7 @@ def words(part: Part) -> str:
         case Image() | Audio() | Document():
             return f"[{type(part).__name__.lower()}]"
         case Opaque(type=kind):
-            return f"[{kind}]"
+            return f"[{_NO_WORD.sub('_', kind).lower()}]"  # in which nothing is a control token
         case Reasoning() | ToolCall() | ToolResult() | Earlier():
             return ""
         case _:

@@ -40,6 +40,7 @@ from dragoman.core.values import (
 )
 
 _REFERENCE = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+_BRACKET = re.compile(r"[<>\[\]|｜＜＞［］﹤﹥]")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _UNSEEN = (
     r"[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -65,9 +66,12 @@ def neutralise_json(text: JsonText, markers: Markers) -> JsonText:
     return _pattern(markers, text).sub(_json_escape, text) if markers else text
 
 
-def neutralise_strings(text: JsonText, markers: Markers) -> JsonText:
-    """The JSON with every marker in its strings made harmless, as they read where they are shown decoded."""
-    if not markers or not ("\\" in text or _pattern(markers, text).search(text)):
+def neutralise_strings(text: JsonText, markers: Markers, behind: str = "") -> JsonText:
+    """The JSON with every marker in its strings made harmless, as they read where they are shown decoded.
+
+    `behind` may then stand behind each, and must complete no marker.
+    """
+    if not markers or not ("\\" in text or _pattern(markers, text).search(text.replace('"', behind or '"'))):
         return text
 
     def shown(found: re.Match[str]) -> str:
@@ -75,7 +79,7 @@ def neutralise_strings(text: JsonText, markers: Markers) -> JsonText:
             value = json.loads(found[0], strict=False)
         except ValueError:  # no JSON, then
             return neutralise(found[0], markers)
-        harmless = neutralise(value, markers)
+        harmless = neutralise(value + behind, markers).removesuffix(behind)
         return found[0] if harmless == value else json.dumps(harmless, ensure_ascii=False)
 
     return _STRING.sub(shown, text)
@@ -92,12 +96,12 @@ def neutralise_request(
     own = _part if own_words else _labels
     messages = (_message(m, markers, own if m.role == "assistant" else _part, spared) for m in request.messages)
     tools = (_tool(t, markers) for t in request.tools)
-    choice = msgspec.structs.replace(request.tool_choice, name=neutralise(request.tool_choice.name, markers))
+    choice = msgspec.structs.replace(request.tool_choice, name=_label(request.tool_choice.name, markers))
     return msgspec.structs.replace(request, messages=tuple(messages), tools=tuple(tools), tool_choice=choice)
 
 
 def _tool(tool: Tool, markers: Markers) -> Tool:
-    name, description = neutralise(tool.name, markers), neutralise(tool.description, markers)
+    name, description = _label(tool.name, markers), neutralise(tool.description, markers)
     parameters = neutralise_json(tool.parameters, markers)
     return msgspec.structs.replace(tool, name=name, description=description, parameters=parameters)
 
@@ -114,8 +118,12 @@ def _message(
 def _labels(part: Part, markers: Markers) -> Part:
     if not isinstance(part, ToolCall):
         return part
-    id, name = neutralise(part.id, markers), neutralise(part.name, markers)
-    return msgspec.structs.replace(part, id=id, name=name)
+    return msgspec.structs.replace(part, id=_label(part.id, markers), name=_label(part.name, markers))
+
+
+def _label(text: str, markers: Markers) -> str:
+    """A name or an id: no legal one has a bracket, and formats put their own around it."""
+    return _BRACKET.sub(_reference, neutralise(text, markers))
 
 
 def _part(part: Part, markers: Markers) -> Part:
@@ -130,7 +138,7 @@ def _part(part: Part, markers: Markers) -> Part:
             return _labels(part, markers)
         case ToolResult(call_id, parts):
             inner = tuple(_part(p, markers) for p in parts)
-            return msgspec.structs.replace(part, call_id=neutralise(call_id, markers), parts=inner)
+            return msgspec.structs.replace(part, call_id=_label(call_id, markers), parts=inner)
         case Opaque(type=kind):
             return msgspec.structs.replace(part, type=neutralise(kind, markers))
         case _:

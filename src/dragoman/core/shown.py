@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core.chat import words
+from dragoman.core.control import CONTROL
 from dragoman.core.escape import neutralise, neutralise_json
 from dragoman.core.values import Tool, ToolResult
 
@@ -82,7 +83,7 @@ class ShownResult:
             fields = {field: _quoted(label)[1:-1] for field, label in fields.items()}
         fields["error"] = self.error[result.is_error]
         before, behind = (_FIELD.sub(lambda found: fields[found[1]], side) for side in (self.before, self.behind))
-        return f"{before}{text}{behind}"
+        return f"{before}{_apart(before[-1:], text, behind[:1])}{behind}"
 
 
 TOOLS: Final = ShownTools()
@@ -94,6 +95,12 @@ GENERIC: Final = (*RESULT.markers, *TOOLS.markers)
 """The markers of these two, which are no family's own."""
 TOOL_RESPONSE: Final = ShownResult("<tool_response>\n", "\n</tool_response>")
 """That of Hermes and many others."""
+
+
+def _apart(before: str, text: str, behind: str) -> str:
+    """The text, so that it makes no control token with the brackets around it."""
+    text = neutralise(text + behind, CONTROL).removesuffix(behind)
+    return f" {text}" if CONTROL.match(before + text + behind) else text
 
 
 def _members(tool: Tool) -> str:
