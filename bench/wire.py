@@ -1,4 +1,4 @@
-"""CPU time of writing events and reading requests in each API's shape."""
+"""CPU time of writing events and reading requests in each API's shape, and of keeping account of them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,14 +6,30 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from bench.figures import Figure
 from bench.samples import DIALECTS, agent_body, arguments, deltas, prose, small_body
+from bench.server import MODELS, Synthetic
 from bench.timing import Timing, compare
 from dragoman import dialects
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Dialect
-from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.values import Usage
+from dragoman.gateway import Gateway
+from dragoman.server.answer import Route
+from dragoman.server.metrics import Metrics
+from dragoman.server.record import Record
 
 STEP: Final = 4
 ENCODE = "msgspec + join"
@@ -21,12 +37,13 @@ LOADS = "json.loads"
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """Writers per event, request readers per body, for every dialect."""
+    """Writers per event, request readers per body, for every dialect; what is noted of an answer."""
     events, rounds = (50, 2) if quick else (5_000, 7)
     for name in DIALECTS:
         dialect = dialects.get(name)
         yield from _writing(dialect, events, rounds)
         yield from _reading(dialect, rounds, 1 if quick else 10)
+    yield from _counting(dialect, events, rounds)
 
 
 def _writing(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
@@ -52,6 +69,35 @@ def _reading(dialect: Dialect, rounds: int, calls: int) -> Iterator[Figure]:
         many = calls * max(1, 10_000 // len(body))
         timing = compare(partial(dialect.read_request, body), partial(json.loads, body), rounds, calls=many)
         yield _figure(f"{dialect.name}: read {what} request, {len(body) / 1000:.3g} KB", timing, 1, "µs", LOADS)
+
+
+def _counting(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
+    """What the server does beside answering: of a request with a call, and of each delta in it."""
+    request = replace(dialect.read_request(small_body(dialect.name)), model=MODELS[0])
+    metrics, route = Metrics(Gateway([Synthetic()])), Route(dialect)
+    call: list[AnyEvent] = [ToolCallStart(0, "a", "write_file"), ToolCallEnd(0, ("numbers",), True)]
+    told: list[AnyEvent] = [Start("a", "m", 0), *call, UsageUpdate(Usage(30, 12)), Finish("stop")]
+
+    def note() -> None:
+        record = Record("POST", dialect.path)
+        metrics.begin()
+        record.asked(dialect.name, request)
+        _see(record, told)
+        record.close()
+        metrics.end(route, record)
+
+    record, texts = Record("POST", dialect.path), deltas(prose(events * STEP), STEP)
+    stream: list[AnyEvent] = [TextDelta(text) for text in texts]
+    encode = partial(_encode, texts)
+    timing = compare(note, partial(_encode, texts[:1]), rounds, calls=events)
+    yield _figure("account: a request with a call", timing, 1, "µs", ENCODE)
+    timing = compare(partial(_see, record, stream), encode, rounds)
+    yield _figure("account: a delta", timing, len(stream), "µs/event", ENCODE)
+
+
+def _see(record: Record, events: list[AnyEvent]) -> None:
+    for event in events:
+        record.saw(event)
 
 
 def _figure(name: str, timing: Timing, count: int, unit: str, reference: str) -> Figure:
