@@ -35,6 +35,8 @@ those has a call that no mending makes right; and, beside the ladder, with one c
 from the first token on: for prompts that want just one."""
 FREE = ("raw", "again_free")
 AFTER = {"again": "constrained", "again_free": "raw"}
+PATIENT = Policy(again_s=3600)
+"""Of a machine that is busy with other things."""
 
 
 class Meter:
@@ -75,7 +77,7 @@ class Meter:
         """What the last run gave, and what all of them took."""
         cpu_s, seconds = round(self._spent() - self._cpu_s, 2), round(time.monotonic() - self._began, 2)
         tokens = (self.input_tokens, self.cached_tokens, self.output_tokens)
-        return Written(id, model, rung, self.text, self.finish, *tokens, cpu_s, seconds, self.digest)
+        return Written(id, rung, self.finish, *tokens, cpu_s, self.text, model, seconds, self.digest)
 
     def _spent(self) -> float:
         """CPU seconds of its process so far."""
@@ -125,7 +127,7 @@ async def _ask(
     if rung in AFTER:
         if AFTER[rung] not in earlier:
             return None
-        events = guarded(Said([earlier[AFTER[rung]]], live=backend), request, turn(), Policy())
+        events = guarded(Said([earlier[AFTER[rung]]], live=backend), request, turn(), PATIENT)
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Failure):

@@ -1,8 +1,10 @@
 """What models wrote: kept a line a text, and said again to whatever reads and guards it."""
 
 import itertools
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -20,9 +22,7 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: str
     """Of the prompt."""
-    model: str
     rung: str
-    text: str
     finish: str
     """"stop" or "length"; "over" where the reader had enough."""
     input_tokens: int
@@ -31,11 +31,44 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     output_tokens: int
     cpu_s: float
     """Of the engine's process."""
-    seconds: float
-    prompt_sha256: str
+    text: str = ""
+    model: str = ""
+    seconds: float = 0.0
+    prompt_sha256: str = ""
     """The beginning of the digest of what the engine was sent."""
     unchanged: bool = False
     """The raw text, all of which the grammar lets through: at temperature 0 the model would write it again."""
+
+
+FOLDER = Path(__file__).parents[2] / "tests" / "data" / "accuracy"
+"""Where recordings are, a file a model."""
+
+
+def record(model: str, texts: Sequence[Written], settings: str) -> None:
+    """Keep these for the tests, without what is the same on a later rung, or only of the day.
+
+    The first line says how it came about.
+    """
+    head = {
+        "how": "python -m bench.accuracy --record",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "model": model,
+        "weights_sha256": profiles.get(model).sha256,
+        "engine": f"xllamacpp {version('xllamacpp')}",
+        "settings": settings,
+    }
+    kept = [msgspec.structs.replace(each, model="", seconds=0.0, prompt_sha256="") for each in texts]
+    kept = [msgspec.structs.replace(each, text="") if each.unchanged else each for each in kept]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lines = [msgspec.json.encode(each) + b"\n" for each in (head, *kept)]
+    (FOLDER / f"{model}.jsonl").write_bytes(b"".join(lines))
+
+
+def recorded(model: str) -> list[Written]:
+    """The texts of a recording, as they were."""
+    texts = [msgspec.structs.replace(each, model=model) for each in read(FOLDER / f"{model}.jsonl")]
+    raw = {each.id: each.text for each in texts if each.rung == "raw"}
+    return [msgspec.structs.replace(each, text=raw[each.id]) if each.unchanged else each for each in texts]
 
 
 def read(path: Path) -> list[Written]:
