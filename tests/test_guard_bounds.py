@@ -1,6 +1,7 @@
 """No schema and no arguments, however hostile, keep the check busy or break it: what is too much is told."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -116,6 +117,29 @@ def test_depth_never_breaks_the_engine(levels: int) -> None:
             value = value["a"] if isinstance(value, dict) else value[0]
 
 
+def test_depth_and_height_together_never_break_the_engine() -> None:
+    """In a thread with as little stack as there is, a choice in a choice, and so on, at each level of a value."""
+    links = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(28)}
+    last = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}}
+    made = compiled(json.dumps({"$ref": "#/$defs/d0", "$defs": {**links, "d28": last}}))
+    told: list[Any] = []
+
+    def check() -> None:
+        for levels in range(2, 47):
+            value = nested(levels, 1, member)
+            told.append((made.valid(json.dumps(value)), len(made.problems(value)), made.why_not(value)))
+
+    before = threading.stack_size(512 * 1024)
+    try:
+        thread = threading.Thread(target=check)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert told[:5] == [(False, 1, "")] * 5
+    assert told[-1] == (None, 0, "the value cannot be checked: it has too many levels for its schema")
+
+
 def test_deep_schemas_never_break_the_engine() -> None:
     for levels in (100, 1000, 100_000):
         for word in ("not", "items", "additionalProperties", "if"):
@@ -171,6 +195,7 @@ def test_references_by_name() -> None:
     made = compiled(json.dumps(schema))
     assert made.why == ""
     problems = made.problems(dict.fromkeys("abcde", None))
+    assert [problem.schema["type"] for problem in problems] == [problem.expected[0] for problem in problems]
     assert sorted((problem.path, problem.expected) for problem in problems) == [
         (("a",), ("integer",)),
         (("b",), ("integer",)),

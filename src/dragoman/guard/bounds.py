@@ -19,9 +19,12 @@ SCHEMA_LIMIT: Final = 10_000
 NESTING_LIMIT: Final = 2_000
 """Those of them that have others for parts of a value: they are counted once for each level."""
 HEIGHT_LIMIT: Final = 64
-"""Schemas that apply to one value through each other; each is a call on the engine's stack, times the levels."""
+"""Schemas that apply to one value through each other."""
 LEVELS: Final = 48
-"""Of a value; with such a height that is less than the 1 MB of stack that threads have on some systems."""
+"""Of a value; nobody nests arguments half as deep."""
+STEPS: Final = 512
+"""Levels of a value times the height of what is asked at each: calls on the engine's stack. 800 end a thread that has
+512 KB, as those of macOS have."""
 SIZE_LIMIT: Final = 100_000
 """Parts of a value that are counted, which takes 15 ms."""
 WORK_LIMIT: Final = 1_000_000
@@ -233,7 +236,7 @@ def sizes(value: Any) -> Sizes:
 class Bounds:
     """What checks against a schema come to."""
 
-    __slots__ = ("_asked", "_deep", "_unique", "_work", "chars", "choices")
+    __slots__ = ("_asked", "_deep", "_steps", "_unique", "_work", "chars", "choices")
 
     def __init__(self, root: Any, documents: Documents) -> None:
         """Raises: Unbounded: nothing can be checked against it."""
@@ -249,9 +252,17 @@ class Bounds:
         """Arguments of so many characters may be checked without a look at them: each part of them is two at least."""
         if self._unique:
             self.chars = min(self.chars, _DIGITS_CHARS)
+        self._steps = 1 + max(load.height for load in loads.heads.values())
+        if self._steps * LEVELS > STEPS and self._work[STEPS // self._steps]:
+            self.chars = 0
 
     def work(self, size: Sizes) -> int:
-        """At most so much, to tell whether it fits."""
+        """At most so much, to tell whether it fits.
+
+        Raises: Unbounded: it has too many levels for the schema; do not check it.
+        """
+        if self._steps * sum(map(bool, self._work[: len(size.levels)])) > STEPS:
+            raise Unbounded("it has too many levels for its schema")
         parts = size.below if self._deep else size.levels
         pairs = _OPTION * size.digits[0] * size.digits[1] if self._unique else 0
         return pairs + sum(work * part for work, part in zip(self._work, parts, strict=False))

@@ -33,6 +33,8 @@ PROBLEM_LIMIT: Final = 20
 """Problems that are told of one value, or of one branch; a model mends the first ones first."""
 BRANCH_LIMIT: Final = 32
 """Branches of a choice whose problems are told."""
+CHOICE_LIMIT: Final = 4
+"""Choices within choices that are told."""
 KEPT: Final = 512
 KEPT_CHARS: Final = 1_000_000
 """Schemas that stay compiled, and their characters, which take forty bytes each: an agent sends the same hundred tools,
@@ -185,12 +187,21 @@ class Compiled:
             left += part.get("allOf", [])
         return parts
 
-    def _problem(self, error: ValidationError, value: Any) -> Problem:
+    def _stating(self, error: ValidationError) -> Any:
+        """The schema that an error is of."""
+        whole = error.kind.name == "falseSchema"
+        if location := error.absolute_keyword_location:  # within what has an `$id` the path begins there
+            return self._documents.find(location if whole else location.rpartition("/")[0])
+        return _at(self.root, error.schema_path[: None if whole else -1])
+
+    def _problem(self, error: ValidationError, value: Any, depth: int = 0) -> Problem:
         path = tuple(error.instance_path)
         kind, expected, words = _told(error.kind, _at(value, path))
-        contexts = getattr(error.kind, "context", [])[:BRANCH_LIMIT]
-        within = tuple(tuple(self._problem(each, value) for each in branch[:PROBLEM_LIMIT]) for branch in contexts)
-        schema = _at(self.root, error.schema_path[: None if error.kind.name == "falseSchema" else -1])
+        contexts = getattr(error.kind, "context", [])[:BRANCH_LIMIT] if depth < CHOICE_LIMIT else []
+        within = tuple(
+            tuple(self._problem(each, value, depth + 1) for each in branch[:PROBLEM_LIMIT]) for branch in contexts
+        )
+        schema = self._stating(error)
         if kind == "additional":
             words += _known(schema)
         elif kind in ("any_of", "one_of"):
