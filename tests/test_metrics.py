@@ -361,6 +361,26 @@ async def test_what_the_guard_made_of_a_call(path: str, answers: list[str], outc
     assert value(found, "dragoman_output_tokens_total") == 12 * asked
 
 
+async def wrong(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield ToolCallStart(0, "call_1", "search" if len(request.messages) == 1 else "made up")
+    yield ToolCallDelta(0, WRONG)
+    yield ToolCallEnd(0)
+    yield Finish("stop")
+
+
+@pytest.mark.parametrize("delivery", ["stream", "short", "atomic"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_call_that_stays_wrong_is_one_that_failed(stream: bool, delivery: str) -> None:
+    """Also where it goes out as words, and is no call of the answer."""
+    async with served(wrong) as s, s.client() as client:
+        headers = {"x-dragoman-delivery": delivery}
+        assert (await client.post(CHAT, json=offering(CHAT, stream), headers=headers)).status_code == 200
+        found = await scraped(s.url)
+    tool = "" if delivery == "atomic" else "search"
+    assert by(found, CALLS, "tool", "outcome") == {(tool, "invalid"): 1}
+
+
 # Names that clients make up
 
 NASTY = [
