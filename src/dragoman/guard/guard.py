@@ -84,7 +84,8 @@ class Guard:
         """Calls that went out, and that came whole."""
         self._passed: list[tuple[str, str]] = []
         """Calls that were right: name and arguments."""
-        self._may_ask = policy.ask_again
+        self._told_so = False
+        """That the answer is not as it was asked for has been told, by a backend that asks once more by itself."""
         self._gave_up = False
         self.seen: list[AnyEvent] = []
         """The answer as it came, but for what is told of it."""
@@ -110,7 +111,7 @@ class Guard:
                 self.usage = usage
                 return [event]
             case Warning(code):
-                self._may_ask = self._may_ask and code not in _ASKED
+                self._told_so = self._told_so or code in _ASKED
                 return self._out([event])
             case Finish():
                 self.finish = event
@@ -252,7 +253,7 @@ class Guard:
         """What the model is to be asked, where the answer is not right and another may be."""
         whole = self.finish is not None and self.finish.reason in _WHOLE
         missed = self._choice.mode in ("required", "named") and bool(self._tools) and not self._given
-        if not (self._may_ask and whole and (self.failed or missed)):
+        if not (self._policy.ask_again and not self._told_so and whole and (self.failed or missed)):
             return None
         return again.asked(self._request, self.seen, self.failed, self._policy.again_tokens)
 
@@ -276,6 +277,7 @@ class Guard:
     def end(self) -> list[AnyEvent]:
         """All that waited, and the end, if it has come."""
         if self._gave_up:
+            self._told_so = True
             told = words.missed(self._choice) if not self.failed else "the second answer was no better"
             self._late.append(Warning("not_as_asked", f"{told}; what was answered is given"))
         out = self._released()
@@ -299,6 +301,8 @@ class Guard:
         raw = f"{failed.name} {failed.arguments}"
         if failed.fault == "other" and self._choice.mode == "none":
             return [Warning("extra_call", "a call was dropped, as none may be made now", raw)]
+        if failed.fault == "other":
+            return [*failed.events, *([] if self._told_so else [Warning("not_as_asked", failed.why, raw)])]
         if failed.fault == "unread":
             if self._policy.delivery != "atomic":
                 return list(failed.events)
