@@ -20,7 +20,8 @@ STEPS: Final = ("name_prefix", "name_case", "name_close")
 """How a name may differ from the tool's, in the order in which they are tried."""
 _PREFIXES: Final = re.compile(r"(?:functions?|tools?|default_api|mcp__.+?__)[.:/]?")
 _OF_SERVER: Final = re.compile(r"mcp__.+?__(.+)")
-_MARKS: Final = re.compile(r"[^a-z0-9]+")
+_MARKS: Final = re.compile(r"(?<=[^\W\d_])[\s_./:-]+(?=[^\W\d_])|(?<=[^\W\d_])[\s_]+(?=\d)|(?<=\d)[\s_]+(?=[^\W\d_])")
+"""Between words; a mark before or between digits may be a sign or a point."""
 _WORDS: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _LONG_WORD: Final = 5
 """Letters of a word in which one may be wrong: `get` and `set` are different words."""
@@ -89,7 +90,7 @@ def _without_prefix(written: str) -> str:
 
 def plain(name: str) -> str:
     """A name without case, and without the marks between its words."""
-    return _MARKS.sub("", name.lower()) or name
+    return _MARKS.sub("", name.strip().lower())
 
 
 def _words(name: str) -> list[str]:

@@ -35,6 +35,8 @@ BRANCH_LIMIT: Final = 32
 """Branches of a choice whose problems are told."""
 CHOICE_LIMIT: Final = 4
 """Choices within choices that are told."""
+PARTS: Final = 200
+"""Parts of a schema that are looked through for the names of members."""
 KEPT: Final = 512
 KEPT_CHARS: Final = 1_000_000
 """Schemas that stay compiled, and their characters, which take forty bytes each: an agent sends the same hundred tools,
@@ -165,6 +167,30 @@ class Compiled:
         found: Mapping[str, Any] = self._followed(self.root)
         for name in path:
             found = self.member(found, name)
+        return found
+
+    def parts_at(self, path: Iterable[str | int]) -> list[Mapping[str, Any]]:
+        """All that the schema says of the value at a path, in whatever branch."""
+        found = self._branches([self.root])
+        for name in path:
+            found = self._branches([_own_member(each, name) for each in found])
+        return found
+
+    def declared(self, path: Iterable[str | int], part: Any = None) -> frozenset[str]:
+        """Names of members that the schema knows at a path, or this part of it does."""
+        parts = [*self.parts_at(path), *self._branches([part])]
+        return frozenset(name for each in parts for name in each.get("properties") or ())
+
+    def _branches(self, schemas: list[Any]) -> list[Mapping[str, Any]]:
+        """The schemas, and all that stand for the same value in them."""
+        found: list[Mapping[str, Any]] = []
+        left = [*schemas]
+        while left and len(found) < PARTS:
+            own = self._followed(left.pop(0))
+            found += [own] if own else []
+            left += [own[word] for word in ("if", "then", "else") if word in own]
+            left += [each for word in ("allOf", "anyOf", "oneOf") for each in own.get(word) or ()]
+            left += (own.get("dependentSchemas") or {}).values()
         return found
 
     def _followed(self, schema: Any) -> Mapping[str, Any]:

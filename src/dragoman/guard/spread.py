@@ -3,7 +3,10 @@
     cancel({"id": [12, 13], "notify": true})     →     cancel({"id": 12, "notify": true}), cancel({"id": 13, …})
 
 Small models write so where a question is about several things. Lists of one length, in several members, go item by
-item.
+item. What is done is done to what the model listed, never to more. But a list may be one thing in pieces, which must
+not become several actions: so none of text whose name says that it is one (a command, its words; a letter, its
+paragraphs), of time or place (a range, coordinates) is spread; nor one whose items would have to be made text, lists
+or objects first, or that lead to the same call twice.
 """
 
 from collections.abc import Collection
@@ -11,12 +14,16 @@ from typing import Any, Final
 
 from dragoman.core.values import JsonText
 from dragoman.guard.mend import Mended, mend
+from dragoman.guard.problems import Problem
 from dragoman.guard.schemas import Compiled
-from dragoman.guard.steps import loose, read, written
+from dragoman.guard.steps import loose, read, words_of, written
+from dragoman.guard.vocabulary import IN_PIECES
 
 STEP: Final = "spread"
 MOST: Final = 16
 """Calls that one is made into."""
+_OTHERS: Final = frozenset({STEP, "strings", "wrap", "unwrap", "parse"})
+"""Steps that are not taken with an item."""
 
 
 def spread(arguments: JsonText, schema: Compiled, steps: Collection[str]) -> list[Mended]:
@@ -31,23 +38,27 @@ def spread(arguments: JsonText, schema: Compiled, steps: Collection[str]) -> lis
     lengths = {len(value[name]) for name in names}
     if len(lengths) != 1 or not 2 <= (length := lengths.pop()) <= MOST:
         return []
-    made = [_one(value, names, number, schema, steps) for number in range(length)]
-    calls = [each for each in made if each]
-    return calls if len(calls) == length else []
+    calls = [each for number in range(length) if (each := _one(value, names, number, schema, steps))]
+    return calls if len({each.arguments for each in calls}) == length else []
 
 
 def _lists(value: Any, schema: Compiled) -> list[str]:
-    """The members that have a list in place of one value."""
+    """The members that have a list in place of one value; none where one of them is one thing in pieces."""
     problems = schema.problems(loose(value)) if isinstance(value, dict) else ()
-    places = {problem.path[0]: problem for problem in problems if len(problem.path) == 1}
-    return [
-        name
-        for name, problem in places.items()
-        if isinstance(name, str) and problem.kind in ("type", "enum", "any_of") and isinstance(value[name], list)
-    ]
+    found = {problem.path[0]: problem for problem in problems if len(problem.path) == 1}
+    lists = {str(name): problem for name, problem in found.items() if isinstance(value[name], list)}
+    is_one = any(IN_PIECES & words_of(name) or not _wants_an_item(problem) for name, problem in lists.items())
+    return [] if is_one else list(lists)
+
+
+def _wants_an_item(problem: Problem) -> bool:
+    """Whether no list may stand there, whatever its items."""
+    if problem.within:
+        return all(branch and branch[0].path == problem.path and _wants_an_item(branch[0]) for branch in problem.within)
+    return problem.kind in ("type", "enum", "const")
 
 
 def _one(value: Any, names: Collection[str], number: int, schema: Compiled, steps: Collection[str]) -> Mended | None:
     part = {name: each[number] if name in names else each for name, each in value.items()}
-    found = mend(written(part), schema, [step for step in steps if step != STEP])
+    found = mend(written(part), schema, [step for step in steps if step not in _OTHERS])
     return Mended(found.arguments, (STEP, *found.steps)) if found else None

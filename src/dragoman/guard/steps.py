@@ -1,22 +1,21 @@
 """What may be set right in a call's arguments, step by step; each knows one kind of slip, and how it is undone.
 
-    nested      {"arguments": {"city": "Paris"}}        →  {"city": "Paris"}       the arguments stand one deeper
-    parse       "{\\"city\\": \\"Paris\\"}", "[1, 2]"        →  {"city": "Paris"}, [1, 2]
-    numbers     "3"                                     →  3                       its digits as they are
-    booleans    "true", "False"                         →  true, false
-    nulls       "null", "None"                          →  null
-    strings     3, true, {"a": 1}                       →  "3", "true", "{\\"a\\": 1}"
-    wrap        "a"                                     →  ["a"]
-    unwrap      ["a"]                                   →  "a"
-    enum        "Celsius", "cel"                        →  "celsius"               by case, marks, or its beginning
-    optional    null, "", 0, [], where nothing need be  →  left out                where the schema refuses that value
-    keys        {"filePath": "a"}                       →  {"file_path": "a"}      whatever case and marks
-    defaults    a member that must be, and has a default in the schema, is missing  →  the default
-    unknown     a member that may not be                →  left out
-    spread      {"city": ["Paris", "Rome"]}             →  two calls               for one value each (`spread`)
+docs/guard.md has them all, with an example each. None makes a value up: what comes out was written by the model, or by
+the schema's author. A step is only tried where the schema has refused the value, and only stays where the refusal goes
+away (`mend`). A refused call costs a turn, a wrong one may cost data; so where a value could mean something else that
+does more, or something that does less is left out, it stays refused:
 
-None makes a value up: what comes out was written by the model, or by the schema's author. A step is only tried where
-the schema has refused the value, and only stays where the refusal goes away (`mend`).
+    enum        a beginning counts from three letters on, or as one capital where all options begin differently (`C`);
+                none that is a word of its own (`not`, `all`), none of what widens (`all_users`), none of numbers
+    optional    names of the model's own (of a map) stay; so do "", 0 and [] where the schema takes text, numbers and
+                lists, but not these; the word `None` where a default would take its place, or null may stand
+    unknown     names that the schema knows anywhere stay, and those that hold an action back (`dry_run`, `exclude`),
+                and all of them where none would be left of a tool's that has some
+    keys        a name that could mean two, or that is there already with another value, stays
+    nested      only what models put around arguments (`arguments`, `params`), not any name
+    strings     an object becomes text only where text is a document (`content`, `json`)
+    wrap        nothing ("" or {}) is no item, and neither is JSON that is broken
+    defaults    never choose the branch of a choice
 """
 
 import json
@@ -29,12 +28,20 @@ import msgspec
 from dragoman.core.resolve import plain
 from dragoman.guard.problems import Kind, Problem
 from dragoman.guard.schemas import Compiled
+from dragoman.guard.vocabulary import AROUND, DOCUMENTS, NO_BEGINNINGS, RESTRAINTS, WIDE
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 _NULLS: Final = ("null", "none")
-_BLANK: Final = ("", "null", "none")
-"""What models write, beside null, for a member that they would leave out; 0, [] and {} may mean something else."""
+_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {}, False)
+"""What says nothing, so that nothing is lost with it."""
+_BEGINNING: Final = 3
+"""Letters that a beginning has: `in` and `no` are words."""
+_LIMITS: Final = frozenset({"range", "multiple_of", "length", "pattern", "items", "properties", "contains"})
+"""Problems of values whose type is taken: they mean themselves."""
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_OPTION_MARKS: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
+"""Between words of an option; other marks mean something: `m/s`, `c++`, `-1`."""
 _DIGITS: Final = 1000
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -56,9 +63,16 @@ class Tried(NamedTuple):
 def read(text: str) -> Any:
     """JSON as values that keep its digits.
 
-    Raises: ValueError, RecursionError: it is none, or none that can be held so.
+    Raises: ValueError, RecursionError: it is none, or none that can be held so, or has a name twice with two values.
     """
-    return json.loads(text, parse_float=Exact, parse_constant=_refused)
+    return json.loads(text, parse_float=Exact, parse_constant=_refused, object_pairs_hook=_object)
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(members)
+    if len(made) < len(members) and any(written(each) != written(made[name]) for name, each in members):
+        raise ValueError("a member has two values")
+    return made
 
 
 def _refused(name: str) -> Any:
@@ -101,25 +115,46 @@ def tries(problem: Problem, root: Any, schema: Compiled) -> Iterator[Tried]:
     """Ways in which this problem may go away, the likeliest first."""
     value = at(root, problem.path)
     absent = bool(problem.path) and _may_be_absent(problem.path, schema)
-    if absent and _is_blank(value):
+    if absent and _is_blank(value, problem, schema):
         yield Tried("optional", _dropped(root, problem.path))
     for step, mended in _OF_KIND.get(problem.kind, _none)(problem, value, schema):
         yield Tried(step, put(root, problem.path, mended))
-    if absent and _is_nothing(value):
+    if absent and problem.kind not in _LIMITS and not value and value is not False:
         yield Tried("optional", _dropped(root, problem.path))
 
 
-def _is_nothing(value: Any) -> bool:
-    return not value and value is not False
+def unnested(value: Any, schema: Compiled) -> Any:
+    """What stands one deeper, under a name that is none of the schema's; None where nothing does."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return None
+    [(name, inner)] = value.items()
+    known = schema.declared(())
+    if name in known or name.lower() not in AROUND or not isinstance(inner, dict) or not inner.keys() <= known:
+        return None
+    return inner
 
 
-def _is_blank(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value.strip().lower() in _BLANK)
+def _is_blank(value: Any, problem: Problem, schema: Compiled) -> bool:
+    """Whether it stands for a member that was to be left out."""
+    if value is None or value == "":
+        return value is None or problem.kind not in _LIMITS
+    if not isinstance(value, str) or value.strip() not in ("", "null", "None"):
+        return False
+    parts = schema.parts_at(problem.path)
+    return not any(part.get("default") is not None or _takes_null(part) for part in parts)
+
+
+def _takes_null(part: Mapping[str, Any]) -> bool:
+    types = part.get("type", ())
+    return types == "null" or "null" in types or None in part.get("enum", ())
 
 
 def _may_be_absent(path: Path, schema: Compiled) -> bool:
-    required = schema.schema_at(path[:-1]).get("required")
-    return isinstance(path[-1], str) and not (isinstance(required, list) and path[-1] in required)
+    """Whether it is a member that the schema knows, and does not require."""
+    own = schema.schema_at(path[:-1])
+    required = own.get("required")
+    is_required = isinstance(required, list) and path[-1] in required
+    return path[-1] in schema.declared(path[:-1]) and not is_required
 
 
 def _none(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[str, Any]]:
@@ -132,16 +167,28 @@ def _of_type(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[s
         yield from _out_of_text(value.strip(), wanted)
     if isinstance(value, list) and len(value) == 1 and "array" not in wanted:
         yield "unwrap", value[0]
-    is_member = bool(problem.path) and isinstance(problem.path[-1], str)
-    if "string" in wanted and _has_a_text(value, is_member):
+    if "string" in wanted and _has_a_text(value, problem.path):
         yield "strings", written(value)
-    if "array" in wanted and value is not None:
+    if "array" in wanted and _is_an_item(value):
         yield "wrap", [value]
 
 
-def _has_a_text(value: Any, is_member: bool) -> bool:
+def _has_a_text(value: Any, path: Path) -> bool:
     """Whether text may have been meant: of a list several calls may be, or one of its items."""
-    return is_member if isinstance(value, dict) else value is not None and not isinstance(value, list)
+    if isinstance(value, dict):
+        return bool(path) and isinstance(path[-1], str) and bool(DOCUMENTS & words_of(path[-1]))
+    return value is not None and not isinstance(value, list)
+
+
+def _is_an_item(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip() not in ("", "null", "None") and value.strip()[0] not in "[{"
+    return value is not None and value != {}
+
+
+def words_of(name: str) -> frozenset[str]:
+    """The words of a name, whatever its style."""
+    return frozenset(word.lower() for word in _WORDS.findall(name))
 
 
 def _out_of_text(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -170,7 +217,7 @@ def _of_enum(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[s
     options = problem.expected if problem.kind == "enum" else (problem.expected,)
     if isinstance(value, str):
         words = [option for option in options if isinstance(option, str)]
-        if (meant := _meant(value, words)) is not None:
+        if (meant := _meant(value.strip(), words, problem.kind == "enum")) is not None:
             yield "enum", meant
         yield from _out_of_text(value.strip(), ("integer", "number", "boolean", "null"))
     elif isinstance(value, list) and len(value) == 1:
@@ -179,48 +226,67 @@ def _of_enum(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[s
         yield "strings", text
 
 
-def _meant(written: str, options: list[str]) -> str | None:
+def _meant(asked: str, options: list[str], is_choice: bool) -> str | None:
     """The one option that is meant."""
-    asked = written.strip().casefold()
     if not asked:
         return None
-    for is_meant in (
-        lambda option: option.strip().casefold() == asked,
-        lambda option: plain(option) == plain(asked),
-        lambda option: option.casefold().startswith(asked),
-    ):
-        if found := [option for option in options if is_meant(option)]:
+    for spelled in (lambda text: text.strip().lower(), lambda text: _OPTION_MARKS.sub("", text.strip().lower())):
+        if found := [option for option in options if spelled(option) == spelled(asked)]:
             return found[0] if len(found) == 1 else None
-    return None
+    found = [option for option in options if option.lower().startswith(asked.lower())]
+    is_one = is_choice and len(found) == 1 and _is_beginning(asked, options)
+    return found[0] if is_one and not WIDE & set(re.split(r"[\W_]+", found[0].lower())) else None
+
+
+def _is_beginning(asked: str, options: list[str]) -> bool:
+    if len(asked) == 1:
+        return asked.isupper() and len({option[:1].lower() for option in options}) == len(options)
+    return len(asked) >= _BEGINNING and asked.isalpha() and asked.lower() not in NO_BEGINNINGS
 
 
 def _of_missing(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[str, Any]]:
-    name, own = problem.expected, schema.schema_at(problem.path)
     if not isinstance(value, dict):
         return
-    known = own.get("properties")
-    known = known if isinstance(known, dict) else {}
+    name: str = problem.expected
+    known = schema.declared(problem.path, problem.schema)
     spare = [each for each in value if each not in known and plain(each) == plain(name)]
-    if len(spare) == 1:
+    if len(spare) == 1 and not any(plain(each) == plain(name) for each in known - {name}):
         yield "keys", _renamed(value, {spare[0]: name})
-    default = schema.member(own, name)
-    if "default" in default:
+    default = schema.member(problem.schema, name) or schema.member(schema.schema_at(problem.path), name)
+    if "default" in default and not spare:
         yield "defaults", value | {name: default["default"]}
 
 
 def _of_unknown(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict):
         return
-    known = schema.schema_at(problem.path).get("properties")
-    absent = [name for name in (known if isinstance(known, dict) else {}) if name not in value]
+    known = schema.declared(problem.path, problem.schema)
+    spare = [name for name in problem.expected if name not in known]
+    by_words: dict[str, list[str]] = {}
+    for each in known if spare else ():
+        by_words.setdefault(plain(each), []).append(each)
     meant: dict[str, str] = {}
-    for spare in problem.expected:
-        fits = [name for name in absent if plain(name) == plain(spare) and name not in meant.values()]
-        if len(fits) == 1:
-            meant[spare] = fits[0]
+    taken: set[str] = set()
+    for name in spare:
+        fits = by_words.get(plain(name), [])
+        if len(fits) > 1 or (fits and fits[0] in taken):
+            return
+        if fits and fits[0] not in value:
+            meant[name] = fits[0]
+            taken.add(fits[0])
+        elif fits and value[fits[0]] != value[name]:
+            return
     if meant:
         yield "keys", _renamed(value, meant)
-    yield "unknown", {name: each for name, each in value.items() if name not in problem.expected}
+    elif spare and not any(_restrains(name, value[name]) for name in spare):
+        left = {name: each for name, each in value.items() if name not in spare}
+        if left or not known or all(value[name] in _EMPTY for name in spare):
+            yield "unknown", left
+
+
+def _restrains(name: str, value: Any) -> bool:
+    """Whether less would be done with this member than without it."""
+    return value not in _EMPTY and bool(RESTRAINTS & words_of(name))
 
 
 def _renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

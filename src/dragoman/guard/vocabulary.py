@@ -1,0 +1,31 @@
+"""English words in names and values that say how careful mending has to be; each set is a reason of `steps`, `spread`.
+
+A word too many costs one more turn of the model; one that is missing may cost more.
+"""
+
+from typing import Final
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+RESTRAINTS: Final = _words(
+    "after approval approve before check condition confirm confirmation dry dryrun except exclude excluded excluding "
+    "filter if ignore keep limit max maximum min minimum no noop not older only pretend preview prompt safe simulate "
+    "since skip test unless until validate when where without"
+)
+"""In the name of a member: it makes an action smaller, or none."""
+AROUND: Final = _words("args arguments body data input inputs json kwargs params parameters payload properties request")
+"""The name of a member that models put around arguments."""
+DOCUMENTS: Final = _words("body code content contents data document file json payload source")
+"""In the name of a member: its text may be that of an object."""
+IN_PIECES: Final = _words(
+    "args argv between bbox body box cmd code command content contents coordinates date dates description lat lines "
+    "lng lon message messages note options period prompt range script sentence sql summary text time times title when"
+)
+"""In the name of a member: a list in it is one thing in pieces."""
+NO_BEGINNINGS: Final = _words("all any every nil none non not null off out")
+"""They begin no other word, however it is written."""
+WIDE: Final = _words("all any both every everyone everything everywhere")
+"""In an option: it reaches further than others."""

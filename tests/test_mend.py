@@ -1,0 +1,231 @@
+"""Arguments that a model wrote wrongly become what its tool asks for, where only one thing can have been meant."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dragoman.guard.mend import Mended, mend
+from dragoman.guard.policy import ARGUMENTS
+from dragoman.guard.schemas import Compiled, compiled
+from dragoman.guard.spread import STEP
+
+N = {"type": "integer"}
+S = {"type": "string"}
+B = {"type": "boolean"}
+UNIT = {"enum": ["celsius", "fahrenheit"]}
+NULL = {"type": "null"}
+DAY = {"type": "string", "format": "date"}
+
+
+def obj(properties: dict[str, Any] | None = None, **words: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties or {}, **words}
+
+
+def closed(properties: dict[str, Any], **words: Any) -> dict[str, Any]:
+    return obj(properties, additionalProperties=False, **words)
+
+
+def of(schema: Any) -> Compiled:
+    return compiled(json.dumps(schema))
+
+
+def text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+POINT = closed({"file_path": S, "line": N}, required=["file_path"])
+BOTH = {"allOf": [obj({"n": N}), obj({"m": N})], "unevaluatedProperties": False}
+READ = closed({"act": {"const": "read"}, "id": N}, required=["act", "id"])
+DROP = closed({"act": {"const": "drop", "default": "drop"}, "id": N, "hard": B}, required=["act", "id"])
+
+MEND: list[tuple[Any, Any, Any, str]] = [
+    # nested
+    (obj({"city": S}, required=["city"]), {"arguments": {"city": "Rome"}}, {"city": "Rome"}, "nested"),
+    (closed({"n": N}), {"Params": {"n": "3"}}, {"n": 3}, "nested numbers"),
+    # parse
+    (obj({"n": N}), '"{\\"n\\": 1}"', {"n": 1}, "parse"),
+    (obj({"n": N}), '"{\\"n\\": \\"1\\"}"', {"n": 1}, "parse numbers"),
+    (obj({"l": {"type": "array", "items": N}}), {"l": "[1, 2]"}, {"l": [1, 2]}, "parse"),
+    (obj({"l": {"type": "array", "items": N}}), {"l": '["1", 2]'}, {"l": [1, 2]}, "parse numbers"),
+    (obj({"o": {"anyOf": [POINT, NULL]}}), {"o": '{"filePath": "a"}'}, {"o": {"file_path": "a"}}, "parse keys"),
+    # numbers, booleans, nulls
+    (obj({"n": N}), {"n": " 3 "}, {"n": 3}, "numbers"),
+    (obj({"n": {"type": "number"}}), {"n": "1.50e3"}, '{"n":1.50e3}', "numbers"),
+    (obj({"n": N}), {"n": "12345678901234567890123"}, '{"n":12345678901234567890123}', "numbers"),
+    (obj({"n": N, "m": {"type": "number"}}), '{"m":1.50e3,"n":"1"}', '{"m":1.50e3,"n":1}', "numbers"),
+    (obj({"b": B}), {"b": "True"}, {"b": True}, "booleans"),
+    (obj({"b": B}), {"b": "false"}, {"b": False}, "booleans"),
+    (obj({"x": {"type": ["integer", "null"]}}), {"x": "None"}, {"x": None}, "nulls"),
+    (obj({"x": {"anyOf": [UNIT, NULL]}}), {"x": "null"}, {"x": None}, "nulls"),
+    # strings
+    (obj({"s": S}), {"s": 3}, {"s": "3"}, "strings"),
+    (obj({"s": S}), '{"s": 1.50}', {"s": "1.50"}, "strings"),
+    (obj({"s": S}), {"s": True}, {"s": "true"}, "strings"),
+    (obj({"content": S}), {"content": {"a": 1}}, {"content": '{"a":1}'}, "strings"),
+    (obj({"v": {"enum": ["1", "2"]}}), {"v": 1}, {"v": "1"}, "strings"),
+    # wrap, unwrap
+    (obj({"l": {"type": "array", "items": S}}), {"l": "a"}, {"l": ["a"]}, "wrap"),
+    (obj({"l": {"type": "array", "items": POINT}}), {"l": {"file_path": "a"}}, {"l": [{"file_path": "a"}]}, "wrap"),
+    (obj({"l": {"type": "array", "items": N}}), {"l": "3"}, {"l": [3]}, "wrap numbers"),
+    (obj({"s": S}), {"s": ["a"]}, {"s": "a"}, "unwrap"),
+    (obj({"u": UNIT}), {"u": ["celsius"]}, {"u": "celsius"}, "unwrap"),
+    # enum
+    (obj({"u": UNIT}), {"u": "Celsius"}, {"u": "celsius"}, "enum"),
+    (obj({"u": UNIT}), {"u": "cel"}, {"u": "celsius"}, "enum"),
+    (obj({"u": UNIT}), {"u": "F"}, {"u": "fahrenheit"}, "enum"),
+    (obj({"u": {"enum": ["in_progress", "done"]}}), {"u": "In Progress"}, {"u": "in_progress"}, "enum"),
+    (obj({"k": {"const": "trip"}}), {"k": "TRIP"}, {"k": "trip"}, "enum"),
+    (obj({"u": {"enum": [1, 2, "auto", None]}}), {"u": "2"}, {"u": 2}, "numbers"),
+    (obj({"u": {"enum": [1, True]}}), {"u": "true"}, {"u": True}, "booleans"),
+    (obj({"u": {"enum": [1, None]}}), {"u": "null"}, {"u": None}, "nulls"),
+    # optional
+    (obj({"s": S}), {"s": None}, {}, "optional"),
+    (obj({"u": UNIT}), {"u": ""}, {}, "optional"),
+    (obj({"u": UNIT}), {"u": "None"}, {}, "optional"),
+    (obj({"u": UNIT | {"default": "celsius"}}), {"u": ""}, {}, "optional"),
+    (obj({"when": DAY}), {"when": ""}, {}, "optional"),
+    (obj({"s": S}), {"s": []}, {}, "optional"),
+    (obj({"n": {"type": "integer", "nullable": True}}), {"n": None}, {}, "optional"),
+    (obj({"o": {"anyOf": [closed({"u": UNIT}), NULL]}}), {"o": {"u": None}}, {"o": {}}, "optional"),
+    # keys
+    (POINT, {"filePath": "a"}, {"file_path": "a"}, "keys"),
+    (POINT, {"file_path": "a", "Line": 3}, {"file_path": "a", "line": 3}, "keys"),
+    (obj({"file_path": S}, required=["file_path"]), {"File-Path": "a"}, {"file_path": "a"}, "keys"),
+    (obj(required=["m"]), {"M": 1}, {"m": 1}, "keys"),
+    (POINT, {"filePath": "a", "LINE": "3", "why": "x"}, {"file_path": "a", "line": 3}, "keys numbers unknown"),
+    # defaults
+    (obj({"u": {"default": "a", "type": "string"}}, required=["u"]), {}, {"u": "a"}, "defaults"),
+    (obj({"u": {"allOf": [{"default": 3}]}, "v": {"default": 3}}, required=["v"]), {}, {"v": 3}, "defaults"),
+    # unknown
+    (POINT, {"file_path": "a", "explanation": "to see"}, {"file_path": "a"}, "unknown"),
+    (POINT, {"file_path": "a", "dry_run": False, "exclude": []}, {"file_path": "a"}, "unknown"),
+    (POINT, {"file_path": "a", "filePath": "a"}, {"file_path": "a"}, "unknown"),
+    # where it stands
+    (obj({"a": obj({"n": N})}), {"a": {"n": "3"}}, {"a": {"n": 3}}, "numbers"),
+    (obj({"a": {"$ref": "#/$defs/p"}}, **{"$defs": {"p": POINT}}), {"a": {"FilePath": "x"}}, {"a": {"file_path": "x"}},
+     "keys"),
+    (BOTH, {"n": "3", "m": 3}, {"n": 3, "m": 3}, "numbers"),
+    (BOTH, {"n": "3", "x": 1}, {"n": 3}, "numbers unknown"),
+    (obj({"x": {"anyOf": [N, NULL]}}), {"x": "3"}, {"x": 3}, "numbers"),
+    (obj({"x": {"oneOf": [{"type": "array", "items": N}, NULL]}}), {"x": "3"}, {"x": [3]}, "wrap numbers"),
+    (obj({"x": {"anyOf": [{"anyOf": [N, B]}, NULL]}}), {"x": "true"}, {"x": True}, "booleans"),
+    (obj({"x": {"oneOf": [READ, DROP]}}), {"x": {"act": "Read", "id": "7"}}, {"x": {"act": "read", "id": 7}},
+     "enum numbers"),
+    (obj({"l": {"type": "array", "items": obj({"n": N})}}), {"l": [{"n": "1"}, {"n": 2}]}, {"l": [{"n": 1}, {"n": 2}]},
+     "numbers"),
+    (obj({"l": {"type": "array", "prefixItems": [N, B]}}), {"l": ["1", "true"]}, {"l": [1, True]}, "numbers booleans"),
+    (obj({"l": {"type": "array", "items": [N, B]}}), {"l": ["1", "true"]}, {"l": [1, True]}, "numbers booleans"),
+    (obj(patternProperties={"^n_": N}, additionalProperties=False), {"n_a": "1"}, {"n_a": 1}, "numbers"),
+    (obj(additionalProperties=N), {"any": "1"}, {"any": 1}, "numbers"),
+    (obj({"m": N}, **{"if": {"required": ["n"]}, "then": {"required": ["m"]}}), {"n": 1, "M": 2}, {"n": 1, "m": 2},
+     "keys"),
+    (obj({"a": N, "b": N}, dependentRequired={"a": ["b"]}), {"a": 1, "B": 2}, {"a": 1, "b": 2}, "keys"),
+    (obj({"n": N | {"minimum": 0, "exclusiveMinimum": True}}), {"n": "3"}, {"n": 3}, "numbers"),
+    (obj({"d": DAY, "n": N}), {"d": "2026-01-31", "n": "1"}, {"d": "2026-01-31", "n": 1}, "numbers"),
+    # what else is there stays
+    (obj({"n": N}), '{"z":"ü\\u2028","n":"1","a":[1.0,{}]}', '{"z":"ü\u2028","n":1,"a":[1.0,{}]}', "numbers"),
+    (obj({"n": N}), '{"x": 1, "n": "1", "x": 1}', '{"x":1,"n":1}', "numbers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "written", "meant", "steps"), MEND)
+def test_what_was_meant(schema: Any, written: Any, meant: Any, steps: str) -> None:
+    wanted = meant if isinstance(meant, str) else json.dumps(meant, separators=(",", ":"), ensure_ascii=False)
+    assert mend(text(written), of(schema)) == Mended(wanted, tuple(steps.split()))
+    for step in steps.split():
+        others = [each for each in ARGUMENTS if each != step]
+        found = mend(text(written), of(schema), others)
+        assert found is None or step not in found.steps
+
+
+def test_every_step_has_its_cases() -> None:
+    assert {step for *_, steps in MEND for step in steps.split()} == set(ARGUMENTS) - {STEP}
+
+
+LEAVE: list[tuple[str, Any, Any]] = [
+    ("a name around arguments that may mean something", obj({"path": S}, required=["path"]), {"except": {"path": "/"}}),
+    ("a name around them that is the tool's own", obj({"data": obj(), "n": N}, required=["n"]), {"data": {"n": 1}}),
+    ("more than arguments inside", closed({"n": N}), {"arguments": {"n": 1, "m": 2}}),
+    ("JSON that is not whole", obj({"l": {"type": "array"}}), {"l": "[1, 2"}),
+    ("another kind of JSON", obj({"o": obj()}), {"o": "[1]"}),
+    ("a number with a unit", obj({"n": N}), {"n": "3 days"}),
+    ("a number with zeros in front", obj({"n": N}), {"n": "007"}),
+    ("a fraction", obj({"n": N}), {"n": "3.5"}),
+    ("digits of other scripts", obj({"n": N}), {"n": "٣"}),
+    ("thousands, or a fraction?", obj({"n": N}), {"n": "1,000"}),
+    ("a number beyond all numbers", obj({"n": {"type": "number"}}), {"n": "1e400"}),
+    ("a number beyond all numbers elsewhere", obj({"n": {"type": "number"}, "m": N}), '{"n": 1e400, "m": "3"}'),
+    ("thousands of digits", obj({"n": N}), {"n": "9" * 1001}),
+    ("a word for true", obj({"b": B}), {"b": "yes"}),
+    ("a number for true", obj({"b": B}), {"b": 1}),
+    ("an object where words are wanted", obj({"location": S}), {"location": {"city": "Rome"}}),
+    ("several where one is wanted", obj({"s": S}), {"s": ["a", "b"]}),
+    ("nothing as an item", obj({"l": {"type": "array", "items": S}}, required=["l"]), {"l": ""}),
+    ("an object of nothing as an item", obj({"l": {"type": "array", "items": obj()}}, required=["l"]), {"l": {}}),
+    ("null as an item", obj({"l": {"type": "array"}}, required=["l"]), {"l": None}),
+    ("the beginning of two", obj({"u": {"enum": ["left", "leftmost"]}}), {"u": "lef"}),
+    ("a word that is wider", obj({"u": {"enum": ["all", "none"]}}), {"u": "a"}),
+    ("a capital of a word that is wider", obj({"u": {"enum": ["ALL", "NONE"]}}), {"u": "A"}),
+    ("a beginning of more", obj({"u": {"enum": ["delete_all", "read"]}}), {"u": "delete"}),
+    ("a small letter", obj({"u": {"enum": ["install", "remove"]}}), {"u": "i"}),
+    ("two letters, which are a word", obj({"u": {"enum": ["install", "remove"]}}), {"u": "in"}),
+    ("a capital of two", obj({"u": {"enum": ["start", "stop", "pause"]}}), {"u": "P"}),
+    ("no, which begins a word", obj({"u": {"enum": ["notify", "wait"]}}), {"u": "not"}),
+    ("digits that begin others", obj({"u": {"enum": ["100", "25"]}}), {"u": "10"}),
+    ("a sign", obj({"u": {"enum": ["-1", "0"]}}), {"u": "1"}),
+    ("a point", obj({"u": {"enum": ["15", "30"]}}), {"u": "1.5"}),
+    ("marks that mean something", obj({"u": {"enum": ["m/s", "km/h"]}}), {"u": "ms"}),
+    ("a language of another name", obj({"u": {"enum": ["c++", "rust"]}}), {"u": "c"}),
+    ("a letter that is another", obj({"u": {"enum": ["Bär"]}}), {"u": "Bür"}),
+    ("another script", obj({"u": {"enum": ["日本a"]}}), {"u": "中国a"}),
+    ("case that tells two apart", obj({"u": {"enum": ["Read", "READ"]}}), {"u": "read"}),
+    ("the beginning of a constant", obj({"k": {"const": "drop"}}, required=["k"]), {"k": "dro"}),
+    ("text that may be empty, but must not", obj({"where": S | {"minLength": 1}}), {"where": ""}),
+    ("no items, where there must be some", obj({"ids": {"type": "array", "minItems": 1}}), {"ids": []}),
+    ("a number that is too small", obj({"limit": N | {"minimum": 1}}), {"limit": 0}),
+    ("a word for no, where a default says yes", obj({"u": {"enum": ["mail"], "default": "mail"}}), {"u": "None"}),
+    ("a word that may be one", obj({"u": {"enum": ["mail", "text"]}}), {"u": "none"}),
+    ("null where it must be", obj({"s": S}, required=["s"]), {"s": None}),
+    ("null under a name of the model's own", obj({"env": obj(additionalProperties=S)}), {"env": {"A": None}}),
+    ("null as an item of a list", obj({"l": {"type": "array", "items": S}}), {"l": ["a", None]}),
+    ("one value under two names", POINT, {"filePath": "a", "FilePath": "b"}),
+    ("two values for one name", POINT, {"file_path": "a", "filePath": "b"}),
+    ("two values under one name", POINT, '{"file_path": "a", "line": "1", "line": "2"}'),
+    ("a name that could be two", closed({"a_b": S, "ab": S}), {"aB": "x"}),
+    ("a name with a sign", closed({"utc-5": N, "m": N}), {"utc5": 1}),
+    ("something else", POINT, {"path": "a"}),
+    ("what is missing and known nowhere", obj({"n": N}, required=["n"]), {}),
+    ("a constant is no default", obj({"k": {"const": "a"}}, required=["k"]), {}),
+    ("a trial run is none without that", POINT, {"file_path": "a", "dry_run": True}),
+    ("what is not to be touched", POINT, {"file_path": "a", "excludePaths": ["/etc"]}),
+    ("a condition", POINT, {"file_path": "a", "only_if": "old"}),
+    ("a name that the schema knows, of another type", BOTH, {"n": "x", "m": 1, "y": 1}),
+    ("a branch by its default", obj({"x": {"oneOf": [READ, DROP]}}), {"x": {"id": 7}}),
+    ("branches that differ in what comes out", obj({"x": {"anyOf": [N, B, obj()]}}), {"x": ["a", "b"]}),
+    ("a list of one, or its item made a number", obj({"x": {"anyOf": [{"type": "array", "items": S}, N]}}), {"x": "3"}),
+    ("dates in words", obj({"d": DAY}), {"d": "tomorrow"}),
+    ("what another needs", obj({"a": N}, dependentRequired={"a": ["b"]}), {"a": "1"}),
+    ("half of a pair", obj({"n": N, "s": S}), '{"n": "1", "s": "\\ud800"}'),
+    ("no JSON", obj({"n": N}), '{"n": "1"'),
+    ("no number of JSON", obj({"n": N}), '{"n": NaN}'),
+    ("nothing", obj({"n": N}), ""),
+    ("what cannot be checked", {"type": 5}, {"n": "1"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "written"), [each[1:] for each in LEAVE], ids=[each[0] for each in LEAVE])
+def test_what_may_mean_something_else(schema: Any, written: Any) -> None:
+    assert mend(text(written), of(schema)) is None
+
+
+def test_nothing_is_done_where_no_step_may_be_taken() -> None:
+    for schema, written, _, _ in MEND:
+        assert mend(text(written), of(schema), ()) is None
+
+
+@pytest.mark.parametrize(
+    "written", ['{"n":1}', '{ "n" : 1, "n": 2 }', '{"n": 1.0, "x": "3"}', '{"n": 12345678901234567890123}']
+)
+def test_valid_arguments_stay_byte_for_byte(written: str) -> None:
+    assert mend(written, of(obj({"n": N}))) in (Mended(written, ()), None)

@@ -1,0 +1,92 @@
+"""One call that was written for several becomes several, where the list in it cannot be one thing in pieces."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dragoman.core.values import Tool
+from dragoman.guard.judge import judge
+from dragoman.guard.mend import Mended
+from dragoman.guard.policy import ARGUMENTS
+from dragoman.guard.schemas import compiled
+from dragoman.guard.spread import MOST, STEP, spread
+
+S = {"type": "string"}
+N = {"type": "integer"}
+UNIT = {"enum": ["celsius", "fahrenheit"]}
+
+
+def of(properties: dict[str, Any]) -> str:
+    return json.dumps({"type": "object", "properties": properties, "required": list(properties)[:1]})
+
+
+def spread_of(properties: dict[str, Any], written: Any) -> list[Any]:
+    return [json.loads(each.arguments) for each in spread(json.dumps(written), compiled(of(properties)), ARGUMENTS)]
+
+
+@pytest.mark.parametrize(
+    ("properties", "written", "calls"),
+    [
+        ({"id": N}, {"id": [12, 13]}, [{"id": 12}, {"id": 13}]),
+        ({"city": S, "unit": UNIT}, {"city": ["Rome", "Oslo"]}, [{"city": "Rome"}, {"city": "Oslo"}]),
+        (
+            {"city": S, "unit": UNIT},
+            {"unit": "celsius", "city": ["Rome", "Oslo"]},
+            [{"unit": "celsius", "city": "Rome"}, {"unit": "celsius", "city": "Oslo"}],
+        ),
+        ({"a": N, "b": N}, {"a": [1, 2], "b": [3, 4]}, [{"a": 1, "b": 3}, {"a": 2, "b": 4}]),
+        ({"unit": UNIT}, {"unit": ["celsius", "Fahrenheit"]}, [{"unit": "celsius"}, {"unit": "fahrenheit"}]),
+        ({"id": {"anyOf": [N, {"type": "null"}]}}, {"id": [1, 2]}, [{"id": 1}, {"id": 2}]),
+        ({"id": N}, {"id": ["1", "2"]}, [{"id": 1}, {"id": 2}]),
+    ],
+)
+def test_a_list_of_several(properties: dict[str, Any], written: Any, calls: list[Any]) -> None:
+    assert spread_of(properties, written) == calls
+
+
+@pytest.mark.parametrize(
+    ("properties", "written"),
+    [
+        pytest.param({"command": S}, {"command": ["rm", "-r", "old"]}, id="the words of a command"),
+        pytest.param({"content": S, "path": S}, {"path": "a", "content": ["one", "two"]}, id="the lines of a file"),
+        pytest.param({"messageText": S}, {"messageText": ["Hello", "and bye"]}, id="the paragraphs of a letter"),
+        pytest.param({"date": S}, {"date": ["2026-01-01", "2026-01-31"]}, id="a range of days"),
+        pytest.param({"place": S}, {"place": [48.85, 2.35]}, id="coordinates"),
+        pytest.param({"id": N}, {"id": [12, 12]}, id="the same twice"),
+        pytest.param({"id": N}, {"id": [12]}, id="one"),
+        pytest.param({"id": N}, {"id": []}, id="none"),
+        pytest.param({"id": N}, {"id": list(range(MOST + 1))}, id="very many"),
+        pytest.param({"id": N}, {"id": [1, "x"]}, id="one that is none"),
+        pytest.param({"id": N}, {"id": [1, None]}, id="one that is nothing"),
+        pytest.param({"a": N, "b": N}, {"a": [1, 2], "b": [1, 2, 3]}, id="not as many of each"),
+        pytest.param({"to": S, "text": S}, {"to": ["a", "b"], "text": ["c", "d"]}, id="one of them in pieces"),
+        pytest.param({"id": {"type": "array", "items": N}}, {"id": ["x", "y"]}, id="a list is wanted"),
+        pytest.param({"id": {"anyOf": [N, {"type": "array", "items": N}]}}, {"id": ["1", "2"]}, id="a list may be"),
+        pytest.param({"id": N}, {"id": [[1], [2]]}, id="lists of lists"),
+        pytest.param({"id": N}, [1, 2], id="a list by itself"),
+        pytest.param({"id": N}, {"other": [1, 2]}, id="somewhere else"),
+    ],
+)
+def test_a_list_that_may_be_one_thing(properties: dict[str, Any], written: Any) -> None:
+    assert spread_of(properties, written) == []
+
+
+def test_it_may_be_switched_off() -> None:
+    schema = compiled(of({"id": N}))
+    assert spread('{"id":[1,2]}', schema, [STEP]) == [Mended('{"id":1}', (STEP,)), Mended('{"id":2}', (STEP,))]
+    assert spread('{"id":[1,2]}', schema, [step for step in ARGUMENTS if step != STEP]) == []
+    assert spread('{"id":["1","2"]}', schema, [STEP]) == []
+
+
+def test_what_cannot_be_read_or_checked_is_not_spread() -> None:
+    assert spread('{"id":[1,2', compiled(of({"id": N})), ARGUMENTS) == []
+    assert spread('{"id":[1,2]}', compiled("no schema"), ARGUMENTS) == []
+
+
+def test_a_call_that_can_be_mended_is_one() -> None:
+    tool = Tool("cancel", parameters=of({"id": N}))
+    assert judge(tool, '{"id": ["12"]}', ARGUMENTS).more == ()
+    verdict = judge(tool, '{"id": [12, 13]}', ARGUMENTS)
+    assert (verdict.arguments, verdict.steps, verdict.more) == ('{"id":12}', (STEP,), (Mended('{"id":13}', (STEP,)),))
+    assert judge(tool, '{"id": [12, 13]}', [step for step in ARGUMENTS if step != STEP]).valid is False
