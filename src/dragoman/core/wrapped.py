@@ -57,8 +57,8 @@ def unwrapped(text: str, mends: Collection[str]) -> Unwrapped:
             break
         slips |= value.slips
         text = value.take()
-        if text.startswith("{"):
-            return Unwrapped(text, tuple(slips))
+        if text == "null" or text.startswith("{"):
+            return Unwrapped("{}" if text == "null" else text, tuple(slips))
         if not text.startswith('"') or (text != '""' and "doubled" not in mends):
             break
         if text := json.loads(text).strip():
