@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cuts import cuttings, places
 from dragoman.core.jsontext import JsonText
-from dragoman.core.mended_json import MendedJson
+from dragoman.core.mended_json import GAP_LIMIT_CHARS, KEY_LIMIT_CHARS, MendedJson
 from dragoman.core.slips import ALL_SLIPS, SLIPS
 from test_jsontext import junk, styles, tails, values
 
@@ -247,6 +247,20 @@ def test_white_space_without_end_stays_linear() -> None:
     for text in ('{"a": "x"%s, "b": 1}', '{"a": 1,%s"b": 1}', '{"a": 1,%s}'):
         whole = text % (" \n" * 50_000)
         assert read(re.findall(".{1,4}", whole, re.DOTALL))[2]
+
+
+@pytest.mark.parametrize("endless", ["\\n", ", ", "/", "'a", "x ", "\\", '"', "``", "# ", '"a": ', "*/ /*"])
+@pytest.mark.parametrize("begun", ['{"a": "x"', "{'a': 'x'", '{"a": "say "x"', '{"a": 1, ', '{"a": 1 ', "[1, /* "])
+def test_text_without_end_stays_linear(begun: str, endless: str) -> None:
+    """What waits to be told apart is bounded, or it would be looked through again with each piece."""
+    machine, held, most = MendedJson(), begun, 0
+    for _ in range(3000):
+        held += endless
+        held = held[machine.feed(held, 0) :]
+        if machine.problem:
+            break
+        most = max(most, len(held))
+    assert most <= 2 * KEY_LIMIT_CHARS + GAP_LIMIT_CHARS
 
 
 def test_nothing_is_held_but_what_may_yet_be_a_slip() -> None:

@@ -256,6 +256,8 @@ class MendedJson(JsonText):
                 return _Is.SO if gap and not self._inner else _Is.UNCLEAR
             return _Is.OPEN if two == "/" else _Is.UNCLEAR if gap else _Is.NOT
         stop = _GAP.match(buf, pos).end()  # type: ignore[union-attr]
+        if stop - pos > GAP_LIMIT_CHARS:
+            return _Is.UNCLEAR
         if buf[stop:] in ("", "\\"):
             return _Is.OPEN
         return _Is.SO if buf[stop] in _ENDS[after] and stop > pos else _Is.UNCLEAR

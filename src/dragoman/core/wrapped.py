@@ -23,7 +23,7 @@ FIRST: Final = ('"', "'", "`")
 """What wrapped arguments begin with."""
 _NO_OBJECT: Final = "expected the arguments as an object"
 _GAP_CHARS: Final = 64
-_FENCED: Final = re.compile(r"```\w*\s*(.*?)\s*(?:```)?", re.DOTALL)
+_FENCE: Final = re.compile(r"```\w*")
 _UNESCAPED: Final = re.compile(r"\"\s*(\{\s*\".*\})\s*\"", re.DOTALL)
 _LANGUAGE: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
@@ -46,9 +46,9 @@ def unwrapped(text: str, mends: Collection[str]) -> Unwrapped:
         text = text.strip()
         if not text or text == "null":
             return Unwrapped("{}", tuple(slips))
-        if text[0] == "`" and "fences" in mends and (fenced := _FENCED.fullmatch(text)):
+        if "fences" in mends and (fence := _FENCE.match(text)):
             slips["fences"] = None
-            text = fenced[1]
+            text = text[fence.end() :].removesuffix("```").strip()
         elif "doubled" in mends and (unescaped := _UNESCAPED.fullmatch(text)):
             slips["doubled"] = None
             text = unescaped[1]
