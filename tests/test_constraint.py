@@ -285,6 +285,12 @@ def test_a_schema_beyond_the_engine_is_any_object_and_said_so(schema: dict[str, 
 
 
 LAX = [
+    ("a bound out of reach", {"type": "object", "properties": {"a": {"exclusiveMinimum": 0}}}, '{"a": 0}'),
+    (
+        "a bound out of reach, deeper",
+        {"properties": {"a": {"anyOf": [{"type": "array", "items": {"type": "number", "exclusiveMaximum": 0}}]}}},
+        '{"a": [0]}',
+    ),
     ("format", {"type": "object", "properties": {"a": {"type": "string", "format": "color"}}}, '{"a": "x"}'),
     ("not", {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, '{"a": 1}'),
     ("if", {"type": "object", "if": {"required": ["a"]}, "then": {"required": ["b"]}}, '{"b": 1}'),

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from dragoman.core.contracts import Constraint, HeldCall
 from dragoman.core.pieces import WORD_CHARS, Json, Raw, Rules, Word
+from dragoman.core.schema_words import LISTED, NAMED, SINGLE
 from dragoman.core.values import JsonText, Tool
 
 _STYLE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
@@ -143,4 +144,33 @@ def _escaped(text: str) -> str:
 def _json(schema: Any, style: dict[str, Any]) -> str:
     if isinstance(schema, bool):
         schema = {} if schema else {"not": {}}
-    return "%json " + json.dumps(schema | {"x-guidance": style}, ensure_ascii=False)
+    return "%json " + json.dumps(_within_reach(schema) | {"x-guidance": style}, ensure_ascii=False)
+
+
+def _within_reach(schema: Any) -> Any:
+    """The schema with each bound let through that a number may come near to, but not reach.
+
+    With 0 forbidden, a model that means 0 writes 0.0000 up to its limit of tokens, as nothing but a digit may follow
+    (Qwen2.5-Coder 1.5B, docs/accuracy.md). So it is let through, and told where calls are checked.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, Any] = {}
+    for word, value in schema.items():
+        if word in NAMED and isinstance(value, dict):
+            made[word] = {name: _within_reach(part) for name, part in value.items()}
+        elif word in LISTED and isinstance(value, list):
+            made[word] = [_within_reach(part) for part in value]
+        elif word in _HELD:
+            made[word] = _within_reach(value)
+        else:
+            made[word] = value
+    for word, wide in _BOUNDS:
+        if isinstance(bound := made.get(word), int | float) and not isinstance(bound, bool) and wide not in made:
+            made[wide] = made.pop(word)
+    return made
+
+
+_HELD: Final = SINGLE - {"not", "if"}
+"""Where more let through is more in all; draft 4's `true` for a bound is no number."""
+_BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
