@@ -17,6 +17,8 @@ from dragoman.core import events as ev
 from dragoman.core import values as v
 from dragoman.core.collect import collect
 from dragoman.core.reader import ReplyReader
+from dragoman.guard.judge import judge
+from dragoman.guard.policy import STEPS
 
 HERMES = formats.get("hermes")
 BYTES = llguidance.LLTokenizer("byte")
@@ -197,7 +199,32 @@ def test_bare_calls_that_begin_are_read_as_calls_that_fit(data: st.DataObject, s
     assert calls
     assert calls[0].name == name
     for call in calls:
-        jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
+        verdict = judge(tool(call.name, SCHEMAS[call.name]), call.arguments, STEPS)
+        for arguments in (verdict.arguments, *(each.arguments for each in verdict.more)):
+            jsonschema.validate(json.loads(arguments), SCHEMAS[call.name])
+
+
+FORGIVEN = [
+    ("null for what need not be", '{"city": "Paris", "days": null}', True),
+    ("null for what must be", '{"city": null}', False),
+    ("a list for one value", '{"city": ["Paris", "Rome"], "days": 1}', True),
+    ("a list of what is none", '{"city": ["Paris", 3]}', False),
+    ("a list of one", '{"city": ["Paris"]}', False),
+    ("something else", '{"city": "Paris", "days": "3"}', False),
+]
+
+
+@pytest.mark.parametrize(("arguments", "through"), [row[1:] for row in FORGIVEN], ids=[row[0] for row in FORGIVEN])
+def test_what_is_set_right_is_let_through_in_a_bare_call(arguments: str, through: bool) -> None:
+    call = f'{{"name": "get_weather", "arguments": {arguments}}}'
+    assert accepts(call, grammar(TOOLS, v.ToolChoice())) == through
+    if through:
+        assert judge(tool("get_weather", SCHEMAS["get_weather"]), arguments, STEPS).valid
+
+
+def test_a_list_for_one_value_is_let_through_only_where_several_calls_may_be_made() -> None:
+    call = '{"name": "get_weather", "arguments": {"city": ["Paris", "Rome"]}}'
+    assert not accepts(call, grammar(TOOLS, v.ToolChoice(parallel=False)))
 
 
 def test_where_one_call_may_be_made_a_second_bare_one_is_not_let_through() -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from dragoman.core.contracts import Constraint, HeldCall
 from dragoman.core.pieces import WORD_CHARS, Json, Raw, Rules, Word
-from dragoman.core.schema_words import LISTED, NAMED, SINGLE
+from dragoman.core.schema_words import LISTED, NAMED, SINGLE, refers
 from dragoman.core.values import JsonText, Tool
 
 _STYLE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
@@ -33,6 +33,11 @@ _SPACE: Final = r"[ \t\r\n]{0,40}"
 _FENCE: Final = rf"```(json|tool_call|xml)?{_SPACE}"
 _NAMED: Final = _SPACE.join((r"\{", '"name"', ":", "{name}", ",", '"(arguments|parameters)"', ":"))
 """How a bare call begins, up to its arguments."""
+
+
+_SCALARS: Final = ("string", "number", "integer", "boolean")
+_VALUES: Final = 16
+"""In such a list."""
 
 
 class Bare(NamedTuple):
@@ -113,8 +118,27 @@ def _bare(bare: Bare, many: bool) -> Iterator[str]:
         named = _NAMED.replace("{name}", _escaped(json.dumps(tool.name, ensure_ascii=False)))
         for head, before in heads.items():
             yield f"bare_{head}_{i}[lazy]: /{_SPACE}{before}{named}/"
-        arguments = _json(Json(tool.parameters, arguments=True).value(), _ANY_STYLE)
+        arguments = _json(_forgiven(Json(tool.parameters, arguments=True).value(), many), _ANY_STYLE)
         yield f'bare_rest_{i}: BARE_SPACE? {arguments} BARE_SPACE? "}}"'
+
+
+def _forgiven(schema: dict[str, Any], many: bool) -> dict[str, Any]:
+    """The schema of a call's arguments with what is set right where calls are checked (guard/steps.py).
+
+    That is null for a member that need not be, and, where several calls may be made, one for all of them: a list in the
+    place of a value. A model that may write neither makes a value up, or calls once (docs/accuracy.md).
+    """
+    members, required = schema.get("properties"), schema.get("required", [])
+    if not isinstance(members, dict) or not isinstance(required, list) or refers(schema):
+        return schema  # a reference may lead into what would be changed
+
+    def forgiven(name: str, member: Any) -> Any:
+        also: list[Any] = [] if name in required else [{"type": "null"}]
+        if many and isinstance(member, dict) and member.get("type") in _SCALARS:
+            also.append({"type": "array", "items": member, "minItems": 2, "maxItems": _VALUES})
+        return {"anyOf": [member, *also]} if also else member
+
+    return schema | {"properties": {name: forgiven(name, member) for name, member in members.items()}}
 
 
 def _choice(rule: str, count: int) -> str:
