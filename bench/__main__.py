@@ -7,7 +7,18 @@ from pathlib import Path
 
 from bench.figures import Figure, machine, save, table
 
-BENCHMARKS = ("reader", "field", "wire", "translation", "guard", "gateway", "proxies", "tokens", "claude_cli")
+BENCHMARKS = (
+    "reader",
+    "field",
+    "wire",
+    "translation",
+    "guard",
+    "gateway",
+    "proxies",
+    "tokens",
+    "accuracy",
+    "claude_cli",
+)
 
 ALONE = ("proxies", "claude_cli")
 """Those that want others' programs, and run where they are named."""

@@ -40,8 +40,8 @@ def test_gives_sane_figures(name: str) -> None:
     assert len({f.name for f in figures}) == len(figures) > 5
     for f in figures:
         assert math.isfinite(f.value), f
-        # A delay is the difference of two, and may come out below nothing.
-        assert f.value > 0 or f.unit == "ms", f
+        # A delay is the difference of two, and may come out below nothing; nothing may be wrong.
+        assert f.value > 0 or f.unit == "ms" or name == "accuracy", f
         assert f.ratio is None or f.ratio > 0, f
         assert f.best is None or f.best <= f.value, f
 

@@ -1,13 +1,11 @@
-"""Asks the models, and keeps what they write in .cache/accuracy."""
+"""Asks the models, keeps what they write in .cache/accuracy, and shows the ladder as a table."""
 
 import argparse
 import asyncio
 import os
 
-from bench.accuracy import bfcl, generate
-from bench.accuracy.cases import own
-
-MODELS = ("smollm2-135m", "qwen2.5-coder-1.5b")
+from bench.accuracy import MODELS, bfcl, generate, report, texts
+from bench.accuracy.cases import REPLY_TOKENS, own
 
 
 def main() -> None:
@@ -18,11 +16,18 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=("own", "bfcl"), default=["own", "bfcl"])
     parser.add_argument("--each", type=int, default=30, metavar="N", help="prompts of each category of BFCL")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--record", action="store_true", help="keep the texts for the tests, and ask nothing")
     args = parser.parse_args()
     cases = [*(own() if "own" in args.sets else ()), *(bfcl.cases(args.each) if "bfcl" in args.sets else ())]
-    os.nice(5)  # for hours
-    for model in args.model:
-        asyncio.run(generate.run(model, cases, args.rungs, threads=args.threads))
+    if not args.record:
+        os.nice(5)  # for hours
+        for model in args.model:
+            asyncio.run(generate.run(model, cases, args.rungs, threads=args.threads))
+    kept = {model: texts.read(generate.TEXTS / f"{model}.jsonl") for model in args.model}
+    if args.record:
+        for model, its in kept.items():
+            texts.record(model, its, f"temperature 0, at most {REPLY_TOKENS} tokens, tool_choice auto, one thread")
+    print(report.markdown(report.rows(each for its in kept.values() for each in its)))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """The ladder as a table: of the prompts of each category, how many are answered right on each rung."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bench.accuracy import judge
 from bench.accuracy.cases import Case
 from bench.accuracy.judge import Verdict
-from bench.accuracy.ladder import LADDER, Rung, climb
+from bench.accuracy.ladder import BESIDE, LADDER, Answer, Rung, climb
 from bench.accuracy.texts import Written
+from dragoman.core.events import Warning
 
 COLUMNS: Mapping[str, str] = {
     "own_single": "ours, one call",
@@ -33,25 +34,26 @@ class Row:
     right: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     calls: int = 0
     invalid: int = 0
+    unsaid: int = 0
+    """Answers with such calls of which nobody was told."""
     again: int = 0
-    """Replies that were asked for again."""
-    input_tokens: int = 0
+    """Answers that were asked for again."""
     output_tokens: int = 0
     cpu_s: float = 0.0
     cut_off: int = 0
-    """Replies that hit the limit."""
+    """Answers that hit the limit of tokens."""
 
-    def add(self, case: Case, verdict: Verdict, spent: Sequence[Written]) -> None:
+    def add(self, case: Case, verdict: Verdict, answer: Answer) -> None:
         """One prompt more."""
         self.asked[case.category] += 1
         self.right[case.category] += verdict.right
         self.calls += verdict.calls
         self.invalid += verdict.invalid
-        self.again += len(spent) - 1
-        self.input_tokens += sum(one.input_tokens for one in spent)
-        self.output_tokens += sum(one.output_tokens for one in spent)
-        self.cpu_s += sum(one.cpu_s for one in spent)
-        self.cut_off += spent[-1].finish == "length"
+        self.unsaid += verdict.invalid > 0 and not any(isinstance(e, Warning) for e in answer.events)
+        self.again += len(answer.spent) - 1
+        self.output_tokens += sum(one.output_tokens for one in answer.spent)
+        self.cpu_s += sum(one.cpu_s for one in answer.spent)
+        self.cut_off += answer.spent[-1].finish == "length"
 
     @property
     def count(self) -> int:
@@ -64,44 +66,49 @@ class Row:
         return sum(self.right.values())
 
 
-def rows(texts: Iterable[Written]) -> list[Row]:
-    """One for each model and rung, over the prompts that have been asked on all rungs."""
+def rows(texts: Iterable[Written], most: int = 0) -> list[Row]:
+    """One for each model and rung, over the prompts whose texts are there for all rungs; `most` prompts, 0: all."""
     by_model: dict[str, dict[str, dict[str, Written]]] = defaultdict(lambda: defaultdict(dict))
     for text in texts:
         by_model[text.model][text.id][text.rung] = text
     cases, out = judge.cases(), []
     for model, by_id in by_model.items():
-        whole = {id: texts for id, texts in by_id.items() if id in cases and {"raw", "constrained"} <= texts.keys()}
-        for rung in LADDER:
+        known = {id: texts for id, texts in by_id.items() if id in cases}
+        for rung in (*LADDER, BESIDE):
+            needed = {"required"} if rung is BESIDE else {"raw", "constrained"}
+            whole = [(cases[id], texts) for id, texts in known.items() if needed <= texts.keys()]
             row = Row(model, rung)
-            for id, texts_of in whole.items():
-                answer = climb(rung, cases[id], texts_of)
-                row.add(cases[id], judge.judged(cases[id], answer.calls), answer.spent)
-            out.append(row)
+            for case, kept in whole[: most or None]:
+                answer = climb(rung, case, kept)
+                row.add(case, judge.judged(case, answer.calls), answer)
+            if whole:
+                out.append(row)
     return out
 
 
 def markdown(rows: Iterable[Row]) -> str:
     """For docs/accuracy.md."""
-    lines = []
     by_model: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_model[row.model].append(row)
-    for model, its in by_model.items():
-        asked = its[0].asked
-        columns = [c for c in COLUMNS if asked[c]]
-        heads = [f"{COLUMNS[c]} ({asked[c]})" for c in columns]
-        lines += [
-            f"| {model} | {' | '.join(heads)} | all ({its[0].count}) | calls | invalid | tokens out | CPU s |",
-            f"|---|{'---:|' * (len(columns) + 5)}",
-            *(_line(row, columns) for row in its),
-            "",
-        ]
-    return "\n".join(lines)
+    return "\n".join(line for model, its in by_model.items() for line in _table(model, its))
 
 
-def _line(row: Row, columns: Iterable[str]) -> str:
-    cells = [*(row.right[c] for c in columns), row.all_right, row.calls, row.invalid]
+def _table(model: str, rows: list[Row]) -> list[str]:
+    columns = [c for c in COLUMNS if rows[0].asked[c]]
+    heads = [f"{COLUMNS[c]} ({rows[0].asked[c]})" for c in columns]
+    heads += [f"all ({rows[0].count})", "calls", "invalid", "asked again", "tokens", "CPU s"]
+    return [
+        f"| {model} | {' | '.join(heads)} |",
+        f"|---|{'---:|' * len(heads)}",
+        *(_line(row, columns, whole=row.count == rows[0].count) for row in rows),
+        "",
+    ]
+
+
+def _line(row: Row, columns: Iterable[str], *, whole: bool) -> str:
+    cells = [str(row.right[c]) if row.asked[c] else "" for c in columns]
+    cells += [str(row.all_right) if whole else "", str(row.calls), str(row.invalid), str(row.again or "")]
     each = row.count or 1
-    costs = (f"{row.output_tokens / each:.0f}", f"{row.cpu_s / each:.1f}")
-    return f"| {row.rung.title} | {' | '.join(map(str, cells))} | {' | '.join(costs)} |"
+    cells += [f"{row.output_tokens / each:.0f}", f"{row.cpu_s / each:.1f}"]
+    return f"| {row.rung.title} | {' | '.join(cells)} |"
