@@ -17,6 +17,7 @@ from dragoman.core.contracts import Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
+from dragoman.guard.policy import Policy
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
 from gateway import DEADLINE_S, http_request
@@ -112,6 +113,9 @@ def body(stream: bool = True) -> dict[str, object]:
     return {"model": "n", "messages": [message], "max_tokens": 10, "stream": stream}
 
 
+AS_PLAYED = Policy(enabled=False)
+"""Calls go as the script has them: what a test scripts is often a model, or its server, behind another gateway."""
+
 IMPATIENT = {"hold_s": 0.01, "ping_s": 0.01}
 """Settings by which a pause of a moment has its ping."""
 
@@ -151,10 +155,15 @@ def overheard(app: Any, sent: list[Sent], ping_sent: Callable[[], None]) -> Any:
 
 @contextlib.asynccontextmanager
 async def served(
-    script: Script, alias: str = "alias", names: Sequence[str] = (), port: int = 0, **settings: Any
+    script: Script,
+    alias: str = "alias",
+    names: Sequence[str] = (),
+    port: int = 0,
+    policy: Policy = AS_PLAYED,
+    **settings: Any,
 ) -> AsyncIterator[Served]:
     backend, sent = Scripted(script, names), list[Sent]()
-    gateway = Gateway([backend], {alias: "m"})
+    gateway = Gateway([backend], {alias: "m"}, policy=policy)
     async with serving(gateway, sent, backend.ping_sent, port, **settings) as (server, url):
         yield Served(backend, server, url, sent)
     assert [step for step in backend.life if step != "refresh"] == ["start", "close"]

@@ -338,7 +338,7 @@ async def test_a_request_asks_for_its_own_delivery(path: str, caplog: pytest.Log
             yield event
 
     body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "?"}], "tools": [tool_of(path)]}
-    async with served(script) as s, s.client() as client:
+    async with served(script, policy=Policy()) as s, s.client() as client:
         mended = await client.post(path, json=body)
         looked_at = await client.post(path, json=body, headers={"x-dragoman-delivery": "stream"})
         refused = await client.post(path, json=body, headers={"x-dragoman-delivery": "later"})
@@ -358,6 +358,6 @@ async def test_a_stream_tells_its_warnings_in_a_comment(path: str) -> None:
             yield event
 
     body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "?"}], "tools": [tool_of(path)]}
-    async with served(script, **IMPATIENT) as s, s.client() as client:
+    async with served(script, policy=Policy(), **IMPATIENT) as s, s.client() as client:
         stream = await client.post(path, json=body | {"stream": True})
     assert "\n\n: dragoman-warnings mended_call\n\n" in stream.text

@@ -115,7 +115,8 @@ async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> No
     async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, front, asked)
     assert answer.text == "It is 18 degrees."
-    body = sent(behind)
+    body, again = sent(behind, -2), sent(behind)  # as the model made no call
+    assert again["messages"][: len(body["messages"])] == body["messages"]
     assert not body.keys() & {"tools", "tool_choice", "parallel_tool_calls", "stop"}
     assert (body["stream"], body["max_tokens"]) == (True, 200)
     system, user, assistant, result = body["messages"]
