@@ -162,6 +162,27 @@ def test_a_text_with_slips_reads_as_the_object_that_it_means(made: tuple[str, ob
         assert read(cut) == whole, cut
 
 
+python_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=1000)
+@given(st.dictionaries(TEXTS, python_values, max_size=4), places)
+def test_what_python_writes_reads_as_it_is(value: object, some: list[int]) -> None:
+    """`repr` is what most of these slips come from; a key with a quote in it cannot be told from a string's end."""
+    text = repr(value)
+    whole = read([text])
+    for cut in cuttings(text, some):
+        assert read(cut) == whole
+    if whole[2]:
+        assert json.loads(whole[0]) == value
+    else:
+        assert re.search(r"""['"](?:[^'"]|\\.)*\\(?:[^'"]|\\.)*['"]:""", text), whole
+
+
 MENDED = [
     ("quotes", "{'city': 'Paris'}", {"city": "Paris"}),
     ("quotes", r"""{'a': 'it\'s "so"', "b": '\n\u00e9'}""", {"a": 'it\'s "so"', "b": "\né"}),

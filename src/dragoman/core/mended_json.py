@@ -99,6 +99,11 @@ class MendedJson(JsonText):
         self._inner = False  # this string has quotes that do not end it
         self._odd = False  # one of them is open
 
+    @property
+    def in_doubt(self) -> bool:
+        """What was read last may be no part of the value; where nothing ends it, it is none."""
+        return self._inner or self._state in (_LINE, _BLOCK)
+
     def feed(self, buf: str, pos: int, closed: bool = False) -> int:
         """As `JsonText` has it."""
         end = len(buf)
@@ -108,7 +113,8 @@ class MendedJson(JsonText):
             if pos == before and state == self._state:
                 break
         if closed and pos == end:
-            self._let_go()
+            self._out += self._held
+            self._held.clear()
         return pos
 
     def _step(self, buf: str, pos: int, closed: bool) -> int:

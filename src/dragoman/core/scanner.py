@@ -370,7 +370,7 @@ class Scanner:
                 return value.problem
             if self.closed:
                 self.pos = len(self.buf)
-                return CUT_OFF
+                return "expected the end of a string or comment" if self.stopped and value.in_doubt else CUT_OFF
             yield plain if value.in_string and self.pos == len(self.buf) else None
 
     def json_string(self, limit_chars: int = STRING_LIMIT_CHARS) -> Leaf[str | None]:
