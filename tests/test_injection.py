@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import trl
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks import OWN, PLACES, TOOLS, WORD, all_formats, attacks, conversation, marks
@@ -255,9 +255,11 @@ def test_prompts_grow_at_their_end(format: Format) -> None:
 
 
 pieces = st.data()
+few = settings(max_examples=max(20, settings().max_examples // 8))  # for each of many formats
 
 
 @each_format
+@few
 @given(data=pieces)
 def test_whatever_they_are_put_together_of(format: Format, data: st.DataObject) -> None:
     known = sorted(marks(format))
