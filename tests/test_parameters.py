@@ -115,5 +115,5 @@ def test_which_parameters_get_through(format: str, schema: Any, fits: list[Any],
 def test_a_schema_that_cannot_be_read_is_any_object_and_said_so(schema: str) -> None:
     found = for_tools(formats.get("qwen3_xml"), [v.Tool("f", "", schema)], ONE)
     assert found is not None
-    assert found.relaxed == ("f",)
+    assert [*found.relaxed] == ["f"]
     assert accepts(found.text, formats.get("qwen3_xml").write_call(v.ToolCall("", "f", '{"a": "x"}')))

@@ -1,19 +1,21 @@
 """What the embedded model is held to: a grammar (`core/lark.py`) that the engine is sure to take.
 
-JSON Schema features that the engine lacks are relaxed; a schema that it cannot take at all is replaced by "any
-object", with a warning. The engine itself goes unheld without a word on one that is wrong, so each is checked first.
+JSON Schema features that the engine lacks are relaxed, and so is what is wrong in a schema; one that it cannot take at
+all is replaced by "any object". The engine itself goes unheld without a word on one that is wrong, so each is checked.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
 
+from dragoman.core.adapt import adapt
 from dragoman.core.contracts import UNREADABLE, Format
 from dragoman.core.errors import ConfigError
 from dragoman.core.lark import Bare, lark, of_json
+from dragoman.core.targets import LLGUIDANCE
 from dragoman.core.values import JsonText, Tool, ToolChoice
 
 try:
@@ -32,8 +34,8 @@ class Grammar(NamedTuple):
     """A grammar that the engine can take, and what had to be given up for it."""
 
     text: str
-    relaxed: tuple[str, ...]
-    """Names of tools whose arguments are only held to be an object."""
+    relaxed: Mapping[str, str]
+    """By tools' names, what their arguments are not held to."""
 
 
 def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice, answer: JsonText = "") -> Grammar | None:
@@ -41,8 +43,8 @@ def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice, answer:
 
     With free choice, `answer` is a schema that `for_json` takes: the reply is JSON of it, or else calls.
     """
-    relaxed = tuple(t.name for t in tools if t.kind == "function" and not _takes(format, t))
-    kept = [msgspec.structs.replace(t, parameters=_ANY_OBJECT) if t.name in relaxed else t for t in tools]
+    taken = [_taken(format, t) for t in tools if t.kind == "function"]
+    kept, relaxed = [tool for tool, _ in taken], {tool.name: lost for tool, lost in taken if lost}
     constraint = format.constrain(kept, choice)
     if constraint is None:
         return None
@@ -63,7 +65,16 @@ def _bare(format: Format, tools: Sequence[Tool]) -> Bare:
     """What the lenient reader takes beside the format's own; nothing where the format has such calls itself."""
     if format.markup and format.markup.bare:
         return Bare()
-    return Bare([tool for tool in tools if tool.kind == "function"], [*format.thoughts.values()])
+    return Bare(tools, [*format.thoughts.values()])
+
+
+def _taken(format: Format, tool: Tool) -> tuple[Tool, str]:
+    """The tool with a schema that the engine takes, and what that has lost."""
+    made = adapt(tool.parameters, LLGUIDANCE)
+    fit = msgspec.structs.replace(tool, parameters=made.json) if made.changes else tool
+    if _takes(format, fit):
+        return fit, "; ".join(f"{change.what} at {change.path}" for change in made.changes)
+    return msgspec.structs.replace(tool, parameters=_ANY_OBJECT), "any object is let through"
 
 
 def _takes(format: Format, tool: Tool) -> bool:

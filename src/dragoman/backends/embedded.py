@@ -202,8 +202,8 @@ class Embedded:
         if grammar is None:
             return "", [*warnings, Warning("unconstrained", "no grammar can hold the model to these tools")]
         warnings += [
-            Warning("relaxed_schema", f"{name}: its schema is beyond the engine; any object is let through")
-            for name in grammar.relaxed
+            Warning("relaxed_schema", f"{name} is not held to all of its schema: {lost}")
+            for name, lost in grammar.relaxed.items()
         ]
         return grammar.text, warnings
 

@@ -87,7 +87,7 @@ class Walk:
         known = self._target.words is None or word in self._target.words
         if not self._target.references and word in ("$defs", "definitions"):
             return True
-        return not known or (path == "$" and word in self._target.root_lacks)
+        return not known or word in self._target.lacks or (path == "$" and word in self._target.root_lacks)
 
     def _schema(self, given: Any, path: str, depth: int, trail: Trail) -> Any:
         whole = path == "$" and self._target.object_root

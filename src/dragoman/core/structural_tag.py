@@ -12,9 +12,11 @@ Source: https://xgrammar.mlc.ai/docs/ "Structural Tag Usage" (0.2.6, 2026-09); t
 import json
 from typing import Any, TypeAlias
 
+from dragoman.core.adapt import adapt
 from dragoman.core.contracts import Constraint
 from dragoman.core.gbnf import checked, grammar_of
 from dragoman.core.pieces import WORD_CHARS, All, Either, Json, Many, Piece, Raw, Word, has_rules
+from dragoman.core.targets import VLLM
 from dragoman.core.values import JsonText
 
 _Json: TypeAlias = dict[str, Any]
@@ -77,7 +79,7 @@ def _body(piece: Piece) -> _Json:
 def _format(piece: Piece) -> _Json:
     match piece:
         case Json():
-            return {"type": "json_schema", "json_schema": piece.value()}
+            return {"type": "json_schema", "json_schema": _as_taken(piece)}
         case Raw(end, never):
             return _tag("", {"type": "any_text", "excludes": list(never)}, end)
         case Word():
@@ -90,6 +92,11 @@ def _format(piece: Piece) -> _Json:
             return {"type": "repeat", "min": least, "max": -1 if most is None else most, "content": _format(part)}
         case _:
             return {"type": "const_string", "value": piece}
+
+
+def _as_taken(piece: Json) -> Any:
+    """The schema without what is wrong in it, for which the engine would refuse all of it."""
+    return json.loads(adapt(json.dumps(piece.value()), VLLM).json)
 
 
 def _tag(begin: str, content: _Json, end: str) -> _Json:

@@ -30,6 +30,7 @@ Sources, all as of 2026-11:
     LM Studio   https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2254,
                 https://github.com/astrid-runtime/astrid/pull/80
     Ollama      https://github.com/ollama/ollama/issues/10328
+    LLGuidance  1.9.1, run; patterns: https://docs.rs/regex-syntax (no lookaround)
     vLLM        https://github.com/vllm-project/vllm/issues/12131; lookaround: tests/test_adapt.py
 """
 
@@ -56,6 +57,8 @@ class Target:
     """Words that may stand anywhere but at the root."""
     words: frozenset[str] | None = None
     """All the words that it takes; None: any."""
+    lacks: frozenset[str] = frozenset()
+    """Words that may stand nowhere."""
     references: bool = True
     """`$ref` may stay; else what it refers to is put in its place, and `{}` where that holds itself."""
     types: Literal["list", "nullable"] = "list"
@@ -139,6 +142,8 @@ OLLAMA: Final = replace(
     LLAMA_CPP, name="ollama", object_root=True, properties=True, root_lacks=COMBINED, references=False
 )
 VLLM: Final = Target("vllm", patterns="regular")
+LLGUIDANCE: Final = Target("llguidance", lacks=frozenset({"minProperties"}), patterns="regular")
+"""What grammars are made of. Of the properties that a schema states, its `minProperties` counts only required ones."""
 
 TARGETS: Final = {
     each.name: each
