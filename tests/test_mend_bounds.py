@@ -1,0 +1,106 @@
+"""Mending is bounded by what is looked at and found, whatever the schema and the arguments are."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from dragoman.guard import mend as mending
+from dragoman.guard.mend import LONGEST, WORK, mend
+from dragoman.guard.policy import ARGUMENTS
+from dragoman.guard.problems import Problem
+from dragoman.guard.schemas import Compiled
+from dragoman.guard.spread import spread
+
+N = {"type": "integer"}
+
+
+def obj(properties: dict[str, Any], **words: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **words}
+
+
+def choices(depth: int, number: int) -> dict[str, Any]:
+    """Objects in objects, each with so many forms."""
+    if not depth:
+        return {"anyOf": [obj({"k": {"const": f"{n}"}}, required=["k"]) for n in range(100)]}
+    return {"anyOf": [obj({"x": choices(depth - 1, number), f"m{n}": N}) for n in range(number)]}
+
+
+ITSELF = {"$defs": {"a": obj({"a": {"$ref": "#/$defs/a"}, "n": N})}, "$ref": "#/$defs/a"}
+TWO_WAYS = {f"a{n}": {"type": ["integer", "array"]} for n in range(19)}
+HOSTILE = {
+    "a number of a million digits": (obj({"n": N}), {"n": "9" * 990_000}),
+    "a list of many slips": (obj({"l": {"type": "array", "items": N}}), {"l": ["1"] * 100_000}),
+    "a list of many slips in text": (
+        obj({"l": {"type": "array", "items": obj({"n": N})}}),
+        {"l": '[{"n":"1"},' * 5000},
+    ),
+    "members that nobody knows": (obj({"n": N}, additionalProperties=False), {f"k{n}": n for n in range(10_000)}),
+    "members that are all wrong": (
+        {"type": "object", "additionalProperties": N},
+        {f"k{n}": "x" for n in range(10_000)},
+    ),
+    "forms in forms": (obj({"x": choices(2, 3)}), {"x": {"x": {"x": {"k": [1000]}}}}),
+    "two ways for each, and none that fits": (
+        obj({"x": {"anyOf": [obj(TWO_WAYS | {"z": N}, required=["z"]), {"type": "null"}]}}),
+        {"x": dict.fromkeys(TWO_WAYS, "3")},
+    ),
+    "hundreds of levels": (ITSELF, '{"a":' * 400 + '{"n":"3"}' + "}" * 400),
+    "many levels": (ITSELF, '{"a":' * 90 + '{"n":"x"}' + "}" * 90),
+}
+
+
+class Counting:
+    """A schema that counts what is looked at and found."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = Compiled(json.dumps(schema))
+        self.looks = self.found = 0
+
+    def problems(self, value: Any) -> Sequence[Problem]:
+        problems = self._schema.problems(value)
+        self.looks += 1
+        self.found += mending._number(problems)
+        return problems
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._schema, name)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_arguments_take_long(name: str) -> None:
+    schema, value = HOSTILE[name]
+    counting: Any = Counting(schema)
+    written = value if isinstance(value, str) else json.dumps(value)
+    assert counting.checks
+    assert mend(written, counting) is None
+    assert counting.looks <= WORK / 10 + 1
+    assert counting.found <= WORK * 2
+    assert spread(written, counting, ARGUMENTS) == []
+
+
+def test_looking_at_much_costs_more() -> None:
+    looks = []
+    for number in (1, 10_000):
+        counting: Any = Counting(obj({"l": {"type": "array", "items": N}, "n": N}))
+        mend(json.dumps({"l": [0] * number, "n": ["x", "y"]}), counting)
+        mend(json.dumps({"l": ["1"] * number, "n": "3"}), counting)
+        looks.append(counting.looks)
+    assert 1 < looks[0] < looks[1] < 100
+
+
+def test_large_arguments_with_a_slip_are_mended() -> None:
+    schema = Compiled(json.dumps(obj({"n": N, "content": {"type": "string"}})))
+    for content in ("x" * 980_000, "a: b, c;\n" * 80_000):
+        found = mend(json.dumps({"content": content, "n": "3"}), schema)
+        assert found is not None
+        assert found.steps == ("numbers",)
+    assert mend(json.dumps({"content": "x" * LONGEST, "n": "3"}), schema) is None
+
+
+def test_a_call_with_many_slips_is_mended() -> None:
+    schema = Compiled(json.dumps(obj({"l": {"type": "array", "items": N}})))
+    found = mend(json.dumps({"l": ["1"] * 150}), schema)
+    assert found is not None
+    assert json.loads(found.arguments) == {"l": [1] * 150}
