@@ -16,7 +16,7 @@ from dragoman.core.adapt import adapt
 from dragoman.core.contracts import Constraint
 from dragoman.core.gbnf import checked, grammar_of
 from dragoman.core.pieces import WORD_CHARS, All, Either, Json, Many, Piece, Raw, Word, has_rules
-from dragoman.core.targets import VLLM
+from dragoman.core.targets import XGRAMMAR
 from dragoman.core.values import JsonText
 
 _Json: TypeAlias = dict[str, Any]
@@ -96,7 +96,7 @@ def _format(piece: Piece) -> _Json:
 
 def _as_taken(piece: Json) -> Any:
     """The schema without what is wrong in it, for which the engine would refuse all of it."""
-    return json.loads(adapt(json.dumps(piece.value()), VLLM).json)
+    return json.loads(adapt(json.dumps(piece.value()), XGRAMMAR).json)
 
 
 def _tag(begin: str, content: _Json, end: str) -> _Json:

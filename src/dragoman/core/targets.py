@@ -142,6 +142,8 @@ OLLAMA: Final = replace(
     LLAMA_CPP, name="ollama", object_root=True, properties=True, root_lacks=COMBINED, references=False
 )
 VLLM: Final = Target("vllm", patterns="regular")
+XGRAMMAR: Final = replace(VLLM, name="xgrammar", lacks=frozenset({"propertyNames"}))
+"""What structural tags are made of; names that it holds may have raw control characters in them (0.2.8, run)."""
 LLGUIDANCE: Final = Target("llguidance", lacks=frozenset({"minProperties"}), patterns="regular")
 """What grammars are made of. Of the properties that a schema states, its `minProperties` counts only required ones."""
 
