@@ -40,6 +40,7 @@ from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.reader import ReplyReader
 from dragoman.core.values import Request, ToolCall, Usage
 from dragoman.gateway import Gateway
+from dragoman.guard.policy import Policy
 from dragoman.server import run as server
 from dragoman.server.answer import Scope, Send, encoded, respond
 from dragoman.server.app import App
@@ -50,6 +51,8 @@ MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
 AT_ONCE: Final = 8
 PACE_S: Final = 0.02
 SLOW: Final = "claude-slow"
+ALIKE: Final = Policy(delivery="stream")
+"""Calls are judged, and flow as they come, so that the floor can send the same pieces."""
 _HERMES = formats.get("hermes")
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
@@ -247,7 +250,7 @@ def main(kind: str, port: str = "", more: str = "") -> int:
         else:
             backends = behind(f"http://127.0.0.1:{port}/v1", more) if port else [Synthetic()]
         config = ServerConfig(port=0, hold_s=60)  # no ping comes before the first event, and is taken for it
-        return server.run(Gateway(backends), config, lambda url: print(url, flush=True))
+        return server.run(Gateway(backends, policy=ALIKE), config, lambda url: print(url, flush=True))
 
 
 def behind(url: str, trusted: str = "") -> list[Backend]:
