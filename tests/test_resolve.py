@@ -16,7 +16,8 @@ TOOLS = ["get_weather", "set_alarm", "get_alarm", "mcp__files__read_file", "uplo
         ("default_api:get_weather", "get_weather", "name_prefix"),
         ("mcp__weather__get_weather", "get_weather", "name_prefix"),
         ("read_file", "mcp__files__read_file", "name_prefix"),
-        ("mcp__other__read_file", "mcp__files__read_file", "name_prefix"),
+        ("functions.read_file", "mcp__files__read_file", "name_prefix"),
+        ("mcp__Files__readFile", "mcp__files__read_file", "name_case"),
         ("bash", "Bash", "name_case"),
         ("GetWeather", "get_weather", "name_case"),
         ("get-weather", "get_weather", "name_case"),
@@ -44,6 +45,24 @@ def test_a_name_that_could_mean_two_tools_means_none() -> None:
     assert Offered(["mcp__a__read", "mcp__b__read"]).resolve("read") is None
     assert Offered(["report_one", "report_ones"]).resolve("repor_ones") == Found("report_ones", "name_close")
     assert Offered(["get_weathers", "get_weathen"]).resolve("get_weather") is None
+
+
+@pytest.mark.parametrize(
+    ("written", "offered"),
+    [
+        ("charge_card", "change_card"),
+        ("clone_issue", "close_issue"),
+        ("remote_file", "remove_file"),
+        ("delete_event", "delete_events"),
+        ("mcp__staging__drop", "mcp__production__drop"),
+        ("c", "c++"),
+        ("step_1", "step_-1"),
+        ("load_v15", "load_v1.5"),
+        ("größe", "grüße"),
+    ],
+)
+def test_a_name_of_something_else(written: str, offered: str) -> None:
+    assert Offered([offered]).resolve(written) is None
 
 
 def test_a_step_that_is_left_out_is_not_taken() -> None:

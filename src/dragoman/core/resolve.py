@@ -3,9 +3,11 @@
     Offered(["get_weather", "mcp__files__read"]).resolve("functions.Get_Weather")     ("get_weather", "name_case")
 
 Exactly, else without a prefix that models put before names, or with the one of a server of tools that they leave out;
-else whatever the case and the marks between words; else where one letter of a long word is another, missing or too
-many. Each only where it leads to one tool, and no rung after one that leads to several: what could mean two tools means
-none. The names of the rungs are those of docs/guard.md.
+else whatever the case and the marks between words; else where one letter of a long word is missing, too many, or has
+changed places. A letter that is another may make another word (`charge`, `change`), and an `s` at the end leads to what
+does more (`delete_event`, `delete_events`), so neither counts; nor is the server that the model names left for another
+(`mcp__staging__drop`, `mcp__production__drop`). Each only where it leads to one tool, and no rung after one that leads
+to several: what could mean two tools means none. The names of the rungs are those of docs/guard.md.
 
 Source: `functions.` is OpenAI's namespace of tools (https://cookbook.openai.com/articles/openai-harmony), `default_api`
 Gemini's; `mcp__SERVER__TOOL` is how Claude Code calls tools of MCP servers (https://code.claude.com/docs/en/mcp;
@@ -64,7 +66,7 @@ def _by_prefix(written: str, names: frozenset[str]) -> Iterator[str]:
         yield bare
         return
     for name in names:
-        if (found := _OF_SERVER.fullmatch(name)) and found[1] in (written, bare):
+        if not written.startswith("mcp__") and (found := _OF_SERVER.fullmatch(name)) and found[1] in (written, bare):
             yield name
 
 
@@ -98,7 +100,7 @@ def _words(name: str) -> list[str]:
 
 
 def _is_close(one: list[str], other: list[str]) -> bool:
-    """Whether all words are the same but for one letter of a long one."""
+    """Whether all words of the name that is written are the tool's but for one letter of a long one."""
     if len(one) != len(other):
         return False
     differing = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
@@ -106,6 +108,8 @@ def _is_close(one: list[str], other: list[str]) -> bool:
 
 
 def _one_letter_off(one: str, other: str) -> bool:
+    if other == one + "s":
+        return False
     short, long = sorted((one, other), key=len)
     if len(short) < _LONG_WORD or len(long) - len(short) > 1 or short[:_SURE] != long[:_SURE]:
         return False
@@ -113,5 +117,4 @@ def _one_letter_off(one: str, other: str) -> bool:
     if len(short) < len(long):
         return short[same:] == long[same + 1 :]
     rest, theirs = short[same:], long[same:]
-    swapped = len(rest) > 1 and rest[0] == theirs[1] and rest[1] == theirs[0] and rest[2:] == theirs[2:]
-    return rest[1:] == theirs[1:] or swapped
+    return len(rest) > 1 and rest[0] == theirs[1] and rest[1] == theirs[0] and rest[2:] == theirs[2:]
