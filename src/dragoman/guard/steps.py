@@ -14,8 +14,8 @@ does more, or something that does less is left out, it stays refused:
     keys        a name that could mean two, or that is there already with another value, stays
     nested      only what models put around arguments (`arguments`, `params`), not any name
     strings     an object becomes text only where text is a document (`content`, `json`)
-    wrap        nothing ("" or {}) is no item, and neither is JSON that is broken
-    defaults    never choose the branch of a choice
+    wrap        nothing ("" or {}) is no item, and neither is JSON that is broken, or text that may list several
+    defaults    never choose the branch of a choice, nor confirm anything (`confirm: true`)
 """
 
 import json
@@ -33,8 +33,6 @@ from dragoman.guard.vocabulary import AROUND, DOCUMENTS, NO_BEGINNINGS, RESTRAIN
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 _NULLS: Final = ("null", "none")
-_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {}, False)
-"""What says nothing, so that nothing is lost with it."""
 _BEGINNING: Final = 3
 """Letters that a beginning has: `in` and `no` are words."""
 _LIMITS: Final = frozenset({"range", "multiple_of", "length", "pattern", "items", "properties", "contains"})
@@ -182,7 +180,7 @@ def _has_a_text(value: Any, path: Path) -> bool:
 
 def _is_an_item(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip() not in ("", "null", "None") and value.strip()[0] not in "[{"
+        return value.strip() not in ("", "null", "None") and value.strip()[0] not in "[{" and "," not in value
     return value is not None and value != {}
 
 
@@ -253,7 +251,8 @@ def _of_missing(problem: Problem, value: Any, schema: Compiled) -> Iterator[tupl
     if len(spare) == 1 and not any(plain(each) == plain(name) for each in known - {name}):
         yield "keys", _renamed(value, {spare[0]: name})
     default = schema.member(problem.schema, name) or schema.member(schema.schema_at(problem.path), name)
-    if "default" in default and not spare:
+    is_given = default.get("default") is True and bool(RESTRAINTS & words_of(name))
+    if "default" in default and not spare and not is_given:
         yield "defaults", value | {name: default["default"]}
 
 
@@ -280,13 +279,18 @@ def _of_unknown(problem: Problem, value: Any, schema: Compiled) -> Iterator[tupl
         yield "keys", _renamed(value, meant)
     elif spare and not any(_restrains(name, value[name]) for name in spare):
         left = {name: each for name, each in value.items() if name not in spare}
-        if left or not known or all(value[name] in _EMPTY for name in spare):
+        if left or not known or all(_is_empty(value[name]) for name in spare):
             yield "unknown", left
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether nothing is lost with it; a limit of 0 says something."""
+    return not value and (isinstance(value, bool) or not isinstance(value, int))
 
 
 def _restrains(name: str, value: Any) -> bool:
     """Whether less would be done with this member than without it."""
-    return value not in _EMPTY and bool(RESTRAINTS & words_of(name))
+    return not _is_empty(value) and bool(RESTRAINTS & words_of(name))
 
 
 def _renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
