@@ -14,7 +14,7 @@ import pytest
 from bench.__main__ import BENCHMARKS, main
 from bench.figures import Figure, table
 from bench.samples import DIALECTS, agent_body, small_body
-from bench.server import AT_ONCE, Floor, Synthetic
+from bench.server import ALIKE, AT_ONCE, Floor, Synthetic
 
 from dragoman import dialects
 from dragoman.gateway import Gateway
@@ -101,7 +101,7 @@ async def test_floor_and_gateway_send_alike(name: str, model: str) -> None:
     """In as many writes, as many bytes: a delta alone is alone, and those at once go at once."""
     path, count = dialects.get(name).path, 40
     body = small_body(name, model, stream=True, max_tokens=count)
-    ours = await writes(App(Gateway([Synthetic()]), ServerConfig()), path, body)
+    ours = await writes(App(Gateway([Synthetic()], policy=ALIKE), ServerConfig()), path, body)
     floor = await writes(Floor(), path, body)
     assert abs(len(ours) - len(floor)) <= 1
     assert [len(w) for w in ours if w][1:-1] == [len(w) for w in floor if w][1:-1]
