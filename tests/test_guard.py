@@ -213,6 +213,32 @@ async def test_arguments_that_are_no_json() -> None:
     assert correction.role == "user"
 
 
+async def test_what_is_left_of_such_a_call_goes_with_it() -> None:
+    *call, usage, finish = told(("get_weather", '{"city": Paris}'), cut=True)
+    left = [ev.Warning("malformed_arguments", "expected a value"), ev.TextDelta("Paris}")]
+    first = [*call, *left, usage, finish]
+    events = await answered(Asked(first, told(("get_weather", RIGHT))))
+    assert (calls(events), words(events)) == ([("get_weather", RIGHT)], "")
+    for delivery in ("short", "atomic"):
+        events = await answered(Asked(first, told()), delivery=delivery)
+        assert words(events) == "Paris}"
+
+
+async def test_one_call_at_most_is_not_asked_for_twice() -> None:
+    one = ToolChoice(parallel=False)
+    events = await answered(Asked(told(("ping", "{}"), ("get_weather", WRONG))), tool_choice=one)
+    assert (calls(events), codes(events)) == ([("ping", "{}")], ["extra_call"])
+
+
+async def test_tokens_that_nobody_told_are_estimated_all_the_same() -> None:
+    def untold(*calls: Call) -> list[ev.AnyEvent]:
+        return [event for event in told(*calls) if not isinstance(event, ev.UsageUpdate)]
+
+    events = await answered(Asked(untold(("get_weather", WRONG)), untold(("get_weather", RIGHT))))
+    assert codes(events) == ["asked_again", "estimated_usage"]
+    assert collect(events).usage.output_tokens > 0
+
+
 async def test_what_a_limit_has_cut_is_not_asked_for_again() -> None:
     events = await answered(Asked(told(("get_weather", '{"ci'), cut=True, finish="length")))
     assert collect(events).finish == "length"

@@ -41,7 +41,8 @@ async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy
     if (asked := guard.again()) is not None:
         yield Warning("asked_again", f"{asked.why}; the model was asked once more")
         await _ask_again(backend, asked, turn, guard, policy)
-        yield UsageUpdate(guard.usage)
+        if guard.usage:
+            yield UsageUpdate(guard.usage)
     for each in guard.end():
         yield each
 

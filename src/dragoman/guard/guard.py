@@ -91,7 +91,8 @@ class Guard:
         """The answer as it came, but for what is told of it."""
         self.failed: list[Failed] = []
         self.finish: Finish | None = None
-        self.usage = Usage()
+        self.usage: Usage | None = None
+        """As far as the backend tells."""
         self.over = False
         """There are calls enough: what still comes is not wanted."""
 
@@ -124,10 +125,15 @@ class Guard:
 
     def _out(self, events: list[AnyEvent]) -> list[AnyEvent]:
         """What goes out of these now."""
-        if self.failed:
-            self._late += events
-            return []
-        return [self._numbered(event) for event in events]
+        if not self.failed:
+            return [self._numbered(event) for event in events]
+        for event in events:
+            last = self.failed[-1]
+            if last.fault == "unread" and not self._late and isinstance(event, TextDelta | Warning):
+                self.failed[-1] = last._replace(events=(*last.events, event))  # what is left of it
+            else:
+                self._late.append(event)
+        return []
 
     def _numbered(self, event: AnyEvent) -> AnyEvent:
         """The event with its call's number among those that go out."""
@@ -239,6 +245,9 @@ class Guard:
         last = replace(event, mended=steps, valid=False) if isinstance(event, ToolCallEnd) else event
         if not call.held:
             return [last, Warning("invalid_call", f"{call.start.name}: {why}", call.arguments)]
+        if self._given and not self._choice.parallel:
+            told = "a second call was dropped, as one at most was asked for"
+            return [Warning("extra_call", told, f"{call.start.name} {call.arguments}")]
         whole = (call.start, *_delta(event.index, call.arguments), last)
         self.failed.append(Failed(fault, why, call.start.id, call.start.name, call.arguments, whole))
         return []
@@ -259,7 +268,7 @@ class Guard:
 
     def take(self, second: "Guard", events: Iterable[AnyEvent]) -> None:
         """What the model answered to that, and what of it `second` let through."""
-        self.usage = both(self.usage, second.usage)
+        self.usage = both(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
         passed = {key(*call) for call in self._passed}
         calls = [each for each in again.calls(events) if key(each.name, each.arguments) not in passed]
         said = [event for event in second.seen if isinstance(event, TextDelta)]
@@ -306,7 +315,8 @@ class Guard:
         if failed.fault == "unread":
             if self._policy.delivery != "atomic":
                 return list(failed.events)
-            return [Warning("incomplete_call", "dropped a call that was never whole", raw)]
+            rest = [event for event in failed.events if isinstance(event, TextDelta | Warning)]
+            return [Warning("incomplete_call", "dropped a call that was never whole", raw), *rest]
         told = Warning("invalid_call", f"{failed.name}: {failed.why}", raw)
         if failed.fault == "looping" or self._policy.delivery == "atomic":
             return [TextDelta(words.instead(failed.name, failed.why)), told]
