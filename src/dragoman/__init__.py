@@ -47,7 +47,7 @@ from dragoman.core.values import (
     Usage,
 )
 from dragoman.identify import Identified, format_for
-from dragoman.library import ToolCallReader, constrain, explain, json_schema, parse, render
+from dragoman.library import ToolCallReader, check_call, constrain, explain, json_schema, parse, render
 
 __version__ = "0.1.0"
 
@@ -87,6 +87,7 @@ __all__ = [
     "UsageUpdate",
     "Warning",
     "assemble_calls",
+    "check_call",
     "collect",
     "constrain",
     "convert_calls",

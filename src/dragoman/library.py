@@ -9,9 +9,9 @@ All of it is importable from `dragoman` itself. What it is made of asks for ids 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -26,7 +26,10 @@ from dragoman.core.events import Finish, Start
 from dragoman.core.reader import Delivery, ReplyReader, refused
 from dragoman.core.shape import Cursor, at
 from dragoman.core.trace import Span, Tracer, with_names, with_other_readings
-from dragoman.core.values import JsonText, Reply, Request, Tool, ToolChoice
+from dragoman.core.values import JsonText, Reply, Request, Tool, ToolCall, ToolChoice
+
+if TYPE_CHECKING:
+    from dragoman.guard.checking import Checked
 
 AnyTool: TypeAlias = Tool | Mapping[str, Any]
 """A tool as a value, or as one of the APIs has it."""
@@ -91,6 +94,19 @@ def parse(
     for event in [Start("", "", 0), *reader.feed(text), *reader.close(finish), Finish(finish)]:
         collector.send(event)
     return collector.reply()
+
+
+def check_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection[str] = ()) -> "Checked":
+    """The call as it may be run, checked against its tool's JSON Schema and mended where it is plain what was meant.
+
+    `leave`: steps of mending that are not taken, by the names of docs/guard.md.
+
+    Raises: ConfigError: the guard extra is not installed; the message has the line to type. RequestError: a tool is
+    not as any API has it.
+    """
+    from dragoman.guard.checking import check
+
+    return check(call, as_tools(tools), leave)
 
 
 def explain(
