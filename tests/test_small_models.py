@@ -6,10 +6,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from cuts import cuttings, places
-from dragoman.backends.prose import told_as_prose, told_to_answer, told_when_to_call
+from dragoman.backends.prose import told_as_prose, told_to_answer
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.replay import Recorded, Replay
 from dragoman.backends.stops import StopStrings
@@ -246,34 +245,3 @@ def test_a_question_is_asked_again_without_tools() -> None:
 def test_without_a_question_there_is_still_something_to_answer() -> None:
     request = v.Request(model="m", messages=(v.Message("user", (v.ToolResult("c", (v.Text("hello"),)),)),))
     assert told_to_answer(request).messages[-1].parts[0].text.startswith("Answer now")  # type: ignore[union-attr]
-
-
-# Told when to call.
-
-WHEN = "Call only where it helps."
-OFFERED = v.Request("m", (v.Message("user", (v.Text("Hello"),)),), (v.Tool("go"),))
-CHOICES = [
-    ("free", v.ToolChoice(), True),
-    ("one at most", v.ToolChoice(parallel=False), False),
-    ("required", v.ToolChoice("required"), False),
-    ("none", v.ToolChoice("none"), False),
-]
-
-
-@pytest.mark.parametrize(("choice", "told"), [row[1:] for row in CHOICES], ids=[row[0] for row in CHOICES])
-def test_told_when_to_call_only_where_it_may_choose(choice: v.ToolChoice, told: bool) -> None:
-    asked = replace(OFFERED, tool_choice=choice)
-    made = told_when_to_call(asked, WHEN)
-    assert made == (replace(asked, messages=(v.Message("system", (v.Text(WHEN),)), *asked.messages)) if told else asked)
-
-
-def test_told_when_to_call_behind_the_systems_own_words() -> None:
-    system = v.Message("system", (v.Text("You are a house."),))
-    made = told_when_to_call(replace(OFFERED, messages=(system, *OFFERED.messages)), WHEN)
-    assert made.messages[0].parts == (v.Text("You are a house."), v.Text(f"\n{WHEN}"))
-    assert made.messages[1:] == OFFERED.messages
-
-
-def test_without_tools_nothing_is_told_of_them() -> None:
-    asked = replace(OFFERED, tools=())
-    assert told_when_to_call(asked, WHEN) == asked

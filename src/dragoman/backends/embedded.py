@@ -21,7 +21,7 @@ from dragoman.backends.engine import Done, Engine, Piece, Progress
 from dragoman.backends.engine_child import EngineSettings
 from dragoman.backends.local import spared
 from dragoman.backends.own_words import Listener, OwnWords
-from dragoman.backends.prose import has_failed, told_as_prose, told_to_answer, told_when_to_call
+from dragoman.backends.prose import has_failed, told_as_prose, told_to_answer
 from dragoman.backends.readable import readable
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.stops import StopStrings
@@ -59,7 +59,6 @@ class Embedded:
     ) -> None:
         facts = gguf.metadata(path)
         self.after_result = profile.after_result if profile else "free"
-        self.when_to_call = profile.when_to_call if profile else ""
         self.format = formats.get(profile.format if profile else "hermes")
         self._template = ChatTemplate(
             facts.chat_template, facts.bos, facts.eos, facts.control_tokens, facts.user_tokens
@@ -163,8 +162,6 @@ class Embedded:
         request, trimming = spared(readable(request), self._trim)
         if self.after_result == "prose":
             request = told_as_prose(request)
-        if self.when_to_call:
-            request = told_when_to_call(request, self.when_to_call)
         return request, self._template.prompt(request, self.format), trimming
 
     def prepared(self, request: Request) -> "_Prepared":

@@ -1,4 +1,4 @@
-"""Help for models too small to see when to call, to make sense of results in markup, or that it is time to answer."""
+"""Help for models too small to make sense of results in markup, or to see that it is time to answer."""
 
 from collections.abc import Iterable
 
@@ -44,18 +44,6 @@ def told_to_answer(request: Request) -> Request:
     again = f"{question}\n\nAnswer now in plain words, from the result above, without a tool.".strip()
     messages = (*request.messages, Message("user", (Text(again),)))
     return msgspec.structs.replace(request, messages=messages, tool_choice=ToolChoice("none"))
-
-
-def told_when_to_call(request: Request, told: str) -> Request:
-    """The request with these words behind the system's; as it is where it may not choose whether and how often."""
-    choice = request.tool_choice
-    if choice.mode != "auto" or not choice.parallel or not any(tool.kind == "function" for tool in request.tools):
-        return request
-    first, *others = request.messages
-    if first.role not in ("system", "developer"):
-        return msgspec.structs.replace(request, messages=(Message("system", (Text(told),)), first, *others))
-    first = msgspec.structs.replace(first, parts=(*first.parts, Text(f"\n{told}")))
-    return msgspec.structs.replace(request, messages=(first, *others))
 
 
 def _is_question(message: Message) -> bool:

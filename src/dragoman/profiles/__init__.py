@@ -61,9 +61,6 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What the model is spared once a tool has answered. "no_repeats": it tends to write the same call again, so such a
     call is dropped and it is asked once more, without tools. "prose": it cannot make sense of results in markup, so
     they are told as facts beside the question, and no tools are offered in that turn."""
-    when_to_call: str = ""
-    """Words on that which it is told behind the system's own, where it may choose: templates say only that it may call.
-    As they were measured, since others that mean the same did worse."""
     reply_tokens: Annotated[int, Meta(ge=0)] = 0
     """Length of a reply where the client names no limit; 0: what the context has room for. For a model that seldom
     finds an end."""
