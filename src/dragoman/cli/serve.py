@@ -26,7 +26,7 @@ from dragoman.memory import Memory
 from dragoman.server import config as settings
 
 _EXTRAS: Final = {
-    "server": ("aiohttp", "prometheus_client", "psutil", "uvicorn", "httptools"),
+    "server": ("aiohttp", "jsonschema_rs", "prometheus_client", "psutil", "uvicorn", "httptools"),
     "embedded": ("jinja2", "llguidance", "xllamacpp"),
     "templates": ("jinja2",),
     "hub": ("huggingface_hub",),
