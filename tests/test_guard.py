@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.values import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
 from dragoman.gateway import Gateway
+from dragoman.guard.guard import Guard
 from dragoman.guard.policy import Delivery, Policy
 from gateway import CHAT, MESSAGES
 from scripted import IMPATIENT, Scripted, served
@@ -139,8 +141,74 @@ async def test_right_calls_of_the_same_answer_stay() -> None:
     first = told(("ping", "{}"), ("get_weather", WRONG), ("get_weather", RIGHT))
     second = told(("ping", "{}"), ("get_weather", '{"city":"Rome"}'))
     events = await answered(Asked(first, second))
-    assert calls(events) == [("ping", "{}"), ("get_weather", RIGHT), ("get_weather", '{"city":"Rome"}')]
-    assert [end.asked_again for end in ends(events)] == [False, False, True]
+    assert calls(events) == [("ping", "{}"), ("get_weather", '{"city":"Rome"}'), ("get_weather", RIGHT)]
+    assert [end.asked_again for end in ends(events)] == [False, True, False]
+
+
+async def test_the_model_is_told_which_calls_are_right() -> None:
+    backend = Asked(told(("ping", "{}"), ("get_weather", WRONG)), told(("get_weather", RIGHT)))
+    await answered(backend)
+    said, results = backend.requests[1].messages[-2:]
+    assert [part.name for part in said.parts if isinstance(part, ToolCall)] == ["ping", "get_weather"]
+    assert [part.is_error for part in results.parts if isinstance(part, ToolResult)] == [False, True]
+
+
+async def test_each_failed_call_is_replaced_or_told_of() -> None:
+    bad = ("get_weather", WRONG)
+    one = await answered(Asked(told(bad, bad), told(("get_weather", RIGHT))))
+    assert calls(one) == [("get_weather", RIGHT), bad]
+    assert codes(one) == ["asked_again", "invalid_call"]
+    other = await answered(Asked(told(bad), told(("get_weather", RIGHT), ("ping", "{}"))))
+    assert calls(other) == [("get_weather", RIGHT)]
+    assert codes(other) == ["asked_again", "extra_call"]
+    more = [("get_weather", '{"city":"Rome"}'), ("get_weather", '{"city":"Oslo"}')]
+    assert calls(await answered(Asked(told(bad), told(*more)))) == more
+
+
+async def test_what_is_told_of_a_second_call_goes_with_it() -> None:
+    events = await answered(Asked(told(("get_weather", WRONG)), told(("get_weather", MENDABLE))))
+    assert codes(events) == ["asked_again", "mended_call"]
+    assert ends(events) == [ev.ToolCallEnd(0, ("numbers",), valid=True, asked_again=True)]
+
+
+async def test_a_name_that_was_mended_is_told() -> None:
+    assert codes(await answered(Asked(told(("Ping", "{}"))))) == ["mended_call"]
+
+
+async def test_words_of_a_second_answer() -> None:
+    first = told(("get_weather", WRONG), text="Well.")
+    cut = await answered(Asked(first, told(text="Which ci", finish="length")))
+    assert (words(cut), collect(cut).finish) == ("Well.\n\nWhich ci", "length")
+    schema = await answered(Asked(first, told(text="{}")), response_schema="{}")
+    assert words(schema) == "Well."
+    none = ToolChoice("none")
+    events = await answered(Asked(told(("ping", "{}"), text="It is 4.")), tool_choice=none)
+    assert (calls(events), words(events), codes(events)) == ([], "It is 4.", ["extra_call"])
+
+
+async def test_what_the_vendor_ran_is_a_call_too() -> None:
+    ran = ev.VendorBlock("anthropic_messages", "server_tool_use", "{}")
+    answer = [ev.Start("", "", 0), ran, ev.TextDelta("Found."), ev.Finish("stop")]
+    events = await answered(Asked(answer), tool_choice=ToolChoice("required"), dialect="anthropic_messages")
+    assert codes(events) == ["estimated_usage"]
+
+
+async def test_a_second_turn_in_words_of_messages() -> None:
+    body = {"model": "m", "max_tokens": 16000, "thinking": {"type": "enabled", "budget_tokens": 10000}}
+    tools = [{"name": "get_weather", "input_schema": SCHEMA}]
+    messages = dialects.get("anthropic_messages")
+    request = messages.read_request(
+        json.dumps({**body, "messages": [{"role": "user", "content": "?"}], "tools": tools}).encode()
+    )
+    guard = Guard(request, Policy())
+    for event in [*told(("get_weather", WRONG))]:
+        guard.pass_on(event)
+    asked = guard.again()
+    assert asked
+    sent = json.loads(messages.write_request(asked.request, "m").body)
+    assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user"]
+    assert sent["messages"][-1]["content"][0]["is_error"]
+    assert sent["max_tokens"] == 16000
 
 
 async def test_a_model_may_think_better_of_it() -> None:
@@ -202,7 +270,8 @@ async def test_a_tool_that_is_not_offered() -> None:
     assert calls(await answered(backend)) == [("get_weather", RIGHT)]
     assert "There is no tool get_news. The tools are: get_weather, ping." in str(backend.requests[1].messages[-1])
     vendor = (*TOOLS, Tool("", kind="web_search_20250305"))
-    assert calls(await answered(Asked(told(("web_search", "{}"))), tools=vendor)) == [("web_search", "{}")]
+    events = await answered(Asked(told(("web_search", "{}"))), tools=vendor)
+    assert (calls(events), codes(events)) == ([("web_search", "{}")], ["unchecked_call"])
 
 
 async def test_arguments_that_are_no_json() -> None:
@@ -222,6 +291,18 @@ async def test_what_is_left_of_such_a_call_goes_with_it() -> None:
     for delivery in ("short", "atomic"):
         events = await answered(Asked(first, told()), delivery=delivery)
         assert words(events) == "Paris}"
+
+
+async def test_words_behind_a_broken_call_stay() -> None:
+    *call, usage, finish = told(("get_weather", '{"city": Paris}'), cut=True)
+    first = [*call, ev.TextDelta("Paris}"), ev.TextDelta("I am not sure."), usage, finish]
+    assert words(await answered(Asked(first, told(("get_weather", RIGHT))))) == "I am not sure."
+
+
+async def test_another_tool_than_the_named_one_is_no_call_where_all_must_be_right() -> None:
+    first = told(("get_weather", WRONG))
+    events = await answered(Asked(first, first), delivery="atomic", tool_choice=ToolChoice("named", "ping"))
+    assert calls(events) == []
 
 
 async def test_one_call_at_most_is_not_asked_for_twice() -> None:
@@ -291,6 +372,13 @@ async def test_a_call_that_is_made_again_and_again() -> None:
     stuck = await answered(Asked(told(("ping", "{}")), told(("ping", "{}"))), policy, messages=again(3))
     assert calls(stuck) == []
     assert "ping has been called 3 times" in words(stuck)
+    with_slip = Asked(told(("ping", '{"a": "1"}')), told(text="No."))
+    one = Tool("ping", "", '{"properties": {"a": {"type": "integer"}}}')
+    before = (
+        Message("assistant", (ToolCall("c", "ping", '{"a":1}'),)),
+        Message("tool", (ToolResult("c", (Text("ok"),)),)),
+    )
+    assert calls(await answered(with_slip, Policy(repeats=1), messages=(*ASKED, *before), tools=(one,))) == []
     fresh = (*again(3), Message("assistant", (Text("ok"),)), Message("user", (Text("Once more."),)))
     assert calls(await answered(Asked(told(("ping", "{}"))), policy, messages=fresh)) == [("ping", "{}")]
 
@@ -301,6 +389,11 @@ async def test_a_flood_of_calls() -> None:
     assert (len(calls(events)), codes(events)) == (40, ["many_calls"])
     events = await answered(Asked(flood), Policy(calls=3))
     assert (len(calls(events)), codes(events)) == (3, ["too_many_calls", "estimated_usage"])
+    long = ("get_weather", json.dumps({"city": "x" * 100}))
+    events = await answered(Asked(told(long, long)), Policy(calls=1, hold_chars=50))
+    assert (calls(events), codes(events)) == ([long], ["too_many_calls", "estimated_usage"])
+    spread = await answered(Asked(told(("get_weather", '{"city": ["Oslo", "Rome"]}'))), Policy(calls=1))
+    assert len(calls(spread)) == 1
     assert collect(events).finish == "tool_calls"
 
 

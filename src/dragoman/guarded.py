@@ -12,11 +12,11 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from dragoman.core.contracts import Backend, Turn
-from dragoman.core.errors import DragomanError, logged
+from dragoman.core.errors import DragomanError, MisuseError, logged
 from dragoman.core.events import AnyEvent, Failure, TextDelta, UsageUpdate, Warning
 from dragoman.core.values import Request
 from dragoman.guard.again import Again
-from dragoman.guard.guard import Guard
+from dragoman.guard.guard import SEEN, Guard
 from dragoman.guard.policy import Policy
 
 log = logging.getLogger("dragoman.guard")
@@ -31,7 +31,8 @@ async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy
     async with aclosing(backend.ask(request, turn)) as events:
         async for event in events:
             if isinstance(event, TextDelta) and not guard.failed:  # nearly all events of an answer
-                guard.seen.append(event)
+                if len(guard.seen) < SEEN:
+                    guard.seen.append(event)
                 yield event
                 continue
             for each in guard.pass_on(event):
@@ -56,6 +57,8 @@ async def _ask_again(backend: Backend, asked: Again, turn: Turn, guard: Guard, p
                 if isinstance(event, Failure):
                     raise event.error
                 given += second.pass_on(event)
+    except MisuseError:  # a bug of ours
+        raise
     except (TimeoutError, DragomanError) as error:
         why = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
         log.warning("the model could not be asked once more: %s", why)

@@ -17,11 +17,14 @@ from dragoman.core.events import (
     AnyEvent,
     Finish,
     Start,
+    TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
+    Warning,
 )
+from dragoman.core.same_call import key
 from dragoman.core.values import Message, Opaque, Part, Request, Text, ToolCall, ToolResult
 from dragoman.guard import words
 
@@ -34,11 +37,18 @@ class Failed(NamedTuple):
     fault: Fault
     why: str
     """For the model."""
-    id: str
-    name: str
-    arguments: str
+    call: ToolCall
     events: tuple[AnyEvent, ...]
     """Of it, as they came."""
+    left: list[AnyEvent]
+    """What of it was left as text, and is told of that."""
+
+    def has(self, event: AnyEvent) -> bool:
+        """Whether this, right behind the call, is of it."""
+        if self.fault != "unread" or not isinstance(event, TextDelta | Warning):
+            return False
+        raw = self.call.arguments + "".join(e.raw for e in self.events if isinstance(e, ToolCallIncomplete))
+        return isinstance(event, Warning) or event.text.strip() in raw
 
 
 class Again(NamedTuple):
@@ -52,41 +62,61 @@ class Again(NamedTuple):
 class Made(NamedTuple):
     """A call of the second answer."""
 
-    name: str
-    arguments: str
+    call: ToolCall
     events: tuple[AnyEvent, ...]
+    """Of it, and what is told of it."""
 
 
-def asked(request: Request, seen: Sequence[AnyEvent], failed: Sequence[Failed], most_tokens: int) -> Again:
-    """The request with one turn more; `seen` is the answer as it came."""
-    readable = {each.id: each for each in failed if each.fault != "unread"}
+def asked(
+    request: Request,
+    seen: Sequence[AnyEvent],
+    failed: Sequence[Failed],
+    passed: Sequence[ToolCall],
+    most_tokens: int,
+) -> Again:
+    """The request with one turn more.
+
+    `seen` is the answer as it came, `passed` its calls that are right: the model is told that they need not be made
+    again.
+    """
+    readable = [each for each in failed if each.fault != "unread"]
+    unread = [each for each in failed if each.fault == "unread"]
     said = collect([Start("", "", 0), *seen, Finish("stop")]).parts
     parts: list[Part] = [part for part in said if not isinstance(part, ToolCall | Opaque)]
-    parts += [ToolCall(each.id, each.name, each.arguments) for each in readable.values()]
-    told: list[Message] = []
-    if readable:
-        results = (ToolResult(id, (Text(each.why),), is_error=True) for id, each in readable.items())
-        told = [Message("tool", tuple(results))]
-    else:
-        parts += [Text(_raw(each)) for each in failed if not _stands_in(each, parts)]
-        told = [Message("user", (Text(failed[0].why if failed else words.other(request.tool_choice)),))]
-    turns = (*([Message("assistant", tuple(parts))] if parts else ()), *told)
-    tokens = min(request.max_tokens or most_tokens, most_tokens)
-    why = f"{failed[0].name}: {failed[0].why}" if failed else words.missed(request.tool_choice)
-    return Again(replace(request, messages=(*request.messages, *turns), max_tokens=tokens), why)
+    parts += [Text(_raw(each)) for each in unread if not _stands_in(each, parts)]
+    parts += [*passed, *(each.call for each in readable)]
+    results = [ToolResult(call.id, (Text(words.PASSED),)) for call in passed]
+    results += [ToolResult(each.call.id, (Text(each.why),), is_error=True) for each in readable]
+    told = unread[0].why if unread else "" if failed else words.other(request.tool_choice)
+    turns = [
+        *([Message("assistant", tuple(parts))] if parts else []),
+        *([Message("tool", tuple(results))] if results else []),
+        *([Message("user", (Text(told),))] if told else []),
+    ]
+    why = f"{failed[0].call.name}: {failed[0].why}" if failed else words.missed(request.tool_choice)
+    limit = request.max_tokens or most_tokens
+    if not _thinks(request):  # thoughts take what they take of it
+        limit = min(limit, most_tokens)
+    return Again(replace(request, messages=(*request.messages, *turns), max_tokens=limit), why)
+
+
+def _thinks(request: Request) -> bool:
+    return "thinking" in request.extra or request.effort not in ("", "none")
 
 
 def _raw(failed: Failed) -> str:
-    return f"{failed.name} {failed.arguments}"
+    return f"{failed.call.name} {failed.call.arguments}"
 
 
 def _stands_in(failed: Failed, parts: Sequence[Part]) -> bool:
     """Whether what the model wrote is among its words, as readers leave it there."""
-    return any(isinstance(part, Text) and failed.arguments and failed.arguments in part.text for part in parts)
+    raw = failed.call.arguments
+    return any(isinstance(part, Text) and raw and raw in part.text for part in parts)
 
 
-def calls(events: Iterable[AnyEvent]) -> list[Made]:
-    """The calls among these that are whole, as those of a second answer."""
+def calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[Made]:
+    """The calls among these that are whole, as those of a second answer; without those that are `passed` already."""
+    known = {key(call.name, call.arguments) for call in passed}
     found: list[Made] = []
     open: list[AnyEvent] = []
     for event in events:
@@ -96,16 +126,50 @@ def calls(events: Iterable[AnyEvent]) -> list[Made]:
             case ToolCallDelta():
                 open.append(event)
             case ToolCallEnd():
-                open.append(replace(event, asked_again=True))
-                found.append(_made(open))
-            case ToolCallIncomplete():
+                found.append(_made([*open, replace(event, asked_again=True)]))
                 open = []
+            case Warning() if found and not open:
+                found[-1] = found[-1]._replace(events=(*found[-1].events, event))
             case _:
                 pass
-    return found
+    return [made for made in found if key(made.call.name, made.call.arguments) not in known]
 
 
 def _made(events: Sequence[AnyEvent]) -> Made:
-    name = next(event.name for event in events if isinstance(event, ToolCallStart))
+    start = next(event for event in events if isinstance(event, ToolCallStart))
     arguments = "".join(event.text for event in events if isinstance(event, ToolCallDelta))
-    return Made(name, arguments, tuple(events))
+    return Made(ToolCall(start.id, start.name, arguments), tuple(events))
+
+
+def replaced(
+    late: Sequence[AnyEvent | Failed], made: Sequence[Made], most: int | None
+) -> tuple[list[AnyEvent | Failed], list[AnyEvent]]:
+    """What waits, calls that are not right replaced by those that are, and what comes behind all of it.
+
+    Each by one of its tool, else by the next. Of what is over, only more calls of such tools were meant (one for each
+    of several values), and no more than `most` in all; the rest is named in warnings.
+    """
+    failed = [each for each in late if isinstance(each, Failed)]
+    spare = list(made)
+    by_place: dict[int, Made] = {}
+    for same_tool in (True, False):
+        for each in failed:
+            fits = [one for one in spare if one.call.name == each.call.name or not same_tool]
+            if id(each) not in by_place and fits:
+                by_place[id(each)] = fits[0]
+                spare.remove(fits[0])
+    out: list[AnyEvent | Failed] = []
+    for waiting in late:
+        fixed = by_place.get(id(waiting)) if isinstance(waiting, Failed) else None
+        out += fixed.events if fixed else [waiting]
+    names = {each.call.name for each in failed}
+    behind: list[AnyEvent] = []
+    given = len(by_place)
+    for one in spare:
+        if (names and one.call.name not in names) or (most is not None and given >= most):
+            told = "the second answer has a call that was not asked for; it was dropped"
+            behind.append(Warning("extra_call", told, f"{one.call.name} {one.call.arguments}"))
+        else:
+            given += 1
+            behind += one.events
+    return out, behind

@@ -10,7 +10,7 @@ whether the model can be asked once more (an answer that a limit has cut would b
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -28,12 +28,13 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
+    VendorBlock,
     Warning,
 )
 from dragoman.core.names import legal_id
 from dragoman.core.same_call import Key, answered_calls, key
 from dragoman.core.usage import both
-from dragoman.core.values import Request, Tool, Usage
+from dragoman.core.values import Request, Tool, ToolCall, Usage
 from dragoman.guard import again, words
 from dragoman.guard.again import Again, Failed, Fault
 from dragoman.guard.judge import Verdict, judge
@@ -44,6 +45,8 @@ from dragoman.guard.taint import Taint
 WARNED_REPEATS: Final = 3
 WARNED_CALLS: Final = 32
 """From so many on somebody is told, whatever the policy."""
+SEEN: Final = 20_000
+"""Events of an answer that are kept; the model of a longer one is not asked again."""
 _WHOLE: Final = ("stop", "tool_calls")
 """Ends of answers that another may follow; what a limit or a refusal has ended would end so again."""
 CALL: Final = (ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete)
@@ -78,11 +81,11 @@ class Guard:
         self._taint = Taint(request)
         self._made: Counter[Key] | None = None
         self._open: _Open | None = None
-        self._late: list[AnyEvent] = []
-        """What waits behind a call that is not right."""
+        self._late: list[AnyEvent | Failed] = []
+        """What waits: a call that is not right, and all behind it."""
         self._given = self._came = 0
         """Calls that went out, and that came whole."""
-        self._passed: list[tuple[str, str]] = []
+        self._passed: list[ToolCall] = []
         """Calls that were right: name and arguments."""
         self._told_so = False
         """That the answer is not as it was asked for has been told, by a backend that asks once more by itself."""
@@ -128,9 +131,9 @@ class Guard:
         if not self.failed:
             return [self._numbered(event) for event in events]
         for event in events:
-            last = self.failed[-1]
-            if last.fault == "unread" and not self._late and isinstance(event, TextDelta | Warning):
-                self.failed[-1] = last._replace(events=(*last.events, event))  # what is left of it
+            last = self._late[-1]
+            if isinstance(last, Failed) and last.has(event):
+                last.left.append(event)
             else:
                 self._late.append(event)
         return []
@@ -166,7 +169,8 @@ class Guard:
         call.chars += len(text)
         if not call.held:
             return [event]
-        if self._policy.delivery == "atomic" or call.chars <= self._policy.hold_chars or self._fault(call.start.name):
+        waits = self._policy.delivery == "atomic" or self._fault(call.start.name) or self._is_one_too_many()
+        if waits or call.chars <= self._policy.hold_chars:
             return []
         call.held = False
         return [call.start, ToolCallDelta(event.index, call.arguments)]
@@ -174,31 +178,42 @@ class Guard:
     def _end(self, call: _Open, event: ToolCallEnd) -> list[AnyEvent]:
         """A whole call: as it came, mended, or none for now."""
         self._open = None
-        self._came += 1
         name, arguments = call.start.name, call.arguments
-        if self._policy.calls and self._came > self._policy.calls:
+        if self._is_one_too_many():
             self.over = True
             told = f"more than {self._policy.calls} calls in one answer; it was ended there"
             return [Warning("too_many_calls", told, f"{name} {arguments}")]
+        self._came += 1
         if fault := self._fault(name):
             return self._failed(fault, self._why(fault, name), call, event)
-        times = self._times(name, arguments)
-        if self._policy.repeats and times >= self._policy.repeats:
-            return self._failed("looping", words.looping(name, times), call, event)
         verdict = self._judged(call, arguments)
         if verdict.valid is False:
             return self._failed("invalid", verdict.why, call, event)
-        self._passed.append((name, verdict.arguments))
+        times = self._times(name, verdict.arguments)
+        if self._policy.repeats and times >= self._policy.repeats:
+            return self._failed("looping", words.looping(name, times), call, event)
+        self._passed.append(ToolCall(call.start.id, name, verdict.arguments))
         steps = (*event.mended, *([call.step] if call.step else ()), *verdict.steps)
         last = replace(event, mended=steps, valid=verdict.valid)
         before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.held else []
-        return [*before, last, *self._more_calls(call, verdict), *self._told(call, verdict, times)]
+        renamed = [step for step in steps if step in resolve.STEPS]
+        warnings = self._told(call, verdict, (*renamed, *verdict.steps), times)
+        return [*before, last, *self._more_calls(call, verdict), *warnings]
+
+    def _is_one_too_many(self) -> bool:
+        return 0 < self._policy.calls <= self._came
 
     def _more_calls(self, call: _Open, verdict: Verdict) -> Iterator[AnyEvent]:
         """Those that one was written for, too."""
         for number, each in enumerate(verdict.more, 2):
-            self._passed.append((call.start.name, each.arguments))
-            yield replace(call.start, id=legal_id(f"{call.start.id}_{number}"))
+            if self._is_one_too_many():
+                told = f"more than {self._policy.calls} calls in one answer"
+                yield Warning("too_many_calls", told, f"{call.start.name} {each.arguments}")
+                continue
+            self._came += 1
+            id = legal_id(f"{call.start.id}_{number}")
+            self._passed.append(ToolCall(id, call.start.name, each.arguments))
+            yield replace(call.start, id=id)
             yield ToolCallDelta(0, each.arguments)
             yield ToolCallEnd(0, each.steps, valid=True)
 
@@ -216,7 +231,7 @@ class Guard:
     def _judged(self, call: _Open, arguments: str) -> Verdict:
         tool = self._tools.get(call.start.name)
         if tool is None:
-            return Verdict(arguments, valid=None)
+            return Verdict(arguments, valid=None, why="it is of no tool whose schema is known")
         steps = self._steps if call.held else frozenset()
         return judge(tool, arguments, steps if self._choice.parallel else steps - {STEP})
 
@@ -226,10 +241,10 @@ class Guard:
             self._made = Counter(key(made.name, made.arguments) for made in answered_calls(self._request))
         return self._made[key(name, arguments)] if self._made else 0
 
-    def _told(self, call: _Open, verdict: Verdict, times: int) -> Iterator[AnyEvent]:
+    def _told(self, call: _Open, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
         name = call.start.name
-        if verdict.steps:
-            yield Warning("mended_call", f"{name}: {', '.join(verdict.steps)}", call.arguments)
+        if steps:
+            yield Warning("mended_call", f"{name}: {', '.join(steps)}", call.arguments)
         if where := self._taint.copied(name, verdict.arguments):
             yield Warning("copied_call", f"{name} and its arguments stand in {where}", verdict.arguments)
         if verdict.valid is None and verdict.why:
@@ -245,11 +260,9 @@ class Guard:
         last = replace(event, mended=steps, valid=False) if isinstance(event, ToolCallEnd) else event
         if not call.held:
             return [last, Warning("invalid_call", f"{call.start.name}: {why}", call.arguments)]
-        if self._given and not self._choice.parallel:
-            told = "a second call was dropped, as one at most was asked for"
-            return [Warning("extra_call", told, f"{call.start.name} {call.arguments}")]
         whole = (call.start, *_delta(event.index, call.arguments), last)
-        self.failed.append(Failed(fault, why, call.start.id, call.start.name, call.arguments, whole))
+        self.failed.append(Failed(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), whole, []))
+        self._late.append(self.failed[-1])
         return []
 
     def _cut(self, call: _Open, event: ToolCallIncomplete) -> list[AnyEvent]:
@@ -261,27 +274,47 @@ class Guard:
     def again(self) -> Again | None:
         """What the model is to be asked, where the answer is not right and another may be."""
         whole = self.finish is not None and self.finish.reason in _WHOLE
-        missed = self._choice.mode in ("required", "named") and bool(self._tools) and not self._given
-        if not (self._policy.ask_again and not self._told_so and whole and (self.failed or missed)):
+        may = self._policy.ask_again and not self._told_so and whole and len(self.seen) < SEEN
+        if not may or not (self.failed or self._has_missed()) or self._is_enough():
             return None
-        return again.asked(self._request, self.seen, self.failed, self._policy.again_tokens)
+        return again.asked(self._request, self.seen, self.failed, self._passed, self._policy.again_tokens)
+
+    def _has_missed(self) -> bool:
+        """Whether there is no call where one must be."""
+        must = self._choice.mode == "required" or (self._choice.mode == "named" and self._choice.name in self._tools)
+        return must and not self._given and not any(isinstance(event, VendorBlock) for event in self.seen)
+
+    def _is_enough(self) -> bool:
+        """Whether the answer does without the calls that are not right."""
+        if self._choice.mode == "none":
+            return any(isinstance(event, TextDelta) and event.text.strip() for event in self.seen)
+        return not self._choice.parallel and bool(self._passed)
 
     def take(self, second: "Guard", events: Iterable[AnyEvent]) -> None:
         """What the model answered to that, and what of it `second` let through."""
         self.usage = both(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
-        passed = {key(*call) for call in self._passed}
-        calls = [each for each in again.calls(events) if key(each.name, each.arguments) not in passed]
+        calls = again.calls(events, self._passed)
         said = [event for event in second.seen if isinstance(event, TextDelta)]
         in_words = not second.failed and self._choice.mode in ("auto", "none") and any(e.text.strip() for e in said)
         if calls:
-            for call in calls:
-                self._late += call.events
+            most = self._policy.calls - len(self._passed) if self._policy.calls else None
+            self._late, left = again.replaced(self._late, calls, most)
+            self.failed = [each for each in self._late if isinstance(each, Failed)]
+            self._late += left
         elif in_words:
-            self._late += said
+            self._late = [each for each in self._late if not isinstance(each, Failed)]
+            self.failed.clear()
+            self._late += self._apart(said)
+            self.finish = second.finish or self.finish
         else:
             self._gave_up = True
-            return
-        self.failed.clear()
+
+    def _apart(self, said: Sequence[TextDelta]) -> list[AnyEvent]:
+        """Words of the second answer, behind those of the first; of a schema there can be but one."""
+        has_words = any(isinstance(event, TextDelta) and event.text.strip() for event in self.seen)
+        if has_words and self._request.response_schema:
+            return []
+        return [*([TextDelta("\n\n")] if has_words else []), *said]
 
     def end(self) -> list[AnyEvent]:
         """All that waited, and the end, if it has come."""
@@ -297,29 +330,32 @@ class Guard:
     def _released(self) -> list[AnyEvent]:
         """What waited, calls that are not right among it as the policy has it."""
         open, self._open = self._open, None
-        failed, self.failed = self.failed, []
-        out = [event for each in failed for event in self._given_up(each)]
-        out += self._late
-        self._late = []
+        late, self._late = self._late, []
+        self.failed = []
+        out: list[AnyEvent] = []
+        for each in late:
+            out += self._given_up(each) if isinstance(each, Failed) else [each]
         if open and open.held:  # which the answer's own end has cut
             out += [open.start, *_delta(0, open.arguments), ToolCallIncomplete(0, open.arguments)]
         return [self._numbered(event) for event in out]
 
     def _given_up(self, failed: Failed) -> list[AnyEvent]:
         """A call that has not become right: words, or the call with a warning."""
-        raw = f"{failed.name} {failed.arguments}"
+        name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
+        atomic = self._policy.delivery == "atomic"
         if failed.fault == "other" and self._choice.mode == "none":
             return [Warning("extra_call", "a call was dropped, as none may be made now", raw)]
-        if failed.fault == "other":
-            return [*failed.events, *([] if self._told_so else [Warning("not_as_asked", failed.why, raw)])]
+        if self._passed and not self._choice.parallel:
+            return [Warning("extra_call", "a second call was dropped, as one at most was asked for", raw)]
+        if failed.fault == "other" and not atomic:
+            told_so = [] if self._told_so else [Warning("not_as_asked", failed.why, raw)]
+            return [*failed.events, *told_so]
         if failed.fault == "unread":
-            if self._policy.delivery != "atomic":
-                return list(failed.events)
-            rest = [event for event in failed.events if isinstance(event, TextDelta | Warning)]
-            return [Warning("incomplete_call", "dropped a call that was never whole", raw), *rest]
-        told = Warning("invalid_call", f"{failed.name}: {failed.why}", raw)
-        if failed.fault == "looping" or self._policy.delivery == "atomic":
-            return [TextDelta(words.instead(failed.name, failed.why)), told]
+            dropped = Warning("incomplete_call", "dropped a call that was never whole", raw)
+            return [*([dropped] if atomic else failed.events), *failed.left]
+        told = Warning("invalid_call", f"{name}: {failed.why}", raw)
+        if failed.fault == "looping" or atomic:
+            return [TextDelta(words.instead(name, failed.why)), told]
         return [*failed.events, told]
 
 

@@ -12,6 +12,10 @@ NAMES: Final = 40
 """Of tools that are listed."""
 
 
+PASSED: Final = "This call is right, and is made. Do not make it again."
+"""In place of its result, where another of the same answer is not right."""
+
+
 def invalid(name: str, problems: Sequence[Problem]) -> str:
     """Of arguments that are not of the schema."""
     told = "; ".join(problem.message for problem in problems[:PROBLEMS])

@@ -228,8 +228,12 @@ def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
     return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
+_ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
+"""Of messages that this API has not, as they may have been added on the way."""
+
+
 def _as_it_came(message: Message, ledger: Ledger) -> dict[str, object]:
-    role = "system" if message.role == "developer" else message.role
+    role = _ROLES.get(message.role, message.role)
     return {"role": role, "content": _content(message.parts, ledger), **message.extra}
 
 
