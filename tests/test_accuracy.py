@@ -1,14 +1,21 @@
-"""Prompts with checkable answers and their judges: what is right is told from what is not."""
+"""Prompts with checkable answers and their judges, and what recorded texts of real models show of the ladder."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 import pytest
-from bench.accuracy import bfcl, judge
+from bench.accuracy import MODELS, bfcl, judge, report, texts
 from bench.accuracy.cases import LEFT_OUT, Case, own
+from bench.accuracy.ladder import LADDER, Answer, Rung, climb
 from jsonschema import Draft202012Validator
 
+from dragoman.core.events import ToolCallEnd, Warning
 from dragoman.core.values import Tool, ToolCall
+
+DOC = Path(__file__).parent.parent / "docs" / "accuracy.md"
+TAGS, RAW, MENDED, AGAIN, HELD, HELD_MENDED, HELD_AGAIN, ATOMIC = LADDER
 
 OWN = {case.id: case for case in own()}
 needs_bfcl = pytest.mark.skipif(not bfcl.installed(), reason="pip install --no-deps --group accuracy")
@@ -134,3 +141,81 @@ def test_the_leaderboards_judge_refuses_other_answers() -> None:
 @needs_bfcl
 def test_fewer_prompts_are_the_first_of_more() -> None:
     assert [c.id for c in bfcl.cases(5)] == [c.id for c in bfcl.cases(60)][:20]
+
+
+# What the recorded texts show.
+
+
+@cache
+def recorded(model: str) -> Mapping[str, Mapping[str, texts.Written]]:
+    """By prompt and rung, of the prompts that are known here."""
+    found: dict[str, dict[str, texts.Written]] = {}
+    for written in texts.recorded(model):
+        if written.id in judge.cases():
+            found.setdefault(written.id, {})[written.rung] = written
+    return {id: its for id, its in found.items() if "constrained" in its}
+
+
+def answers(model: str, *rungs: Rung) -> Iterator[tuple[Case, list[Answer]]]:
+    for id, its in recorded(model).items():
+        case = judge.cases()[id]
+        yield case, [climb(rung, case, its) for rung in rungs]
+
+
+def verdict(case: Case, answer: Answer) -> judge.Verdict:
+    return judge.judged(case, answer.calls)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_recording_has_all_our_prompts(model: str) -> None:
+    assert {id for id in recorded(model) if id.startswith("own_")} == OWN.keys()
+    assert (texts.FOLDER / f"{model}.jsonl").stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_mending_and_asking_again_lose_no_right_answer(model: str) -> None:
+    for case, (raw, mended, again) in answers(model, RAW, MENDED, AGAIN):
+        rights = [verdict(case, answer).right for answer in (raw, mended, again)]
+        assert rights == sorted(rights), case.id
+    for case, (held, mended, again) in answers(model, HELD, HELD_MENDED, HELD_AGAIN):
+        rights = [verdict(case, answer).right for answer in (held, mended, again)]
+        assert rights == sorted(rights), case.id
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_valid_answer_leaves_as_it_came(model: str) -> None:
+    for case, (raw, mended) in answers(model, RAW, AGAIN):
+        if not verdict(case, raw).invalid:
+            assert [(c.name, c.arguments) for c in mended.calls] == [(c.name, c.arguments) for c in raw.calls], case.id
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("rung", [MENDED, AGAIN, HELD_MENDED, HELD_AGAIN], ids=lambda rung: rung.title)
+def test_an_invalid_call_is_told(model: str, rung: Rung) -> None:
+    """By the event of its end, and by a warning; judged by another validator than the guard's."""
+    for case, (answer,) in answers(model, rung):
+        ends = [event for event in answer.events if isinstance(event, ToolCallEnd)]
+        valid = [not judge.judged(case, [call]).invalid for call in answer.calls]
+        assert [end.valid for end in ends] == valid, case.id
+        told = [event for event in answer.events if isinstance(event, Warning) and event.code == "invalid_call"]
+        assert len(told) == valid.count(False), case.id
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_atomic_no_invalid_call_leaves(model: str) -> None:
+    for case, (answer,) in answers(model, ATOMIC):
+        assert verdict(case, answer).invalid == 0, case.id
+
+
+def test_a_lenient_guarded_reading_gives_answers_that_tags_alone_never_would() -> None:
+    ours = [(case, both) for case, both in answers("qwen2.5-coder-1.5b", TAGS, AGAIN) if case.id in OWN]
+    called = [[bool(answer.calls) for answer in both] for case, both in ours if case.wants != "none"]
+    assert [sum(each) for each in zip(*called, strict=True)] == [0, 111]
+    right = [[verdict(case, answer).right for answer in both] for case, both in ours if case.wants != "none"]
+    assert [sum(each) for each in zip(*right, strict=True)] == [0, 72]
+
+
+@needs_bfcl
+@pytest.mark.parametrize("model", MODELS)
+def test_the_table_in_the_docs_is_what_the_recording_gives(model: str) -> None:
+    assert report.markdown(report.rows(texts.recorded(model))) in DOC.read_text()

@@ -397,7 +397,10 @@ def streamed(answer: httpx2.Response) -> str:
 async def test_stop_strings(tmp_path: Path) -> None:
     """Words held back come out; one in a call's arguments ends nothing."""
     async with chain(
-        tmp_path, (TextDelta("one EN"), TextDelta("D two")), (TextDelta("an EN"),), call(PREFIX + "w", '{"a":1,"b":"END"}')
+        tmp_path,
+        (TextDelta("one EN"), TextDelta("D two")),
+        (TextDelta("an EN"),),
+        call(PREFIX + "w", '{"a":1,"b":"END"}'),
     ) as c:
         asked: dict[str, Any] = {"model": "sonnet", "stop": ["END"], "tools": TOOLS[CHAT]}
         found, held, in_call = [await c.ask(CHAT, **asked) for _ in range(3)]

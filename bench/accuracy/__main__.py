@@ -12,7 +12,7 @@ def main() -> None:
     """One model or more, one rung or more."""
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
     parser.add_argument("--model", nargs="+", choices=MODELS, default=MODELS)
-    parser.add_argument("--rungs", nargs="+", choices=generate.RUNGS, default=generate.RUNGS)
+    parser.add_argument("--rungs", nargs="+", choices=texts.RUNGS, default=texts.RUNGS)
     parser.add_argument("--sets", nargs="+", choices=("own", "bfcl"), default=["own", "bfcl"])
     parser.add_argument("--each", type=int, default=30, metavar="N", help="prompts of each category of BFCL")
     parser.add_argument("--threads", type=int, default=1)

@@ -10,6 +10,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall
 
+WHEN = (
+    "Call a function only where it does what is asked. One call does one thing: for several things, write several "
+    "<tool_call> blocks. Where no function fits, or the user only talks, answer in plain words."
+)
+"""What Qwen's own template does not say. Another wording, which named no tag, had it describe its calls in prose."""
 REPLY_TOKENS = 256
 """The longest right answer takes half of that."""
 _WANTED: Final[Mapping[str, Literal["none", "several"]]] = {
@@ -41,9 +46,15 @@ class Case:
         """How many calls."""
         return _WANTED.get(self.category, "one")
 
-    def request(self, model: str) -> Request:
-        """As a client would send it: the choice is free."""
-        return Request(model, self.messages, self.tools, sampling=Sampling(temperature=0), max_tokens=REPLY_TOKENS)
+    def request(self, model: str, *, told: bool = False) -> Request:
+        """As a client would send it: the choice is free. `told`: with `WHEN` behind the system's words."""
+        messages = self.messages
+        if told and messages[0].role == "system":
+            first = Message("system", (*messages[0].parts, Text(f"\n{WHEN}")))
+            messages = (first, *messages[1:])
+        elif told:
+            messages = (Message("system", (Text(WHEN),)), *messages)
+        return Request(model, messages, self.tools, sampling=Sampling(temperature=0), max_tokens=REPLY_TOKENS)
 
     def is_right(self, calls: Sequence[ToolCall]) -> bool:
         """Whether these calls are one of the right answers."""

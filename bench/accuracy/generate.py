@@ -17,7 +17,7 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
-from bench.accuracy.texts import Said, Written, read, turn
+from bench.accuracy.texts import RUNGS, Said, Written, read, turn
 from dragoman.backends import weights
 from dragoman.backends.embedded import Embedded
 from dragoman.backends.embedded_config import EmbeddedConfig
@@ -29,12 +29,12 @@ from dragoman.guarded import guarded
 
 TEXTS = Path(".cache/accuracy")
 """Where they are kept; a file a model."""
-RUNGS = ("raw", "constrained", "again", "again_free", "required")
-"""Asked with free choice and no grammar; with the grammar that the backend has for free choice; once more, where one of
-those has a call that no mending makes right; and, beside the ladder, with one call required, which its grammar holds
-from the first token on: for prompts that want just one."""
-FREE = ("raw", "again_free")
-AFTER = {"again": "constrained", "again_free": "raw"}
+FREE = ("raw", "again_free", "told")
+"""Of the rungs, those without a grammar."""
+HELD = {"constrained": "raw", "told_constrained": "told"}
+"""Those with one, and which they are without it."""
+AFTER = {"again": "constrained", "again_free": "raw", "told_again": "told_constrained"}
+"""Those that ask once more, and after which."""
 PATIENT = Policy(again_s=3600)
 """Of a machine that is busy with other things."""
 
@@ -121,8 +121,9 @@ async def _ask(
     model = backend.models()[0].id
     request = _request(case, model, rung)
     meter.begin(free=rung in FREE)
-    if rung == "constrained" and "raw" in earlier and _lets_through(backend, request, earlier["raw"]):
-        return msgspec.structs.replace(earlier["raw"], rung=rung, unchanged=True)
+    free = earlier.get(HELD.get(rung, ""))
+    if free and _lets_through(backend, request, free):
+        return msgspec.structs.replace(free, rung=rung, unchanged=free.rung)
     events = backend.ask(request, turn())
     if rung in AFTER:
         if AFTER[rung] not in earlier:
@@ -136,7 +137,7 @@ async def _ask(
 
 
 def _request(case: Case, model: str, rung: str) -> Request:
-    request = case.request(model)
+    request = case.request(model, told=rung.startswith("told"))
     if rung == "required":
         return msgspec.structs.replace(request, tool_choice=ToolChoice("required", parallel=False))
     return request

@@ -29,18 +29,22 @@ class Rung:
     """False: only calls in the format's own tags count."""
 
 
-MENDS = Policy(ask_again=False)
+MENDS, ASKS = Policy(ask_again=False), Policy()
 LADDER = (
     Rung("tags only", lenient=False),
     Rung("raw"),
-    Rung("raw, mended", policy=MENDS),
-    Rung("raw, mended, asked again", again="again_free", policy=Policy()),
-    Rung("constrained", "constrained"),
-    Rung("constrained, mended", "constrained", policy=MENDS),
-    Rung("constrained, mended, asked again", "constrained", "again", Policy()),
+    Rung("+ mended", policy=MENDS),
+    Rung("+ mended, asked again", again="again_free", policy=ASKS),
+    Rung("+ constrained", "constrained"),
+    Rung("+ constrained, mended", "constrained", policy=MENDS),
+    Rung("+ constrained, mended, asked again", "constrained", "again", ASKS),
     Rung("the same, atomic", "constrained", "again", Policy(delivery="atomic")),
 )
-BESIDE = Rung("one call required", "required", policy=Policy())
+BESIDE = (
+    Rung("told when to call", "told"),
+    Rung("told, + constrained, mended, asked again", "told_constrained", "told_again", ASKS),
+    Rung("one call required", "required", policy=ASKS),
+)
 
 
 class Answer(NamedTuple):

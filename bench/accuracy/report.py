@@ -74,8 +74,8 @@ def rows(texts: Iterable[Written], most: int = 0) -> list[Row]:
     cases, out = judge.cases(), []
     for model, by_id in by_model.items():
         known = {id: texts for id, texts in by_id.items() if id in cases}
-        for rung in (*LADDER, BESIDE):
-            needed = {"required"} if rung is BESIDE else {"raw", "constrained"}
+        for rung in (*LADDER, *BESIDE):
+            needed = {"raw", "constrained"} if rung in LADDER else {rung.text}
             whole = [(cases[id], texts) for id, texts in known.items() if needed <= texts.keys()]
             row = Row(model, rung)
             for case, kept in whole[: most or None]:

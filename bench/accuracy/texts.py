@@ -36,10 +36,15 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     prompt_sha256: str = ""
     """The beginning of the digest of what the engine was sent."""
-    unchanged: bool = False
-    """The raw text, all of which the grammar lets through: at temperature 0 the model would write it again."""
+    unchanged: str = ""
+    """The rung whose text this is: nothing else is asked, or the grammar lets all of it through, and then the same
+    would be written again at temperature 0."""
 
 
+RUNGS = ("raw", "constrained", "again", "again_free", "told", "told_constrained", "told_again", "required")
+"""Asked with free choice and no grammar; with the grammar that the backend has for free choice; once more, where one of
+those (`again_free`: the first) has a call that no mending makes right. Beside the ladder: told when to call; and with
+one call required, which its grammar holds from the first token on: for prompts that want just one."""
 FOLDER = Path(__file__).parents[2] / "tests" / "data" / "accuracy"
 """Where recordings are, a file a model."""
 
@@ -58,6 +63,7 @@ def record(model: str, texts: Sequence[Written], settings: str) -> None:
         "settings": settings,
     }
     kept = [msgspec.structs.replace(each, model="", seconds=0.0, prompt_sha256="") for each in texts]
+    kept.sort(key=lambda each: (each.id, RUNGS.index(each.rung)))
     kept = [msgspec.structs.replace(each, text="") if each.unchanged else each for each in kept]
     FOLDER.mkdir(parents=True, exist_ok=True)
     lines = [msgspec.json.encode(each) + b"\n" for each in (head, *kept)]
@@ -67,8 +73,11 @@ def record(model: str, texts: Sequence[Written], settings: str) -> None:
 def recorded(model: str) -> list[Written]:
     """The texts of a recording, as they were."""
     texts = [msgspec.structs.replace(each, model=model) for each in read(FOLDER / f"{model}.jsonl")]
-    raw = {each.id: each.text for each in texts if each.rung == "raw"}
-    return [msgspec.structs.replace(each, text=raw[each.id]) if each.unchanged else each for each in texts]
+    whole: dict[tuple[str, str], Written] = {}
+    for each in texts:
+        text = whole[each.id, each.unchanged].text if each.unchanged else each.text
+        whole[each.id, each.rung] = msgspec.structs.replace(each, text=text)
+    return [*whole.values()]
 
 
 def read(path: Path) -> list[Written]:
