@@ -25,7 +25,7 @@ $(VENV)/serve.done: pyproject.toml | $(BIN)/python
 $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
 	@echo "== installing the tools and real clients for tests"
 	@$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
-	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles --group servers
+	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles --group servers --group accuracy
 	@touch $@
 
 $(VENV)/field.done: pyproject.toml $(VENV)/dev.done
@@ -117,12 +117,7 @@ clibench: $(VENV)/dev.done clients ## measure the Claude Code CLI as a model (se
 forty: $(VENV)/dev.done weights-1.5b ## forty prompts to a small model: how many become tool calls (ARGS="--record")
 	@$(BIN)/python -m bench.forty $(ARGS)
 
-$(VENV)/accuracy.done: pyproject.toml $(VENV)/dev.done
-	@echo "== installing the leaderboard's prompts and judge"
-	@$(BIN)/python -m pip install --quiet --no-deps --group accuracy
-	@touch $@
-
-accuracy: $(VENV)/accuracy.done weights weights-1.5b ## how often small models' calls are right: hours (ARGS="--each 10")
+accuracy: $(VENV)/dev.done weights weights-1.5b ## how often small models' calls are right: hours (ARGS="--each 10")
 	@$(BIN)/python -m bench.accuracy $(ARGS)
 
 claude: $(VENV)/dev.done clients weights-1.5b ## the real Claude Code on a small model (ARGS="--record")
