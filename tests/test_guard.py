@@ -15,8 +15,8 @@ from dragoman.core.errors import BackendError
 from dragoman.core.values import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
 from dragoman.gateway import Gateway
 from dragoman.guard.guard import Guard
-from dragoman.guard.policy import Delivery, Policy
-from gateway import CHAT, MESSAGES
+from dragoman.guard.policy import STEPS, Delivery, Policy
+from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import IMPATIENT, Scripted, served
 
 pytestmark = pytest.mark.asyncio
@@ -480,3 +480,65 @@ async def test_a_stream_tells_its_warnings_in_a_comment(path: str) -> None:
     async with served(script, policy=Policy(), **IMPATIENT) as s, s.client() as client:
         stream = await client.post(path, json=body | {"stream": True})
     assert "\n\n: dragoman-warnings mended_call\n\n" in stream.text
+
+
+async def test_text_behind_a_wrong_call_waits_for_the_right_one() -> None:
+    *call, usage, finish = told(("get_weather", WRONG))
+    events = await answered(Asked([*call, ev.TextDelta("Done."), usage, finish], told(("get_weather", RIGHT))))
+    kinds = [type(event) for event in events if isinstance(event, ev.TextDelta | ev.ToolCallEnd)]
+    assert kinds == [ev.ToolCallEnd, ev.TextDelta]
+
+
+async def test_long_arguments_of_no_tool_wait_too() -> None:
+    long = json.dumps({"city": "x" * 100})
+    events = await answered(Asked(told(("get_news", long)), told(("get_weather", RIGHT))), Policy(hold_chars=50))
+    assert calls(events) == [("get_weather", RIGHT)]
+
+
+async def test_a_limit_of_repeats_holds_calls_in_a_stream_too() -> None:
+    policy = Policy(repeats=3, delivery="stream")
+    events = await answered(Asked(told(("ping", "{}")), told(text="It works.")), policy, messages=again(3))
+    assert (calls(events), words(events)) == ([], "It works.")
+
+
+async def test_a_second_answer_is_bounded() -> None:
+    backend = Asked(told(("get_weather", WRONG)), told(("get_weather", RIGHT)))
+    await answered(backend, Policy(again_tokens=77), max_tokens=99999)
+    assert backend.requests[1].max_tokens == 77
+
+
+async def test_a_backend_is_ended_where_its_client_leaves_or_there_is_enough() -> None:
+    class Waits(Asked):
+        async def play(self, _: Scripted, request: Request) -> AsyncGenerator[ev.AnyEvent, None]:
+            async for event in super().play(_, request):
+                yield event
+                if isinstance(event, ev.ToolCallEnd) and event.index == 1:
+                    await asyncio.Event().wait()
+
+    flood, turn = Waits(told(("ping", "{}"), ("ping", "{}"))), Turn("t", 0, lambda: "new")
+    gateway = Gateway([flood], policy=Policy(calls=1))
+    async with asyncio.timeout(DEADLINE_S):
+        assert len(calls([event async for event in gateway.answer(asking(), turn)])) == 1
+    assert flood.running == 0
+
+    leaving = Asked(told(("get_weather", WRONG)), told(("get_weather", RIGHT)))
+    answer = Gateway([leaving]).answer(asking(), turn)
+    async for event in answer:
+        if isinstance(event, ev.Warning):  # the model is to be asked once more
+            break
+    await answer.aclose()
+    assert (leaving.running, len(leaving.requests)) == (0, 1)
+
+
+async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
+    left: list[frozenset[str]] = []
+
+    class Reads(Asked):
+        async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[ev.AnyEvent, None]:
+            left.append(frozenset(turn.leave))
+            async for event in super().ask(request, turn):
+                yield event
+
+    await answered(Reads(told(("ping", "{}"))), Policy(leave=("quotes", "numbers")))
+    await answered(Reads(told(("ping", "{}"))), Policy(leave=("all",)))
+    assert left == [{"quotes", "numbers"}, set(STEPS)]
