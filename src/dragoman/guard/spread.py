@@ -5,10 +5,12 @@
 Small models write so where a question is about several things. Lists of one length, in several members, go item by
 item. What is done is done to what the model listed, never to more. But a list may be one thing in pieces, which must
 not become several actions: so none of text whose name says that it is one (a command, its words; a letter, its
-paragraphs), of time or place (a range, coordinates) is spread; nor one whose items would have to be made text, lists
-or objects first, or that lead to the same call twice.
+paragraphs; a path, its folders), of time or place (a range, coordinates) is spread; nor one with an item that looks
+like a piece of a path, or like all there is (`/`, `..`, `*`), whatever its name; nor one whose items would have to be
+made text, lists or objects first, or that lead to the same call twice.
 """
 
+import re
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -24,6 +26,8 @@ MOST: Final = 16
 """Calls that one is made into."""
 _OTHERS: Final = frozenset({STEP, "strings", "wrap", "unwrap", "parse"})
 """Steps that are not taken with an item."""
+_PIECE: Final = re.compile(r"\s*(?:[./\\~*?%]*|[/\\~].*|.*[/\\]|[A-Za-z]:.*)\s*", re.DOTALL)
+"""An item that stands for a root, for a part of a path, or for everything."""
 
 
 def spread(arguments: JsonText, schema: Compiled, steps: Collection[str]) -> list[Mended]:
@@ -48,7 +52,11 @@ def _lists(value: Any, schema: Compiled) -> list[str]:
     found = {problem.path[0]: problem for problem in problems if len(problem.path) == 1}
     lists = {str(name): problem for name, problem in found.items() if isinstance(value[name], list)}
     is_one = any(IN_PIECES & words_of(name) or not _wants_an_item(problem) for name, problem in lists.items())
-    return [] if is_one else list(lists)
+    return [] if is_one or any(_is_piece(item) for name in lists for item in value[name]) else list(lists)
+
+
+def _is_piece(item: Any) -> bool:
+    return isinstance(item, str) and _PIECE.fullmatch(item) is not None
 
 
 def _wants_an_item(problem: Problem) -> bool:

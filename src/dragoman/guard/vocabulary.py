@@ -21,8 +21,11 @@ AROUND: Final = _words("args arguments body data input inputs json kwargs params
 DOCUMENTS: Final = _words("body code content contents data document file json payload source")
 """In the name of a member: its text may be that of an object."""
 IN_PIECES: Final = _words(
-    "args argv between bbox body box cmd code command content contents coordinates date dates description lat lines "
-    "lng lon message messages note options period prompt range script sentence sql summary text time times title when"
+    "address addresses args argv argument arguments between bbox body box branch branches cmd code command commands "
+    "content contents coordinates date dates description dir directories directory dirs file filename files "
+    "filter folder folders key keys lat lines lng location lon message messages namespace note options parent "
+    "path paths pattern period phrase pointer prefix prompt query range ref route scope script selector sentence sql "
+    "summary text time times title uri uris url urls when"
 )
 """In the name of a member: a list in it is one thing in pieces."""
 NO_BEGINNINGS: Final = _words("all any every nil none non not null off out")
