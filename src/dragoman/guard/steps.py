@@ -9,8 +9,8 @@ does more, or something that does less is left out, it stays refused:
                 none that is a word of its own (`not`, `all`), none of what widens (`all_users`), none of numbers
     optional    names of the model's own (of a map) stay; so do "", 0 and [] where the schema takes text, numbers and
                 lists, but not these; the word `None` where a default would take its place, or null may stand
-    unknown     names that the schema knows anywhere stay, and those that hold an action back (`dry_run`, `exclude`),
-                and all of them where none would be left of a tool's that has some
+    unknown     only null, "" and what explains the call (`reason`) goes, for the rest may narrow it (`pattern`, `force:
+                false`); names that the schema knows anywhere stay, and all where none would be left of some
     keys        a name that could mean two, or that is there already with another value, stays
     nested      only what models put around arguments (`arguments`, `params`), not any name
     strings     an object becomes text only where text is a document (`content`, `json`)
@@ -28,7 +28,7 @@ import msgspec
 from dragoman.core.resolve import plain
 from dragoman.guard.problems import Kind, Problem
 from dragoman.guard.schemas import Compiled
-from dragoman.guard.vocabulary import AROUND, DOCUMENTS, NO_BEGINNINGS, RESTRAINTS, WIDE
+from dragoman.guard.vocabulary import AROUND, DOCUMENTS, NO_BEGINNINGS, REASONS, RESTRAINTS, WIDE
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -277,20 +277,15 @@ def _of_unknown(problem: Problem, value: Any, schema: Compiled) -> Iterator[tupl
             return
     if meant:
         yield "keys", _renamed(value, meant)
-    elif spare and not any(_restrains(name, value[name]) for name in spare):
+    elif spare and all(plain(name) in by_words or _changes_nothing(name, value[name]) for name in spare):
         left = {name: each for name, each in value.items() if name not in spare}
-        if left or not known or all(_is_empty(value[name]) for name in spare):
+        if left or not known or all(value[name] in (None, "") for name in spare):
             yield "unknown", left
 
 
-def _is_empty(value: Any) -> bool:
-    """Whether nothing is lost with it; a limit of 0 says something."""
-    return not value and (isinstance(value, bool) or not isinstance(value, int))
-
-
-def _restrains(name: str, value: Any) -> bool:
-    """Whether less would be done with this member than without it."""
-    return not _is_empty(value) and bool(RESTRAINTS & words_of(name))
+def _changes_nothing(name: str, value: Any) -> bool:
+    """Whether the same would be done without this member."""
+    return value in (None, "") or (isinstance(value, str | Exact) and plain(name) in REASONS)
 
 
 def _renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -16,6 +16,11 @@ RESTRAINTS: Final = _words(
     "since skip test unless until validate when where without"
 )
 """In the name of a member: it makes an action smaller, or none."""
+REASONS: Final = _words(
+    "comment comments confidence description explanation intent justification note notes purpose rationale reason "
+    "reasoning summary thought thoughts why"
+)
+"""The name of a member by which models explain a call; one that is no more than this, for `reason_code` is another."""
 AROUND: Final = _words("args arguments body data input inputs json kwargs params parameters payload properties request")
 """The name of a member that models put around arguments."""
 DOCUMENTS: Final = _words("body code content contents data document file json payload source")
