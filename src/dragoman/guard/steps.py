@@ -7,8 +7,9 @@ does more, or something that does less is left out, it stays refused:
 
     enum        a beginning counts from three letters on, or as one capital where all options begin differently (`C`);
                 none that is a word of its own (`not`, `all`), none of what widens (`all_users`), none of numbers
-    optional    names of the model's own (of a map) stay; so do "", 0 and [] where the schema takes text, numbers and
-                lists, but not these; the word `None` where a default would take its place, or null may stand
+    optional    names of the model's own (of a map) stay; of values only null and blank text go, and that not where the
+                schema takes text, a default would take its place, null may stand, or less is done with a value
+                (`ids`, `older_than`)
     unknown     only null, "" and what explains the call (`reason`) goes, for the rest may narrow it (`pattern`, `force:
                 false`); names that the schema knows anywhere stay, and all where none would be left of some
     keys        a name that could mean two, or that is there already with another value, stays
@@ -117,8 +118,6 @@ def tries(problem: Problem, root: Any, schema: Compiled) -> Iterator[Tried]:
         yield Tried("optional", _dropped(root, problem.path))
     for step, mended in _OF_KIND.get(problem.kind, _none)(problem, value, schema):
         yield Tried(step, put(root, problem.path, mended))
-    if absent and problem.kind not in _LIMITS and not value and value is not False:
-        yield Tried("optional", _dropped(root, problem.path))
 
 
 def unnested(value: Any, schema: Compiled) -> Any:
@@ -134,11 +133,13 @@ def unnested(value: Any, schema: Compiled) -> Any:
 
 def _is_blank(value: Any, problem: Problem, schema: Compiled) -> bool:
     """Whether it stands for a member that was to be left out."""
-    if value is None or value == "":
-        return value is None or problem.kind not in _LIMITS
-    if not isinstance(value, str) or value.strip() not in ("", "null", "None"):
+    if value is None:
+        return True
+    if not isinstance(value, str) or value.strip() not in ("", "null", "None") or problem.kind in _LIMITS:
         return False
     parts = schema.parts_at(problem.path)
+    if RESTRAINTS & words_of(str(problem.path[-1])):
+        return False
     return not any(part.get("default") is not None or _takes_null(part) for part in parts)
 
 

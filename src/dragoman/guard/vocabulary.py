@@ -12,10 +12,11 @@ def _words(text: str) -> frozenset[str]:
 
 RESTRAINTS: Final = _words(
     "after approval approve before check condition confirm confirmation dry dryrun except exclude excluded excluding "
-    "filter if ignore keep limit max maximum min minimum no noop not older only pretend preview prompt safe simulate "
-    "since skip test unless until validate when where without"
+    "filter filters from glob id ids if ignore keep limit match max maximum min minimum newer no noop not older only "
+    "pattern pretend preview prompt query safe scope selector simulate since skip status test to unless until validate "
+    "when where without"
 )
-"""In the name of a member: it makes an action smaller, or none."""
+"""In the name of a member: with it an action is smaller, or none."""
 REASONS: Final = _words(
     "comment comments confidence description explanation intent justification note notes purpose rationale reason "
     "reasoning summary thought thoughts why"
