@@ -5,8 +5,9 @@ the schema's author. A step is only tried where the schema has refused the value
 away (`mend`). A refused call costs a turn, a wrong one may cost data; so where a value could mean something else that
 does more, or something that does less is left out, it stays refused:
 
-    enum        a beginning counts from three letters on, or as one capital where all options begin differently (`C`);
-                none that is a word of its own (`not`, `all`), none of what widens (`all_users`), none of numbers
+    enum        a beginning counts from three letters on, or as one capital where all options begin differently (`C`),
+                and only of one word (`delete` is less than `deleteForever`); none that is a word of its own (`not`,
+                `public`), none of what widens (`all`), none of numbers
     optional    names of the model's own (of a map) stay; of values only null and blank text go, and that not where the
                 schema takes text, a default would take its place, null may stand, or less is done with a value
                 (`ids`, `older_than`)
@@ -233,8 +234,8 @@ def _meant(asked: str, options: list[str], is_choice: bool) -> str | None:
         if found := [option for option in options if spelled(option) == spelled(asked)]:
             return found[0] if len(found) == 1 else None
     found = [option for option in options if option.lower().startswith(asked.lower())]
-    is_one = is_choice and len(found) == 1 and _is_beginning(asked, options)
-    return found[0] if is_one and not WIDE & set(re.split(r"[\W_]+", found[0].lower())) else None
+    is_one = is_choice and len(found) == 1 and found[0].isalpha() and _is_beginning(asked, options)
+    return found[0] if is_one and len(words_of(found[0])) == 1 and not found[0].lower().endswith(WIDE) else None
 
 
 def _is_beginning(asked: str, options: list[str]) -> bool:

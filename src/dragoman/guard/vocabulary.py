@@ -34,7 +34,11 @@ IN_PIECES: Final = _words(
     "summary text time times title uri uris url urls when"
 )
 """In the name of a member: a list in it is one thing in pieces."""
-NO_BEGINNINGS: Final = _words("all any every nil none non not null off out")
-"""They begin no other word, however it is written."""
-WIDE: Final = _words("all any both every everyone everything everywhere")
-"""In an option: it reaches further than others."""
+NO_BEGINNINGS: Final = _words(
+    "add admin all allow any append auto block copy create delete deny drop edit every force full hard list move new "
+    "nil none non not null off open out over private protected public pull push read remove replace reset restart "
+    "root send set share soft start stop super sync test update user write"
+)
+"""Begin no other word, however it is written (`public`, `publicread`)."""
+WIDE: Final = ("all", "any", "both", "every", "everyone", "everything", "everywhere")
+"""At the end of an option: it reaches further than others."""
