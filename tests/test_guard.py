@@ -542,3 +542,28 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
     await answered(Reads(told(("ping", "{}"))), Policy(leave=("quotes", "numbers")))
     await answered(Reads(told(("ping", "{}"))), Policy(leave=("all",)))
     assert left == [{"quotes", "numbers"}, set(STEPS)]
+
+
+async def test_a_call_that_is_cut_by_a_failure_is_not_lost() -> None:
+    start, begun, delta, *_ = told(("get_weather", RIGHT))
+    gateway = Gateway([Asked([start, begun, delta, ev.Failure(BackendError("gone"))])])
+    events = [event async for event in gateway.answer(asking(), Turn("t", 0, lambda: "new"))]
+    assert [type(event) for event in events[1:]] == [
+        ev.ToolCallStart,
+        ev.ToolCallDelta,
+        ev.ToolCallIncomplete,
+        ev.Failure,
+    ]
+
+
+async def test_a_right_call_that_is_repeated_is_made_once() -> None:
+    rome = ("get_weather", '{"city":"Rome"}')
+    first = told(("get_weather", RIGHT), ("get_weather", WRONG))
+    assert calls(await answered(Asked(first, told(("get_weather", RIGHT), rome)))) == [("get_weather", RIGHT), rome]
+
+
+async def test_what_only_a_vendor_has_is_not_shown_to_the_model_again() -> None:
+    start, *rest = told(("get_weather", WRONG))
+    backend = Asked([start, ev.VendorBlock("openai_chat", "x", "{}"), *rest], told(("get_weather", RIGHT)))
+    await answered(backend, dialect="openai_chat")
+    assert [type(part) for part in backend.requests[1].messages[-2].parts] == [ToolCall]
