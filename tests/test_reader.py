@@ -51,7 +51,7 @@ NAMES = [
     ("ambiguous case", ["ping", "Ping"], "PING", None),
     ("not offered", ["ping"], "pong", None),
     ("with a blank", ["ping"], "ping ", "ping"),
-    ("a letter off in a long word", ["get_weather"], "get_wether", "get_weather"),
+    ("a letter off in a long word", ["get_weather"], "get_weahter", "get_weather"),
     ("a letter off in a short word", ["ping"], "pint", None),
     ("empty", ["ping"], "", None),
     ("nothing is offered", [], "ping", None),

@@ -1,7 +1,12 @@
 """Which tool a model means by a name."""
 
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from dragoman.core import resolve
 from dragoman.core.resolve import STEPS, Found, Offered
 
 TOOLS = ["get_weather", "set_alarm", "get_alarm", "mcp__files__read_file", "upload_report", "enable_lights", "Bash"]
@@ -22,10 +27,9 @@ TOOLS = ["get_weather", "set_alarm", "get_alarm", "mcp__files__read_file", "uplo
         ("GetWeather", "get_weather", "name_case"),
         ("get-weather", "get_weather", "name_case"),
         ("functions.GET_WEATHER", "get_weather", "name_case"),
-        ("get_wether", "get_weather", "name_close"),
         ("get_weahter", "get_weather", "name_close"),
-        ("getWeathr", "get_weather", "name_close"),
-        ("set_alarms", "set_alarm", "name_close"),
+        ("getWeahter", "get_weather", "name_close"),
+        ("functions.get_weahter", "get_weather", "name_close"),
     ],
 )
 def test_a_name_that_means_one_tool(written: str, name: str, step: str) -> None:
@@ -43,8 +47,9 @@ def test_a_name_that_means_none_for_certain(written: str) -> None:
 def test_a_name_that_could_mean_two_tools_means_none() -> None:
     assert Offered(["read_file", "readFile"]).resolve("ReadFile") is None
     assert Offered(["mcp__a__read", "mcp__b__read"]).resolve("read") is None
-    assert Offered(["report_one", "report_ones"]).resolve("repor_ones") == Found("report_ones", "name_close")
-    assert Offered(["get_weathers", "get_weathen"]).resolve("get_weather") is None
+    assert Offered(["get_weather", "getWeather"]).resolve("get_weahter") is None
+    assert Offered(["committed_one", "comitted_one"]).resolve("commited_one") == Found("committed_one", "name_close")
+    assert Offered(["committed_one", "commtied_one"]).resolve("commited_one") is None
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,26 @@ def test_a_name_that_could_mean_two_tools_means_none() -> None:
         ("clone_issue", "close_issue"),
         ("remote_file", "remove_file"),
         ("delete_event", "delete_events"),
+        ("delete_events", "delete_event"),
+        ("create_contact", "create_contract"),
+        ("create_contract", "create_contact"),
+        ("unblock_door", "unlock_door"),
+        ("unlock_door", "unblock_door"),
+        ("get_wether", "get_weather"),
+        ("serve_diner", "serve_dinner"),
+        ("mark_filed", "mark_filled"),
+        ("start_trial", "start_trail"),
+        ("list_prefects", "list_perfects"),
+        ("get_weatherr", "get_weather"),
+        ("get_weathre", "get_weather"),
+        ("wipe_host21", "wipe_host12"),
+        ("wipe_server10", "wipe_server01"),
+        ("wipe_server11", "wipe_server1"),
+        ("gr_e_weahter", "größe_weather"),
+        ("größe_weahter", "grüße_weather"),
+        ("step_-1_weahter", "step_1_weather"),
+        ("c++_weahter", "c_weather"),
+        ("weahter_b_get", "weather_get"),
         ("mcp__staging__drop", "mcp__production__drop"),
         ("c", "c++"),
         ("step_1", "step_-1"),
@@ -65,8 +90,47 @@ def test_a_name_of_something_else(written: str, offered: str) -> None:
     assert Offered([offered]).resolve(written) is None
 
 
+@pytest.mark.parametrize(
+    ("written", "offered"),
+    [("get_adress", None), ("is_commited", "is_committed"), ("is_committted", "is_committed"), ("delette_it", None)],
+)
+def test_a_letter_that_is_doubled_or_is_not(written: str, offered: str | None) -> None:
+    found = Offered(["get_address", "is_committed", "delete_it"]).resolve(written)
+    assert found == (Found(offered, "name_close") if offered else None)
+
+
+def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Counter[str]()
+    names = [f"mcp__many__server_tool_name_{number}x" for number in range(1000)]
+    for name in ("plain", "_words"):
+        was = getattr(resolve, name)
+        monkeypatch.setattr(resolve, name, _counted(was, name, looks))
+    for _ in range(3):
+        offered = Offered(names)
+        for written in ("servre_tol_nam", "servre_tol_nam", "another_name"):
+            assert offered.resolve(written) is None
+    assert len(names) <= looks["plain"] < 1.1 * len(names)
+    assert len(names) <= looks["_words"] < 1.1 * len(names)
+
+
+def _counted(was: Callable[[str], Any], name: str, looks: Counter[str]) -> Callable[[str], Any]:
+    def counted(each: str) -> Any:
+        looks[name] += 1
+        return was(each)
+
+    return counted
+
+
+def test_what_came_of_a_name_is_kept_but_not_of_any_number() -> None:
+    offered = Offered(TOOLS)
+    for number in range(1000):
+        assert offered.resolve(f"nothing_{number}") is None
+    assert offered.resolve("GetWeather") == Found("get_weather", "name_case")
+    assert len(offered._resolved) == resolve._KEPT
+
+
 def test_a_step_that_is_left_out_is_not_taken() -> None:
-    written = {"name_prefix": "functions.get_weather", "name_case": "GetWeather", "name_close": "get_wether"}
+    written = {"name_prefix": "functions.get_weather", "name_case": "GetWeather", "name_close": "get_weahter"}
     for step in STEPS:
         steps = [each for each in STEPS if each != step]
         assert (Offered(TOOLS, steps).resolve(written[step]) is None) == (step != "name_prefix")
