@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dragoman.core.values import ToolChoice
-from dragoman.guard.problems import Problem
+from dragoman.guard.problems import VALUE_CHARS, Problem, shown
 
 PROBLEMS: Final = 5
 """That are told; a small model mends no more at a time."""
 NAMES: Final = 40
 """Of tools that are listed."""
+NAMES_CHARS: Final = 2000
+"""Of all of these names; that of one tool has 128 at most in any API."""
 
 
 PASSED: Final = "This call is right, and is made. Do not make it again."
@@ -19,19 +21,31 @@ PASSED: Final = "This call is right, and is made. Do not make it again."
 def invalid(name: str, problems: Sequence[Problem]) -> str:
     """Of arguments that are not of the schema."""
     told = "; ".join(problem.message for problem in problems[:PROBLEMS])
-    return f"{told}. The call was not run. Call {name} again, with arguments that are right."
+    return f"{told}. The call was not run. Call {_named(name)} again, with arguments that are right."
 
 
 def unread(name: str) -> str:
     """Of arguments that are no JSON."""
-    return f"The arguments of {name} are no JSON object, so the call was not run. Write the call again."
+    return f"The arguments of {_named(name)} are no JSON object, so the call was not run. Write the call again."
 
 
 def unknown(name: str, offered: Iterable[str]) -> str:
     """Of a tool that there is not."""
-    names = list(offered)
-    listed = ", ".join(names[:NAMES]) + (", …" if len(names) > NAMES else "")
-    return f"There is no tool {name}. The tools are: {listed}. Call one of them, or answer in words."
+    listed: list[str] = []
+    chars = 0
+    for each in offered:
+        chars += len(each)
+        if len(listed) == NAMES or chars > NAMES_CHARS:
+            listed.append("…")
+            break
+        listed.append(each)
+    tools = ", ".join(listed)
+    return f"There is no tool {_named(name)}. The tools are: {tools}. Call one of them, or answer in words."
+
+
+def _named(name: str) -> str:
+    """The name as it is, or the beginning of one that no tool has."""
+    return name if len(name) <= VALUE_CHARS else shown(name)
 
 
 def other(choice: ToolChoice) -> str:
@@ -46,14 +60,14 @@ def other(choice: ToolChoice) -> str:
 def looping(name: str, times: int) -> str:
     """Of a call that has been made again and again."""
     return (
-        f"{name} has been called {times} times with these arguments, and was not run again. "
+        f"{_named(name)} has been called {times} times with these arguments, and was not run again. "
         "Do something else with what it gave, or answer in words."
     )
 
 
 def instead(name: str, why: str) -> str:
     """For the client, in place of a call that is never right."""
-    return f"[The model called {name}, but not as it can be run: {why}]"
+    return f"[The model called {_named(name)}, but not as it can be run: {why}]"
 
 
 def missed(choice: ToolChoice) -> str:

@@ -1,0 +1,43 @@
+"""What a model is told of a call stays short, whatever the names are."""
+
+import pytest
+
+from dragoman.guard import words
+from dragoman.guard.problems import VALUE_CHARS
+
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        words.unknown(LONG, ["ping"]),
+        words.unread(LONG),
+        words.invalid(LONG, ()),
+        words.looping(LONG, 3),
+        words.instead(LONG, "no tool"),
+    ],
+    ids=["unknown", "unread", "invalid", "looping", "instead"],
+)
+def test_a_long_name_is_cut(told: str) -> None:
+    assert "x" * (VALUE_CHARS // 2) in told
+    assert "…" in told
+    assert len(told) < 400
+
+
+@pytest.mark.parametrize(
+    ("offered", "listed"),
+    [
+        ([], "The tools are: . Call"),
+        (["ping", "get_news"], "The tools are: ping, get_news."),
+        (["a"] * words.NAMES, f"{', '.join(['a'] * words.NAMES)}."),
+        (["a"] * (words.NAMES + 1), f"{', '.join(['a'] * words.NAMES)}, …."),
+        (["ping", LONG, "get_news"], "The tools are: ping, …."),
+        ([LONG], "The tools are: …."),
+        (["y" * 64] * 40, f"{', '.join(['y' * 64] * (words.NAMES_CHARS // 64))}, …."),
+    ],
+)
+def test_the_list_of_tools_is_cut(offered: list[str], listed: str) -> None:
+    told = words.unknown("pong", offered)
+    assert told.startswith("There is no tool pong. The tools are: ")
+    assert listed in told
