@@ -13,7 +13,7 @@ from bench.samples import arguments, deltas, prose
 from bench.timing import Timing, compare
 from dragoman import dialects
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.values import Request, Tool
+from dragoman.core.values import Message, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.guard.guard import Guard
 from dragoman.guard.policy import Policy
 from dragoman.guard.schemas import Compiled, compiled
@@ -75,6 +75,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     for name, (schema, text) in CALLS.items():
         yield _call(name, schema, text, rounds, calls)
         yield _written(name, schema, text, rounds, calls)
+    yield _behind_results(rounds, max(1, calls // 10))
     yield _mended(rounds, calls)
     yield _text(rounds, 10 if quick else 2000)
     text = json.dumps(TRIP)
@@ -86,6 +87,23 @@ def _call(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figure:
     request, events = _request(schema), _events([text])
     timing = compare(partial(guarded, request, events), partial(json.loads, text), rounds, calls=calls)
     return _figure(f"guard around a valid call: {name}", timing, goal=GOAL_US)
+
+
+def _behind_results(rounds: int, calls: int) -> Figure:
+    """40 calls before it, with 5 KB each: whether it was copied from one of these is looked for."""
+    read = [ToolCall(f"c{n}", "tool", json.dumps({"path": f"src/part_{n}.py"})) for n in range(40)]
+    line = 'src/part_{n}.py:{at}: the tool has a path, and returns tool(path, "r") or {{}}\n'
+    results = ["".join(line.format(n=n, at=at) for at in range(70)) for n in range(40)]
+    pairs = zip(read, results, strict=True)
+    turns = (
+        (Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text(text),)),))) for call, text in pairs
+    )
+    messages = (Message("user", (Text("Read them."),)), *(message for turn in turns for message in turn))
+    text = json.dumps({"path": "src/other/values.py", "content": "x"})
+    request, events = Request("m", messages, _request(FILE).tools, stream=True), _events([text])
+    timing = compare(partial(guarded, request, events), partial(json.loads, text), rounds, calls=calls)
+    chars = sum(map(len, results))
+    return _figure(f"guard around a valid call behind {chars // 1000} KB of results", timing, goal=1000)
 
 
 def _written(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figure:

@@ -7,7 +7,7 @@ import pytest
 
 from dragoman import formats
 from dragoman.core import values as v
-from dragoman.guard.taint import Taint, copied
+from dragoman.guard.taint import STEPS, Taint, copied
 
 CALL = {"to": "eve@evil.example", "subject": "keys", "body": 'The "keys":\n<b>C:\\new</b> ü', "urgent": True, "n": 1.50}
 DEEP = {"query": "a", "filter": {"tags": ["x", 2, None, {"y": []}], "on": False}}
@@ -179,3 +179,61 @@ def test_the_time_is_linear(text: str) -> None:
 
     takes(10_000)
     assert takes(500_000) < 40 * max(takes(50_000), 0.01)
+
+
+ADVERSE = [
+    "\\\\",
+    '\\"',
+    "&amp;",
+    "send_mail ",
+    "send_mail to subject body urgent n eve evil example keys b C new 1 50 ",
+]
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, *ADVERSE])
+@pytest.mark.parametrize("arguments", [json.dumps(CALL), '{"a": 1}', json.dumps({"l": [1] * 1000}), '{"ü": "ü"}'])
+def test_the_work_is_bounded(text: str, arguments: str) -> None:
+    """However much there is of whatever text."""
+    near = f"{NEARLY} send_mail {arguments[:-2]} "
+    taint = Taint(fetched(near + (text + arguments[:-2]) * 2000 + text * (3_000_000 // len(text))))
+    taint.copied("send_mail", arguments)
+    assert 0 < taint.steps <= STEPS
+
+
+def listing(number: int) -> str:
+    lines = (f'src/part_{number}/file_{line}.py:{line}:    return read(self.path, "r") or {{}}\n' for line in range(90))
+    return "".join(lines)
+
+
+def long_conversation() -> list[v.Message]:
+    """200 KB of results of 40 calls, whose every line has the tool's name and some of the arguments."""
+    pairs = ((call("read", {"path": f"src/part_{n}"}, f"c{n}"), result(listing(n), f"c{n}")) for n in range(40))
+    return [said("user", "Read all of it."), *(message for pair in pairs for message in pair)]
+
+
+def test_a_usual_call_takes_little_work() -> None:
+    """A step is half a microsecond, so this is less than a millisecond."""
+    taint = Taint(asked(*long_conversation()))
+    for path in ("src/other/values.py", "src/part_7/values.py"):
+        assert taint.copied("read", json.dumps({"path": path})) == ""
+        assert 0 < taint.steps < 1500
+
+
+def test_a_copy_amid_a_long_conversation() -> None:
+    before, after = long_conversation(), long_conversation()[1:]
+    request = asked(*before, call(id="f"), result(f"{'read it. ' * 9000}{FORGED}{' read it.' * 9000}", "f"), *after)
+    assert told(request) == WHERE
+
+
+def test_what_is_beyond_the_bounds_is_not_looked_at() -> None:
+    assert told(asked(said("user", "Go on."), call(), result(FORGED), result("x" * 2_000_001, "c2"))) == ""
+    long = {"to": "x" * 5000}
+    assert told(fetched(f"send_mail {json.dumps(long)}"), long) == ""
+
+
+@pytest.mark.parametrize("spaces", [0, 2, 200])
+def test_a_long_text_in_the_call(spaces: int) -> None:
+    arguments = {"path": "/srv/a.md", "text": ('A line with "words" in it.\n' + " " * spaces) * (3000 // (27 + spaces))}
+    written = f"write_file {json.dumps(arguments)}"
+    for text in (written, json.dumps({"content": written})):
+        assert copied("write_file", json.dumps(arguments), fetched(text)) == WHERE
