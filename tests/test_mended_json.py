@@ -80,7 +80,7 @@ KEYS = st.text("abcdeK_", min_size=1, max_size=6)
 SCALARS = [("true", True), ("True", True), ("False", False), ("None", None), ("null", None), ("-1.50", -1.5), ("7", 7)]
 ESCAPES = [
     (r'"\d+\s"', r"\d+\s"),
-    (r'"C:\Users\new"', "C:\\Users\new"),
+    (r'"C:\Users\data"', r"C:\Users\data"),
     (r'"it\'s"', "it's"),
     (r'"\u12 \$x"', r"\u12 \$x"),
 ]
@@ -197,6 +197,8 @@ MENDED = [
     ("literals", "[True, False, None]", [True, False, None]),
     ("controls", '{"a": "one\n\ttwo"}', {"a": "one\n\ttwo"}),
     ("escapes", r'{"a": "\d \w+ C:\Users \$HOME \`x\` it\'s"}', {"a": r"\d \w+ C:\Users \$HOME \`x\` it's"}),
+    ("escapes", r'{"a": "C:\data \\ \"x\" \u00e9", "b": "\n"}', {"a": 'C:\\data \\ "x" é', "b": "\n"}),
+    ("escapes", r'{"a": "one\necho \$HOME\n"}', {"a": "one\necho \\$HOME\n"}),
     ("escapes", r'{"view": \n[1, 2]\n\t}', {"view": [1, 2]}),
     ("escapes", r'{"a": "x"\n, "b": "y" \n }', {"a": "x", "b": "y"}),
     ("comments", '{ // one\n"a": 1, /* two */ "b": 2 # three\n}', {"a": 1, "b": 2}),
@@ -242,6 +244,11 @@ UNCLEAR = [
     ("a comma and nothing else", "{,}", "expected a string key or '}'"),
     ("an escape of Python's", r'{"a": "\x41"}', "expected a JSON escape"),
     ("an escape of C's", r'{"a": "\0"}', "expected a JSON escape"),
+    ("a path, or lines", r'{"path": "C:\data\new\reports", "x": 1}', "expected a JSON escape"),
+    ("a path whose first folder may be a tab", r'{"path": "C:\temp\Docs"}', "expected a JSON escape"),
+    ("a path in single quotes", r"{'path': 'C:\data\new'}", "expected a JSON escape"),
+    ("a path in single quotes, tab first", r"{'path': 'C:\temp\Docs'}", "expected a JSON escape"),
+    ("a path after others", r'{"a": "x\n", "path": "it\'s C:\data \\ \reports"}', "expected a JSON escape"),
     ("a line that goes on", '{"a": "x \\\n y"}', "expected a JSON escape"),
     ("a string, or a comment's beginning", "{'a': 'x', # 'b': 1\n}", "expected ',' or '}'"),
     ("a value for two keys", '{"a": "b": 1}', "expected ',' or '}'"),

@@ -29,6 +29,8 @@ _RUN = re.compile(rf"{_PLAIN}(?:{_WHOLE_ESCAPE}{_PLAIN}){{0,99}}+")
 _ESCAPED = rf'["/bfnrt]|u(?![dD][89a-fA-F]){_HEX}{{4}}'
 stops_string = re.compile(rf'["\\\x00-\x1f\ud800-\udfff](?:(?<=\\)(?!{_ESCAPED})|(?<=")(?<!\\")|(?<![\\"]))').search
 """None where all of a text belongs to a JSON string as it is, whatever stands behind it (not for each such text)."""
+stops_plain = re.compile(r'["\\\x00-\x1f\ud800-\udfff]').search
+"""As `stops_string`, of text that has no escapes either."""
 SPACE = re.compile(r"[ \t\n\r]*")
 ESCAPE = re.compile(_WHOLE_ESCAPE)
 ESCAPE_BEGUN = re.compile(rf"(?:\\(?:u{_HEX}{{0,3}})?|\\{_HIGH}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)\Z")

@@ -32,10 +32,10 @@ from dragoman.core.jsontext import (
     STRING,
     VALUE,
     WORD,
-    JsonText,
     escaped,
 )
-from dragoman.core.slips import ALL_SLIPS
+from dragoman.core.path_json import PathWise
+from dragoman.core.slips import ALL_SLIPS, COMMENT, MEANS_MORE, MEMBER, NAMED, QUOTED_FIRST
 
 KEY_LIMIT_CHARS: Final = 128
 """The longest key that is looked for where a string may have ended; names of parameters are shorter in every API."""
@@ -57,19 +57,11 @@ _REMARKS: Final = (FIRST_KEY, FIRST_ITEM, KEY, NEXT_KEY, NEXT_ITEM)
 """Where a comment may stand."""
 
 _BLANK: Final = " \t\n\r"
-_MEMBER: Final = re.compile(r',[ \t\n\r]*"[^"\\\x00-\x1f\ud800-\udfff]*+"[ \t\n\r]*:[ \t\n\r]*')
-"""What stands between two values of an object: nearly always all at once, where the text comes whole."""
 _GAP: Final = re.compile(r"(?:[ \t\n\r]|\\[nrt])*")
 _SINGLE_RUN: Final = re.compile(r"[^'\"\\\x00-\x1f\ud800-\udfff]*")
 _KEY_CHARS: Final = rf"\\\x00-\x1f]{{0,{KEY_LIMIT_CHARS}}}"
 _QUOTED_KEY: Final = re.compile(rf"""(?:"[^"{_KEY_CHARS}("?)|'[^'{_KEY_CHARS}('?))[ \t\n\r]{{0,9}}(.?)""", re.DOTALL)
 _BARE_KEY: Final = re.compile(rf"([A-Za-z_$][\w$-]{{0,{KEY_LIMIT_CHARS}}}|[0-9]{{1,9}})[ \t]{{0,9}}(.?)", re.DOTALL)
-_MEANS_MORE: Final = re.compile(r"\\(?:[avx0-7N\n\r]|U[0-9a-fA-F])")
-"""Escapes that other languages have, and JSON has not: what is meant cannot be told."""
-_QUOTED_FIRST: Final = "$%(*+-.@_{~"
-"""What quoted words may begin with, beside letters and digits. A quote before anything else may as well end the string,
-as where a model has forgotten the brace: `{"city": "Paris"</tool_call>`."""
-_COMMENT: Final = re.compile(r"//|/\*|#(?=[ \t])")
 
 
 class _Is(Enum):
@@ -81,7 +73,7 @@ class _Is(Enum):
     UNCLEAR = "either may be meant"
 
 
-class MendedJson(JsonText):
+class MendedJson(PathWise):
     """Recognises one JSON value, piece by piece, slips and all."""
 
     __slots__ = ("_before", "_held", "_inner", "_mends", "_odd", "_resume", "_single", "slips")
@@ -127,6 +119,7 @@ class MendedJson(JsonText):
         elif buf[pos] == "," and state in _BEHIND:
             pos = self._comma(buf, pos)
         else:
+            self.breaks = self._names = False
             pos = self._structure(buf, pos, closed)
         return self._mend(buf, pos) if self.problem else pos
 
@@ -203,10 +196,7 @@ class MendedJson(JsonText):
         if buf[pos + 1 : pos + 2] == "'":
             self._out.append("'")
             return pos + 2
-        if whole := ESCAPE.match(buf, pos):
-            self._out.append(whole[0])
-            return whole.end()
-        pos = self._odd_escape(buf, pos)
+        pos = self._one_escape(buf, pos)
         return self._mend(buf, pos) if self.problem else pos
 
     def _behind_quote(self, buf: str, pos: int) -> int:
@@ -250,7 +240,7 @@ class MendedJson(JsonText):
             return self._behind_both(buf, pos, after)
         if char in "/\\" and not self._odd:
             return self._behind_slash(buf, pos, after)
-        opens = len(self._held) == 1 and (char.isalnum() or char in _QUOTED_FIRST)
+        opens = len(self._held) == 1 and (char.isalnum() or char in QUOTED_FIRST)
         return _Is.NOT if self._odd or opens else _Is.UNCLEAR
 
     def _behind_slash(self, buf: str, pos: int, after: int) -> _Is:
@@ -320,7 +310,7 @@ class MendedJson(JsonText):
 
     def _comma(self, buf: str, pos: int) -> int:
         """A comma and white space behind it, which wait where it may be one too many."""
-        if self._state == NEXT_KEY and (member := _MEMBER.match(buf, pos)):
+        if self._state == NEXT_KEY and (member := MEMBER.match(buf, pos)):
             self._out.append(member[0])
             self._state = VALUE
             return member.end()
@@ -354,7 +344,7 @@ class MendedJson(JsonText):
             return pos if ("escapes" if buf[pos] == "\\" else "comments") in self._mends else -1
         if buf[pos] == "\\":
             return pos + 2 if buf[pos + 1] in "nrt" and self._slip("escapes") else -1
-        begun = _COMMENT.match(buf, pos)
+        begun = COMMENT.match(buf, pos)
         if not (begun and self._slip("comments")):
             return -1
         self._resume, self._state = self._state, _BLOCK if begun[0] == "/*" else _LINE
@@ -397,8 +387,12 @@ class MendedJson(JsonText):
         r"""An escape that JSON does not have: `\'` is the quote, any other backslash stands for itself."""
         if buf.startswith("U", pos + 1) and pos + 2 == len(buf):
             return pos
-        if _MEANS_MORE.match(buf, pos):
+        if MEANS_MORE.match(buf, pos) or ESCAPE.match(buf, pos):
             return -1
+        if NAMED.match(buf, pos + 1):
+            if self.breaks:
+                return -1
+            self._names = True
         self.slips["escapes"] = None
         if buf[pos + 1] == "'":
             self._out.append("'")

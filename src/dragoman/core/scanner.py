@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from dragoman.core.jsontext import stops_string
+from dragoman.core.jsontext import stops_plain, stops_string
 from dragoman.core.mended_json import MendedJson
 from dragoman.core.slips import ALL_SLIPS
 
@@ -361,7 +361,8 @@ class Scanner:
 
         Stops at the first character that JSON forbids; of a value that is cut off all is taken.
         """
-        value, plain = MendedJson(self.mends), Plain(stops_string, emit, "\\")
+        value = MendedJson(self.mends)
+        plain, coded = Plain(stops_plain, emit, "\\"), Plain(stops_string, emit, "\\")
         while True:
             self.pos = value.feed(self.buf, self.pos, self.closed)
             self._emit(value.take(), emit)
@@ -371,7 +372,8 @@ class Scanner:
             if self.closed:
                 self.pos = len(self.buf)
                 return "expected the end of a string or comment" if self.stopped and value.in_doubt else CUT_OFF
-            yield plain if value.in_string and self.pos == len(self.buf) else None
+            is_plain = value.in_string and self.pos == len(self.buf)
+            yield (coded if value.breaks else plain) if is_plain else None
 
     def json_string(self, limit_chars: int = STRING_LIMIT_CHARS) -> Leaf[str | None]:
         """One JSON string, decoded; None where none comes next, it is longer than the limit, or is cut off."""

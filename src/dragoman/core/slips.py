@@ -9,6 +9,7 @@ What each is, and what it is not, docs/liberties.md says. Where they were seen:
 - doubled: Granite 4 (vLLM 54964, 2026-09), quarkus-langchain4j 2642 (2026-06)
 """
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -28,6 +29,17 @@ SLIPS: Final = (
 )
 """The names of all that is mended in the text of arguments."""
 ALL_SLIPS: Final = frozenset(SLIPS)
+
+MEMBER: Final = re.compile(r',[ \t\n\r]*"[^"\\\x00-\x1f\ud800-\udfff]*+"[ \t\n\r]*:[ \t\n\r]*')
+"""What stands between two values of an object: nearly always all at once, where the text comes whole."""
+MEANS_MORE: Final = re.compile(r"\\(?:[avx0-7N\n\r]|U[0-9a-fA-F])")
+"""Escapes that other languages have, and JSON has not: what is meant cannot be told."""
+NAMED: Final = re.compile(r"[\w.]")
+"""Behind a backslash that stands for itself: as in a path, whose other backslashes may look like escapes."""
+QUOTED_FIRST: Final = "$%(*+-.@_{~"
+"""What quoted words may begin with, beside letters and digits. A quote before anything else may as well end the string,
+as where a model has forgotten the brace: `{"city": "Paris"</tool_call>`."""
+COMMENT: Final = re.compile(r"//|/\*|#(?=[ \t])")
 
 
 def told(slips: Collection[str], raw: str) -> Warning:
