@@ -22,11 +22,12 @@ from dragoman.guard.steps import loose, read, tries, unnested, written
 
 CHOICES: Final = 3
 """Choices within choices that are looked into."""
-WORK: Final = 8000
-"""Problems that are found, in all looks of the validator: a call with a hundred slips takes 3,000."""
+WORK: Final = 2000
+"""Problems that are found, in all looks of the validator: a call with fifty slips takes 10 ms. Nothing
+else is served meanwhile, so more than fifty slips are rather asked about."""
 _LOOK: Final = 10
 _CHARS: Final = 5000
-_MEMBERS: Final = 50
+_MEMBERS: Final = 20
 """A look costs as much as so many problems, and one more for each so many characters, or commas and colons."""
 LONGEST: Final = 1_000_000
 """Characters of arguments that are looked into at all."""
