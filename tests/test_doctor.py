@@ -19,6 +19,7 @@ from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.cli.doctor import Finding, span, table
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.values import Request, Text
+from dragoman.guard.policy import Policy
 from dragoman.server.config import ServerConfig
 from dragoman.server.counted import Calls, url
 from gateway import CHAT, run, running
@@ -202,7 +203,7 @@ async def asked(s: Served, *said: str, **headers: str) -> None:
 
 
 async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
-    async with served(writes) as s:
+    async with served(writes, policy=Policy()) as s:
         await asked(s, '{"days": 1}', '{"days": 2}', '{"days": "3"}', '{"day": 4}')
         done = await diagnosed(tmp_path, s, "--json")
         people = await diagnosed(tmp_path, s)
@@ -225,7 +226,7 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
 
 async def test_a_gateway_with_a_key(tmp_path: Path) -> None:
     """It is asked with the one of the settings, and with that only."""
-    async with served(writes, keys=("secret-key", "other-key")) as s:
+    async with served(writes, policy=Policy(), keys=("secret-key", "other-key")) as s:
         await asked(s, '{"days": 1}', authorization="Bearer secret-key")
         known = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="other-key")
         wrong = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="wrong-key")
