@@ -28,9 +28,9 @@ def told_as_prose(request: Request) -> Request:
 
 
 def has_failed(request: Request) -> bool:
-    """Whether the conversation ends with calls that failed: they may be made anew, and there is nothing to tell."""
+    """Whether the conversation ends with a call that failed: it may be made anew, and there is not all to tell."""
     last = request.messages[-1].parts if request.messages else ()
-    return bool(last) and all(isinstance(part, ToolResult) and part.is_error for part in last)
+    return any(isinstance(part, ToolResult) and part.is_error for part in last)
 
 
 def told_to_answer(request: Request) -> Request:
