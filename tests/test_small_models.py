@@ -231,6 +231,13 @@ def test_without_results_of_this_turn_nothing_changes() -> None:
         assert told_as_prose(request(*messages)) == request(*messages)
 
 
+def test_calls_that_failed_may_be_made_anew() -> None:
+    good, bad = v.ToolResult("1", (v.Text("sunny"),)), v.ToolResult("2", (v.Text("no city"),), is_error=True)
+    for results in ((bad,), (good, bad)):
+        messages = (ASKED, CALLED, v.Message("tool", results))
+        assert told_as_prose(request(*messages)) == request(*messages)
+
+
 def test_a_question_is_asked_again_without_tools() -> None:
     asked = v.Message("user", (v.Text("What does it say?"),))
     past = v.Message("assistant", (v.ToolCall("c", "read", "{}"),))
