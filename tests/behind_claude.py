@@ -32,7 +32,11 @@ from dragoman.core.events import (
 )
 from dragoman.core.names import NAME_FORM, Names
 from dragoman.gateway import Gateway
+from dragoman.guard.policy import Policy
 from scripted import Script, Scripted, Sent, served, serving
+
+FLOWING = Policy(delivery="stream")
+"""Calls are seen as the model writes them."""
 
 PREFIX: Final = "mcp__t__"
 """What stands before the client's names of its tools on their way to the model."""
@@ -201,6 +205,6 @@ async def behind_claude(
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **secrets)
         config = ClaudeCliConfig(True, str(command or offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
         posted: list[Sent] = []
-        async with serving(Gateway([ClaudeCli(config, environ)]), posted) as (_, url):
+        async with serving(Gateway([ClaudeCli(config, environ)], policy=FLOWING), posted) as (_, url):
             host = [home.name, str(Path.cwd()), platform.node(), *SECRETS.values()]
             yield Chain(url, posted, far.sent, host)
