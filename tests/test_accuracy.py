@@ -18,7 +18,6 @@ DOC = Path(__file__).parent.parent / "docs" / "accuracy.md"
 TAGS, RAW, MENDED, AGAIN, HELD, HELD_MENDED, HELD_AGAIN, ATOMIC = LADDER
 
 OWN = {case.id: case for case in own()}
-needs_bfcl = pytest.mark.skipif(not bfcl.installed(), reason="pip install --no-deps --group accuracy")
 
 
 def first_answer(case: Case) -> list[ToolCall]:
@@ -115,7 +114,6 @@ def test_invalid_calls_are_counted() -> None:
     assert judge.judged(one, calls) == judge.Verdict(right=False, calls=3, invalid=2)
 
 
-@needs_bfcl
 @pytest.mark.parametrize("category", bfcl.CATEGORIES)
 def test_the_leaderboards_answers_are_right_by_its_judge(category: str) -> None:
     cases = [c for c in bfcl.cases(200) if c.category == category]
@@ -129,7 +127,6 @@ def test_the_leaderboards_answers_are_right_by_its_judge(category: str) -> None:
             assert "." not in tool.name
 
 
-@needs_bfcl
 def test_the_leaderboards_judge_refuses_other_answers() -> None:
     for c in bfcl.cases(50):
         calls = bfcl.truth(c)
@@ -138,7 +135,6 @@ def test_the_leaderboards_judge_refuses_other_answers() -> None:
         assert c.wants == "none" or not judge.judged(c, []).right
 
 
-@needs_bfcl
 def test_fewer_prompts_are_the_first_of_more() -> None:
     assert [c.id for c in bfcl.cases(5)] == [c.id for c in bfcl.cases(60)][:20]
 
@@ -215,7 +211,6 @@ def test_a_lenient_guarded_reading_gives_answers_that_tags_alone_never_would() -
     assert [sum(each) for each in zip(*right, strict=True)] == [0, 72]
 
 
-@needs_bfcl
 @pytest.mark.parametrize("model", MODELS)
 def test_the_table_in_the_docs_is_what_the_recording_gives(model: str) -> None:
     assert report.markdown(report.rows(texts.recorded(model))) in DOC.read_text()

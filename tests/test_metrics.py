@@ -335,7 +335,7 @@ WRONG, TEXT, RIGHT = '{"day": 3}', '{"days": "3"}', '{"days": 3}'
         ([RIGHT], "valid", set()),
         ([TEXT], "mended", {"mended_call"}),
         ([WRONG, RIGHT], "asked_again", {"asked_again"}),
-        ([WRONG, TEXT], "asked_again", {"asked_again"}),
+        ([WRONG, TEXT], "asked_again", {"asked_again", "mended_call"}),
         ([WRONG, WRONG], "invalid", {"asked_again", "not_as_asked", "invalid_call"}),
     ],
 )
