@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cuts import cuttings, pieces, places
 from dragoman.core.jsontext import NUMBER_LIMIT_CHARS, JsonText
+from dragoman.core.mended_json import MendedJson
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -72,14 +73,17 @@ def _no_constant(word: str) -> None:
     raise ValueError(word)
 
 
-@given(values, styles, st.integers(0, 60), junk)
+@pytest.mark.parametrize("kind", [JsonText, MendedJson])
+@given(
+    value=values, style=styles, at=st.integers(0, 60), thrown_in=junk | st.text("{}[]\"',:\\ux0 1-\nT#/é", max_size=6)
+)
 def test_what_is_passed_on_is_always_the_beginning_of_a_document(
-    value: object, style: dict, at: int, thrown_in: str
+    kind: type[JsonText], value: object, style: dict, at: int, thrown_in: str
 ) -> None:
     text = json.dumps(value, **style)
     at %= len(text) + 1
     text = text[:at] + thrown_in + text[at + 1 :]
-    machine, out, held = JsonText(), "", ""
+    machine, out, held = kind(), "", ""
     for character in text:
         held += character
         held = held[machine.feed(held, 0) :]

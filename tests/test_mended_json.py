@@ -4,7 +4,6 @@ import json
 import re
 from typing import Any
 
-import jiter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,24 +53,6 @@ def test_damage_has_one_outcome_and_no_mends_are_json_texts(
         assert (whole[0], whole[1]) == (strict.take(), taken)
     elif not re.search(r"[\x00-\x1f]", text):
         assert (nothing[1], nothing[2], nothing[3]) == (taken, False, strict.problem)
-
-
-@given(values, styles, st.integers(0, 60), st.text("{}[]\"',:\\ux0 1-\nT#/é", max_size=6))
-def test_what_is_passed_on_is_always_the_beginning_of_a_document(
-    value: object, style: dict[str, Any], at: int, thrown_in: str
-) -> None:
-    text = json.dumps(value, **style)
-    at %= len(text) + 1
-    text = text[:at] + thrown_in + text[at + 1 :]
-    machine, out, held = MendedJson(), "", ""
-    for character in text:
-        held += character
-        held = held[machine.feed(held, 0) :]
-        out += machine.take()
-        if out.strip():
-            jiter.from_json(out.encode(), partial_mode="trailing-strings")
-        if machine.done:
-            json.loads(out)
 
 
 TEXTS = st.text("ab é7.,:;{}[]#/()<>=\"'\\\t\n", max_size=8)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bench.accuracy.cases import Case
-from bench.accuracy.texts import Said, Written, calls_among, turn
+from bench.accuracy.texts import Said, Written, turn
+from bench.forty import whole_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.values import ToolCall
 from dragoman.guard.policy import Policy
@@ -70,4 +71,4 @@ async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer
     )
     async with aclosing(events):
         came = [event async for event in events]
-    return Answer(calls_among(came), said[: len(said) - backend.left], came)
+    return Answer(whole_calls(came), said[: len(said) - backend.left], came)

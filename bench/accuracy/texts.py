@@ -12,7 +12,7 @@ import msgspec
 from dragoman import formats, profiles
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.core.contracts import Backend, Model, Turn
-from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart, UsageUpdate
+from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.reader import ReplyReader
 from dragoman.core.values import Request, ToolCall, Usage
 
@@ -147,18 +147,3 @@ class Said:
     def state(self) -> dict[str, object]:
         """It is ready."""
         return {"ready": True}
-
-
-def calls_among(events: Sequence[AnyEvent]) -> list[ToolCall]:
-    """The whole calls."""
-    calls: list[ToolCall] = []
-    start, arguments = ToolCallStart(0, "", ""), ""
-    for event in events:
-        match event:
-            case ToolCallStart():
-                start, arguments = event, ""
-            case ToolCallDelta(_, text):
-                arguments += text
-            case ToolCallEnd():
-                calls.append(ToolCall(start.id, start.name, arguments))
-    return calls
