@@ -19,7 +19,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Backend, Model, Relay, Relays, Turn
+from dragoman.core.contracts import Backend, Described, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import (
     BackendError,
@@ -186,8 +186,11 @@ class Gateway:
         relay = self._relays[id(backend)].relay(planned, body, request.model, turn)
         if relay is None or in_order(planned.messages)[1]:
             return None
-        named = any(isinstance(part, Earlier) for message in planned.messages for part in message.parts)
-        return None if named else relay
+        if any(isinstance(part, Earlier) for message in planned.messages for part in message.parts):
+            return None
+        if turn.tap is not None:
+            turn.tap.asks(backend, planned)
+        return relay
 
     def answer(self, request: Request, turn: Turn, delivery: Delivery | None = None) -> AsyncGenerator[AnyEvent, None]:
         """The events of one answer; closing the generator stops the model. `delivery`: of its calls, if not as usual.
@@ -200,6 +203,15 @@ class Gateway:
         if request.tools and not request.tool_choice.parallel:
             events = _with_one_call(events)
         return self._remembered(recalled, events) if request.keep or recalled.warnings else events
+
+    @property
+    def policy(self) -> Policy:
+        """How calls are guarded."""
+        return self._policy
+
+    def secrets(self) -> list[str]:
+        """What its backends are to show to nobody."""
+        return [secret for backend in self._backends if isinstance(backend, Described) for secret in backend.secrets()]
 
     def _policy_of(self, request: Request, delivery: Delivery | None) -> Policy | None:
         """How the calls of this answer are guarded, if it may have some."""
@@ -279,7 +291,7 @@ def _may_call(request: Request) -> bool:
 def _asked(backend: Backend, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
     """What the backend answers, its calls guarded."""
     if policy is None:
-        return backend.ask(request, turn)
+        return turn.ask(backend, request)
     from dragoman.guarded import guarded  # which wants an extra that whoever only knows the gateway need not have
 
     return guarded(backend, request, turn, policy)

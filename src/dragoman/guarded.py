@@ -28,7 +28,7 @@ async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy
     Raises: DragomanError: before Start only; later, the stream ends with Failure.
     """
     guard = Guard(request, policy)
-    async with aclosing(backend.ask(request, turn)) as events:
+    async with aclosing(turn.ask(backend, request)) as events:
         async for event in events:
             if isinstance(event, TextDelta) and not guard.failed:  # nearly all events of an answer
                 if len(guard.seen) < SEEN:
@@ -52,7 +52,7 @@ async def _ask_again(backend: Backend, asked: Again, turn: Turn, guard: Guard, p
     second = Guard(asked.request, replace(policy, delivery="atomic", ask_again=False))
     given: list[AnyEvent] = []
     try:
-        async with asyncio.timeout(policy.again_s), aclosing(backend.ask(asked.request, turn)) as events:
+        async with asyncio.timeout(policy.again_s), aclosing(turn.ask(backend, asked.request)) as events:
             async for event in events:
                 if isinstance(event, Failure):
                     raise event.error

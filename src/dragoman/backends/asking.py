@@ -10,6 +10,7 @@ Each method is given the `Way` of the request's model; one request keeps it to i
 import logging
 import re
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -67,6 +68,17 @@ class Asking:
     def recognised(self, kind: Kind) -> None:
         """What is known of its kind counts where the settings do not say otherwise."""
         self.kind, self._target = kind, _target(self._name, self._config, kind)
+
+    def facts(self, model: str, way: Way) -> Mapping[str, object]:
+        """How this model is asked, for one who has neither the server nor its files; see `Described`."""
+        hidden = ("url", "key", "key_env", "models", "per_model")
+        settings = {k: v for k, v in msgspec.to_builtins(self._config).items() if k not in hidden}
+        told = self._templates.facts(model, way.template) if way.endpoint == "completions" else {}
+        if way.template in self._told:
+            told = {"template": completions.read(way.template, self._name)}
+        kind = self.kind.name if self.kind else ""
+        way_taken = {name: getattr(way, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
+        return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **told}
 
     async def prepare(self, model: str, way: Way, connection: Connection) -> None:
         """Have at hand what asking this model in this way needs.

@@ -15,7 +15,7 @@ xllamacpp, run.
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -58,6 +58,18 @@ class Templates:
         """The one that has been prepared."""
         return self._known[model, file]
 
+    def facts(self, model: str, file: str) -> Mapping[str, str]:
+        """What the template is, once there is one."""
+        known = self._known.get((model, file))
+        return {"template": known.source, "eos": known.eos} if known else {}
+
+    def take(self, model: str, file: str, source: str, eos: str) -> None:
+        """From now on this is the template of that model."""
+        from dragoman.backends.template import ChatTemplate
+
+        control = control_tokens(source) | set(_BRACKETED.findall(source)) | ({eos} if eos else set())
+        self._known[model, file] = ChatTemplate(source, "", eos, sorted(control))
+
     async def prepare(self, model: str, file: str, connection: Connection) -> None:
         """Have the one of this model at hand. Where a server that has told it does not tell it again, it stays.
 
@@ -70,22 +82,18 @@ class Templates:
             return
         self._asked_s[key] = now_s
         try:
-            self._known[key] = await self._template(model, file, connection, SHORT_S if is_known else self._loads_s)
+            await self._ask(model, file, connection, SHORT_S if is_known else self._loads_s)
         except BackendError:
             if not is_known:
                 raise
 
-    async def _template(self, model: str, file: str, connection: Connection, within_s: float) -> "ChatTemplate":
-        from dragoman.backends.template import ChatTemplate
-
+    async def _ask(self, model: str, file: str, connection: Connection, within_s: float) -> None:
         name = self._name
         told = await _props(model, connection, within_s)
         source = read(file, name) if file else told.get("chat_template", "")
         if not source:
             raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
-        eos = told.get("eos_token", "")
-        control = control_tokens(source) | set(_BRACKETED.findall(source)) | ({eos} if eos else set())
-        return ChatTemplate(source, "", eos, sorted(control))
+        self.take(model, file, source, told.get("eos_token", ""))
 
 
 def read(file: str, server: str) -> str:

@@ -64,7 +64,7 @@ class Connection:
         at = urlsplit(config.url)
         self.where = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
         """For people: neither a password in the URL nor what stands behind the host."""
-        self._name, self._config, self._key = name, config, key
+        self._name, self._config, self.key = name, config, key
         self._headers = {"content-type": "application/json", **headers}
         self._versioned = versioned
         self._session: aiohttp.ClientSession | None = None
@@ -159,7 +159,7 @@ class Connection:
 
     def _hidden(self, words: bytes) -> bytes:
         """Without the key, which some servers repeat."""
-        return words.replace(self._key.encode(), "…".encode()) if self._key else words
+        return words.replace(self.key.encode(), "…".encode()) if self.key else words
 
     async def _sent(self, url: str, body: bytes, headers: Mapping[str, str], retries: int) -> aiohttp.ClientResponse:
         """The beginning of an answer, asked for again where that may help."""

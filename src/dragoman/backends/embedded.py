@@ -55,9 +55,16 @@ class Embedded:
     """One model under one engine."""
 
     def __init__(
-        self, path: Path, profile: ModelProfile | None, config: EmbeddedConfig, say: Callable[[str], None]
+        self,
+        path: Path,
+        profile: ModelProfile | None,
+        config: EmbeddedConfig,
+        say: Callable[[str], None],
+        metadata: gguf.Metadata | None = None,
     ) -> None:
-        facts = gguf.metadata(path)
+        """`metadata`: of the file, where it need not be here."""
+        facts = gguf.metadata(path) if metadata is None else metadata
+        self._described = (profile, config, facts)
         self.after_result = profile.after_result if profile else "free"
         self.format = formats.get(profile.format if profile else "hermes")
         self._template = ChatTemplate(
@@ -102,6 +109,17 @@ class Embedded:
     def models(self) -> Sequence[Model]:
         """The one."""
         return (self._model,)
+
+    def facts(self, model: str) -> Mapping[str, object]:
+        """The model and its settings; see `Described`."""
+        profile, config, metadata = self._described
+        named = profile.name if profile else ""
+        settings = msgspec.to_builtins(config) | {"model": named or self._model.id}
+        return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
+
+    def secrets(self) -> Sequence[str]:
+        """It has none."""
+        return ()
 
     async def refresh(self) -> None:
         """It has no others."""
@@ -286,7 +304,8 @@ class _Answer:
         """One completion; `again` where it is not the answer's first."""
         self._reason: FinishReason = "stop"
         spent = self._usage.output_tokens
-        async with aclosing(self._backend.engine.complete(body, again=again)) as outputs:
+        said = self._backend.engine.complete(body, again=again)
+        async with aclosing(self._turn.heard("completion", body, said)) as outputs:
             async for output in outputs:
                 match output:
                     case Progress(total):

@@ -97,6 +97,14 @@ class Http:
             "rescued": self._asking.rescued.total(),
         }
 
+    def facts(self, model: str) -> Mapping[str, object]:
+        """How it is asked for this model; see `Described`."""
+        return {"kind": "http", "url": self._connection.where, **self._asking.facts(model, self.ways.of(model))}
+
+    def secrets(self) -> Sequence[str]:
+        """The key that it wants."""
+        return (self._connection.key,) if self._connection.key else ()
+
     async def start(self) -> None:
         """Open the pool of connections, and ask for the models."""
         await self._connection.start()
@@ -204,8 +212,9 @@ class Http:
     ) -> AsyncGenerator[AnyEvent, None]:
         reading = self._asking.reading(request, turn, way, outgoing)
         broken: BackendError | None = None
-        posted = self._connection.post(self._asking.path(way), outgoing.body, self._own(request))
-        async with aclosing(posted) as pieces:
+        path = self._asking.path(way)
+        posted = self._connection.post(path, outgoing.body, self._own(request))
+        async with aclosing(turn.heard(path, outgoing.body, posted)) as pieces:
             try:
                 async for piece in pieces:
                     events = reading.feed(piece)

@@ -67,7 +67,7 @@ class HttpRelay:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The bytes for the client; see `Relay`."""
-        async with aclosing(self._post(self.body)) as pieces:
+        async with aclosing(self._turn.heard(self._dialect.path, self.body, self._post(self.body))) as pieces:
             begun = await _begun(pieces)
             if self._request.stream and begun[:1] not in _NO_STREAM:
                 async with aclosing(self._stream(begun, pieces)) as stream:

@@ -39,6 +39,7 @@ class ChatTemplate:
     def __init__(
         self, source: str, bos: str, eos: str, control: Iterable[str], user_tokens: Iterable[str] = ()
     ) -> None:
+        self.source, self.eos = source, eos
         self._template = jinja.template(source or _CHATML)
         self._variables = {"bos_token": bos, "eos_token": eos}
         # One character alone would be found in all text, and in JSON outside of its strings.

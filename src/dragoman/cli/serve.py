@@ -51,6 +51,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--claude", action="store_true", default=None, help="serve the models of the installed claude, by its own login"
     )
     command.add_argument("--check", action="store_true", help="say what the settings are and where from, and end")
+    command.add_argument("--capture", metavar="DIR", help="keep each exchange in this folder (docs/debugging.md)")
     command.add_argument("--log", choices=("json", "text", "debug"), default="json", help="how much and in what form")
     command.set_defaults(run=run)
 
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
     flags |= {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
+    flags |= {"server.capture": args.capture}
     if args.api and not args.server:
         raise ConfigError("--api is the API of a server behind; name that with --server URL")
     config, origin = settings.load(settings_path(args.config), os.environ, flags)

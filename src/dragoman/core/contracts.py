@@ -7,7 +7,7 @@ backend is an object with a life.
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -22,6 +22,8 @@ from dragoman.core.values import Reply, Request, Tool, ToolCall, ToolChoice, Too
 
 if TYPE_CHECKING:
     from dragoman.core.markup import Markup
+
+T = TypeVar("T")
 
 NewId: TypeAlias = Callable[[], str]
 """Gives a fresh random id of `[A-Za-z0-9]{24}`: randomness is passed in, so that tests are stable."""
@@ -335,6 +337,19 @@ class Model:
     aliases: tuple[str, ...] = ()
 
 
+class Tap(Protocol):
+    """Hears what passes between one exchange and its models; what goes through it comes out as it came."""
+
+    def asks(self, backend: "Backend", request: Request) -> None:
+        """This backend is asked, a hidden second time too."""
+
+    def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """Its events, before they are guarded."""
+
+    def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """A model is sent this; what it says, cut as it came."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What one exchange is given from outside: identity, time, chance."""
@@ -345,6 +360,18 @@ class Turn:
     new_id: NewId
     leave: Collection[str] = ()
     """What is not to be mended in a call that is read, by the names of docs/guard.md."""
+    tap: Tap | None = None
+
+    def ask(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
+        """The backend's events; as `Backend.ask`."""
+        if self.tap is None:
+            return backend.ask(request, self)
+        self.tap.asks(backend, request)
+        return self.tap.gave(backend.ask(request, self))
+
+    def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """What a model that is sent this says; a backend has all of it go through here."""
+        return pieces if self.tap is None else self.tap.heard(to, sent, pieces)
 
 
 class Backend(Protocol):
@@ -400,3 +427,14 @@ class Relays(Protocol):
 
     def relay(self, request: Request, body: bytes, name: str, turn: Turn) -> Relay | None:
         """The answer to this very body, which names the model as its client does; None: `ask` is the only way."""
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A backend whose answers can be replayed without what stands behind it."""
+
+    def facts(self, model: str) -> Mapping[str, object]:
+        """All that a replay has to know of it, as JSON has it; nothing secret."""
+
+    def secrets(self) -> Sequence[str]:
+        """What is to be shown to nobody."""

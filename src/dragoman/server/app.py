@@ -29,6 +29,8 @@ from dragoman.core.errors import (
 )
 from dragoman.gateway import Gateway
 from dragoman.server.answer import Exchange, Route, Scope, Send, encoded, error_headers, respond
+from dragoman.server.capture import Capture
+from dragoman.server.captures import Captures
 from dragoman.server.config import LOOPBACK, ServerConfig, host_name
 from dragoman.server.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.models import listed, one_model
@@ -47,6 +49,7 @@ class App:
     """The gateway as an ASGI application."""
 
     def __init__(self, gateway: Gateway, config: ServerConfig) -> None:
+        """Raises: ConfigError: exchanges are to be kept where nothing can be written."""
         self._gateway = gateway
         self._config = config
         self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}
@@ -54,6 +57,7 @@ class App:
         self._by_path = {d.path: Route(d) for d in served}
         self._by_path |= {d.counting.path: Route(d, d.counting) for d in served if d.counting}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
+        self._captures = Captures(config, gateway) if config.capture else None
         self._metrics = Metrics(gateway) if config.metrics else None
         if self._metrics:
             self._gets["/metrics"] = self._counted
@@ -82,6 +86,7 @@ class App:
                 message["headers"] = [*message["headers"], *encoded(fields)]
             await send(message)
 
+        capture: Capture | None = None
         try:
             fields |= self._admit(headers)
             if method != "OPTIONS" and path not in _OPEN:
@@ -89,7 +94,8 @@ class App:
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise UpgradeError(f"no WebSocket is served at {quote(path)}; send POST")
             if posted is not None:
-                await Exchange(posted, self._gateway, self._config, record, receive, told).run(headers)
+                capture = self._captures.begin(method, path, headers) if self._captures else None
+                await Exchange(posted, self._gateway, self._config, record, receive, told, capture).run(headers)
             else:
                 await self._get(scope, headers, told)
         except DragomanError as error:
@@ -97,15 +103,17 @@ class App:
             dialect = self._dialect_for(path, headers)
             await respond(told, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            self._over(posted, record)
+            self._over(posted, record, capture)
 
-    def _over(self, posted: Route | None, record: Record) -> None:
-        """Log it and count it."""
+    def _over(self, posted: Route | None, record: Record, capture: Capture | None) -> None:
+        """Log it, count it and keep it."""
         record.close()
         if record.error or record.path not in _ROUTINE:
             record.log()
         if self._metrics and posted:
             self._metrics.end(posted, record)
+        if self._captures and capture:
+            self._captures.end(capture, record)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

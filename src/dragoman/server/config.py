@@ -28,11 +28,12 @@ from dragoman import memory
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.http_config import HttpConfig
-from dragoman.core.errors import ConfigError, nearest, quote
+from dragoman.core.errors import ConfigError, nearest, one_of, quote
 from dragoman.guard.policy import Policy
 from dragoman.guard.policy import checked as checked_policy
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+CAPTURED = ("all", "failed", "asked")
 
 
 def _doc(text: str, **limits: Any) -> msgspec.Meta:
@@ -55,6 +56,15 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write_timeout_s: Annotated[float, _doc("Time for a client to take what is sent to it, in seconds.", gt=0)] = 60.0
     shutdown_s: Annotated[float, _doc("Time for running answers after SIGTERM, in seconds.", ge=0)] = 60.0
     metrics: Annotated[bool, _doc("Whether `/metrics` tells how requests and calls went (docs/metrics.md).")] = True
+    capture: Annotated[
+        str, _doc("Folder in which each exchange is kept, stage by stage (docs/debugging.md); empty: none is.")
+    ] = ""
+    capture_requests: Annotated[
+        str,
+        _doc("Which: `all`, `failed` those with an error or a warning, `asked` those with x-dragoman-capture: on."),
+    ] = "all"
+    capture_count: Annotated[int, _doc("Most exchanges in it; the oldest go.", ge=1)] = 200
+    capture_bytes: Annotated[int, _doc("Most bytes of them together.", ge=1)] = 256 * 1024 * 1024
 
 
 class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -292,6 +302,9 @@ def _checked(config: Config, origin: Mapping[str, str]) -> Config:
             f"server.host is {server.host!r}, which other machines can reach: set server.keys "
             "(or DRAGOMAN_SERVER_KEYS), or listen on 127.0.0.1"
         )
+    if server.capture_requests not in CAPTURED:
+        hint = one_of(server.capture_requests, CAPTURED, "expected ")
+        raise ConfigError(f"unknown {quote(server.capture_requests)}{hint} - at server.capture_requests")
     checked_policy(config.guard)
     if config.claude_cli.enabled and not config.claude_cli.shared and _is_reached(server):
         raise ConfigError(

@@ -132,8 +132,8 @@ class Record:
         if not self.relayed:  # where a call that was passed on unread ended is not told
             self.tally.close(self.warnings)
 
-    def log(self) -> None:
-        """Write the line."""
+    def facts(self) -> dict[str, object]:
+        """All that there is to say of it."""
         facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
         if self.first_s is not None:
             facts["first_ms"] = _ms(self.first_s)
@@ -149,7 +149,11 @@ class Record:
             facts["warnings"] = self.warnings
         if self.error:
             facts["error"] = self.error[:300]
-        log.info("%s", msgspec.json.encode(facts).decode())
+        return facts
+
+    def log(self) -> None:
+        """Write the line."""
+        log.info("%s", msgspec.json.encode(self.facts()).decode())
 
 
 def _ms(seconds: float) -> int:

@@ -99,7 +99,7 @@ class Answer:
         free = replace(self._request, tool_choice=ToolChoice()) if self._conversation.wanted.name else self._request
         text = as_prompt.reread(free, self._turn) if self._conversation.in_words else None
         made = list if text is None else text.pass_on
-        async with aclosing(session.answer()) as answer:
+        async with aclosing(self._turn.heard("claude", self._conversation, session.answer())) as answer:
             async for event in answer:
                 for each in made(reader.feed(sse.encode(event))):
                     yield each

@@ -18,6 +18,7 @@ from dragoman.backends.places import Places
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.redact import secret_variables
 from dragoman.core.values import Request
 
 log = logging.getLogger("dragoman.backends.claude_cli")
@@ -41,6 +42,16 @@ class ClaudeCli:
     def models(self) -> Sequence[Model]:
         """The aliases of the CLI, and those of the settings."""
         return self._models
+
+    def facts(self, model: str) -> Mapping[str, object]:
+        """The version, and how it is asked; see `Described`."""
+        assert self._installed is not None
+        _, version, mode = self._installed
+        return {"kind": "claude_cli", "version": version, "mode": mode, "budget": self._has_budget}
+
+    def secrets(self) -> Sequence[str]:
+        """What its environment holds of keys."""
+        return secret_variables(self._environ)
 
     def takes(self, name: str) -> str | None:
         """Its own name of a model that it does not list; None: it is none of its."""

@@ -1,0 +1,313 @@
+"""Exchanges kept stage by stage: what stands in which file, what does not, and that no answer ever waits for it.
+
+client ─HTTP→ gateway, which keeps them ─HTTP→ a server that plays what a test tells it to
+"""
+
+import contextlib
+import itertools
+import json
+import logging
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
+from dragoman.core.contracts import Turn
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
+from dragoman.core.redact import Redactor, headers, secret_variables
+from dragoman.core.values import Request
+from dragoman.gateway import Gateway
+from dragoman.server import captures
+from far import END, HEAD, Play, Server, ask, dies, piece, server, whole
+from gateway import CHAT, DEADLINE_S, MESSAGES
+from scripted import Scripted, eventually, serving
+
+SECRET = "a-key-that-nobody-may-see"
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    }
+]
+
+
+def says(*pieces: str) -> Play:
+    """A stream of this text, each piece in a write of its own."""
+
+    async def play(server: Server, writer: Any) -> None:
+        writer.write(HEAD + piece({"role": "assistant", "content": ""}))
+        for text in pieces:
+            await writer.drain()
+            writer.write(piece({"content": text}))
+        writer.write(piece({}, "stop") + END)
+
+    return play
+
+
+@contextlib.asynccontextmanager
+async def keeping(place: Path, play: Play, config: dict[str, Any] | None = None, **far: Any) -> AsyncIterator[str]:
+    """A gateway that keeps exchanges there, in front of a server that plays that."""
+    async with server(play) as behind:
+        settings: dict[str, Any] = {"models": ("m",), "retries": 0, "key": SECRET, "probe": False, **far}
+        backend = Http("far", HttpConfig(url=f"{behind.url}/v1", **settings), {})
+        async with serving(Gateway([backend]), capture=str(place), **(config or {})) as (_, url):
+            yield url
+
+
+async def kept(place: Path, count: int = 1) -> list[Path]:
+    """The exchanges, the oldest first, once there are so many."""
+    await eventually(lambda: len(folders(place)) >= count)
+    return folders(place)
+
+
+def folders(place: Path) -> list[Path]:
+    return sorted(path for path in place.iterdir() if not path.name.startswith("."))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_each_stage_is_a_file(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    async with keeping(tmp_path / "kept", says(call[:20], call[20:]), mode="parse", format="hermes") as url:
+        answer = await ask(url, CHAT, True, tools=TOOLS)
+        [folder] = await kept(tmp_path / "kept")
+    assert folder.name.endswith(answer.headers["x-request-id"])
+    came = json.loads((folder / "request.json").read_text())
+    assert (came["method"], came["path"]) == ("POST", CHAT)
+    body = json.loads((folder / "body").read_bytes())
+    assert body["tools"] == TOOLS
+    values = json.loads((folder / "values.json").read_text())
+    assert values["tools"][0]["name"] == "get_weather"
+    assert values["messages"][0]["parts"] == [{"is": "Text", "text": "hi"}]
+    backend = json.loads((folder / "1/backend.json").read_text())
+    assert backend["backend"] == "far"
+    assert (backend["way"]["mode"], backend["way"]["format"]) == ("parse", "hermes")
+    sent = json.loads((folder / "1/sent-1.json").read_bytes())
+    assert sent["tools"] == TOOLS
+    first, *said, _ = said_all = lines(folder / "1/said-1.jsonl")
+    assert first["to"] == CHAT
+    assert "".join(line["text"] for line in said_all[1:]).count("data: ") == 5
+    assert all(a["ms"] <= b["ms"] for a, b in itertools.pairwise(said))
+    assert (folder / "1/text-1.txt").read_text() == call
+    assert [e["event"] for e in lines(folder / "1/events.jsonl")][:2] == ["Start", "ToolCallStart"]
+    left = lines(folder / "events.jsonl")
+    assert [e["event"] for e in left][-1] == "Finish"
+    assert next(e for e in left if e["event"] == "ToolCallEnd")["valid"] is True
+    head, *pieces = lines(folder / "reply.jsonl")
+    assert head["status"] == 200
+    assert "".join(piece["text"] for piece in pieces) == answer.text
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["log"]["finish"] == "tool_calls"
+    assert summary["log"]["id"] == answer.headers["x-request-id"]
+    assert summary["guard"]["delivery"] == "short"
+
+
+async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    async with keeping(tmp_path / "kept", says("hi")) as url:
+        await ask(url, CHAT, True)
+        await kept(tmp_path / "kept")
+    for path in [tmp_path / "kept", *(tmp_path / "kept").rglob("*")]:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+async def test_no_secret_is_in_it(tmp_path: Path) -> None:
+    own, bearer = "the-gateways-own-key", "Bearer abcdefghijklmnopqrstuvwx"
+    said = says(f"your key is {SECRET} ", f"and {bearer}, and sk-live-abc", "defghijklmnop")
+    async with keeping(tmp_path, said, {"keys": (own,)}) as url:
+        for path in (CHAT, MESSAGES):
+            sent = {"authorization": f"Bearer {own}", "cookie": "session=1234567", "x-goog-api-key": "google"}
+            tool = {"name": f"{own} {SECRET} {bearer}"}
+            answer = await ask(url, path, True, sent, metadata=tool)
+            assert answer.status_code == 200
+        one, other = await kept(tmp_path, 2)
+    for folder in (one, other):
+        everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).decode()
+        assert "[hidden]" in everything
+        for secret in (own, SECRET, "abcdefghijklmnopqrstuvwx", "1234567", '"google"'):
+            assert secret not in everything
+
+
+async def test_whoever_asks_for_none_has_none_kept(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("hi")) as url:
+        await ask(url, CHAT, True, {"x-dragoman-capture": "off"})
+        await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path)
+        assert (await ask(url, CHAT, True, {"x-dragoman-capture": "yes"})).status_code == 400
+    assert len(folders(tmp_path)) == 1
+    assert "x-dragoman-capture" not in (folder / "request.json").read_text()
+
+
+async def test_those_that_are_asked_for(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("hi"), {"capture_requests": "asked"}) as url:
+        await ask(url, CHAT, True)
+        await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
+        [folder] = await kept(tmp_path)
+    assert "x-dragoman-capture" in (folder / "request.json").read_text()
+
+
+async def test_those_that_failed(tmp_path: Path) -> None:
+    failed = {"capture_requests": "failed"}
+    async with keeping(tmp_path, says("hi"), failed) as url:
+        await ask(url, CHAT, True)
+        refused = await ask(url, CHAT, True, tools="none")
+        wanted = await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
+        assert ids(await kept(tmp_path, 2)) == [answer.headers["x-request-id"] for answer in (refused, wanted)]
+    broken = says("<tool_call>\n", '{"name": "no_such_tool", "arguments": {}}\n</tool_call>')
+    async with keeping(tmp_path, broken, failed, mode="parse", format="hermes") as url:
+        warned = await ask(url, CHAT, True, tools=TOOLS)
+        assert ids(await kept(tmp_path, 3))[-1] == warned.headers["x-request-id"]
+
+
+def ids(exchanges: list[Path]) -> list[str]:
+    return [folder.name.partition("-")[2] for folder in exchanges]
+
+
+async def test_what_could_not_be_read_is_kept_too(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("hi")) as url:
+        await ask(url, CHAT, True, temperature="warm")
+        [folder] = await kept(tmp_path)
+    assert json.loads((folder / "body").read_bytes())["temperature"] == "warm"
+    assert not (folder / "values.json").exists()
+    assert json.loads((folder / "summary.json").read_text())["log"]["status"] == 400
+    assert "$.temperature" in (folder / "reply.jsonl").read_text()
+
+
+async def test_a_server_that_refuses_or_breaks_off(tmp_path: Path) -> None:
+    async with keeping(tmp_path, whole(400, '{"error": {"message": "no"}}')) as url:
+        await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path)
+    *_, last = lines(folder / "1/said-1.jsonl")
+    assert (last["error"]["error"], last["error"]["status"]) == ("UpstreamError", 400)
+    async with keeping(tmp_path / "other", dies) as url:
+        await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path / "other")
+    *_, piece, last = lines(folder / "1/said-1.jsonl")
+    assert "It is" in piece["text"]
+    assert last["error"]["error"] == "BackendError"
+    assert lines(folder / "events.jsonl")[-1]["event"] == "Failure"
+
+
+async def test_an_answer_that_is_passed_on_unread(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("hi"), trusted=True) as url:
+        answer = await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path)
+    assert json.loads((folder / "summary.json").read_text())["log"]["relayed"]
+    assert (folder / "1/text-1.txt").read_text() == "hi"
+    assert "".join(line["text"] for line in lines(folder / "reply.jsonl")[1:]) == answer.text
+    assert not (folder / "events.jsonl").exists()
+
+
+async def test_a_second_question_that_nobody_sees(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("It is sunny.")) as url:
+        await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
+        [folder] = await kept(tmp_path)
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"1", "2"}
+    one, two = (json.loads((folder / f"{n}/values.json").read_text()) for n in (1, 2))
+    assert len(two["messages"]) > len(one["messages"])
+
+
+async def test_the_oldest_go(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    async with keeping(tmp_path, says("hi"), {"capture_count": 2}) as url:
+        made = [(await ask(url, CHAT, True)).headers["x-request-id"] for _ in range(4)]
+        await eventually(lambda: any(path.name.endswith(made[3]) for path in folders(tmp_path)))
+        await eventually(lambda: len(folders(tmp_path)) == 3)
+    assert ids(folders(tmp_path)) == [*made[2:], ""]
+    newest = folders(tmp_path)[1]
+    captures.prune(tmp_path, count=5, size_bytes=1)
+    assert folders(tmp_path) == [newest, tmp_path / "mine"]  # the last one stays, however large
+
+
+async def test_a_folder_that_cannot_be_written_to_breaks_no_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "kept"
+    caplog.set_level(logging.WARNING, "dragoman.capture")
+    async with keeping(place, says("hi")) as url:
+        shutil.rmtree(place)
+        place.write_text("no folder")
+        for _ in range(3):
+            assert "[DONE]" in (await ask(url, CHAT, True)).text
+        await eventually(lambda: caplog.records)
+        place.unlink()
+        place.mkdir()
+        await ask(url, CHAT, True)
+        await kept(place)
+    [told] = caplog.records
+    assert "cannot be kept" in told.getMessage()
+
+
+async def test_a_client_that_leaves(tmp_path: Path) -> None:
+    async def endless(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta("Hello")
+        await backend.go.wait()
+        yield Finish("stop")
+
+    backend = Scripted(endless)
+    async with serving(Gateway([backend]), capture=str(tmp_path)) as (_, url):
+        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+            async with client.stream("POST", CHAT, json=asked) as answer:
+                await anext(answer.aiter_raw())
+        [folder] = await kept(tmp_path)
+    assert json.loads((folder / "summary.json").read_text())["log"]["status"] == 499
+    assert [line["event"] for line in lines(folder / "events.jsonl")] == ["Start", "TextDelta"]
+
+
+def test_without_it_nothing_stands_between() -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b""
+
+    turn, said = Turn("", 0, str), pieces()
+    assert turn.heard("", b"", said) is said
+    events = turn.ask(Scripted(lambda backend, request: nothing()), Request("m", ()))
+    assert events.ag_code.co_qualname == "Scripted.ask"
+
+
+async def nothing() -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Authorization: Bearer abcdefgh.ijkl", "Authorization: Bearer *************"),
+        ('{"api_key": "abcdefgh"}', '{"api_key": "********"}'),
+        (r'{"body": "{\"password\": \"abcdefgh\"}"}', r'{"body": "{\"password\": \"********\"}"}'),
+        ("OPENAI_API_KEY=abcdefgh npm test", "OPENAI_API_KEY=******** npm test"),
+        ("sk-proj-abcdefghijklmnopqrst", "****************************"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefgh", "*" * 45),
+        ("known: hush-hush", "known: *********"),
+        ('{"max_tokens": 1000, "password": {"type": "string"}}', None),
+        ('"the secret is out": "sk-short"', None),
+    ],
+)
+def test_secrets_go_and_lengths_stay(text: str, left: str | None) -> None:
+    assert Redactor(["hush-hush", "short"]).text(text) == (text if left is None else left)
+    assert len(Redactor(["hush-hush"]).data(text.encode())) == len(text)
+
+
+def test_headers_and_variables_by_their_names() -> None:
+    assert headers({"X-Api-Key": "a", "cookie": "b", "accept": "c"}) == {
+        "X-Api-Key": "[hidden]",
+        "cookie": "[hidden]",
+        "accept": "c",
+    }
+    environ = {
+        "A_TOKEN": "0123456789abcdef",
+        "KEY_FILE": "/home/me/.keys/one",
+        "MAX_TOKENS": "1000",
+        "HOME": "/home/me",
+    }
+    assert secret_variables(environ) == ["0123456789abcdef"]
