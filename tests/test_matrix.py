@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from dragoman import dialects
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.stops import StopStrings
 from dragoman.core import values as v
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Turn
@@ -38,6 +37,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
+from dragoman.core.stops import StopStrings
 from dragoman.gateway import Gateway
 from gateway import DEADLINE_S
 from scripted import Scripted, served, serving

@@ -11,12 +11,12 @@ from cuts import cuttings, places
 from dragoman.backends.prose import told_as_prose, told_to_answer
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.replay import Recorded, Replay
-from dragoman.backends.stops import StopStrings
 from dragoman.core import events as ev
 from dragoman.core import values as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.same_call import answered_calls
+from dragoman.core.stops import StopStrings
 
 # Stop strings.
 

@@ -24,7 +24,6 @@ from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.prose import has_failed, told_as_prose, told_to_answer
 from dragoman.backends.readable import readable
 from dragoman.backends.repeats import RepeatGuard
-from dragoman.backends.stops import StopStrings
 from dragoman.backends.template import ChatTemplate, Prompt
 from dragoman.core import trim
 from dragoman.core.contracts import Model, Turn
@@ -42,6 +41,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.reader import MENDS, ReplyReader
 from dragoman.core.same_call import answered_calls
+from dragoman.core.stops import StopStrings
 from dragoman.core.values import FinishReason, Request, ToolCall, Usage
 from dragoman.profiles import ModelProfile
 

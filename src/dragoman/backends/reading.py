@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from dragoman.backends.own_words import Listener
 from dragoman.backends.reread import Reread
-from dragoman.backends.stops import StopStrings
 from dragoman.core.contracts import Outgoing, Reader
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
+from dragoman.core.stops import StopStrings
 
 
 class Reading:

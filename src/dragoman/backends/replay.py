@@ -18,11 +18,11 @@ from typing import Literal
 import msgspec
 
 from dragoman import formats
-from dragoman.backends.stops import StopStrings
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, quote
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.reader import MENDS, ReplyReader
+from dragoman.core.stops import StopStrings
 from dragoman.core.values import Request, Text, ToolCall, ToolResult, Usage
 
 

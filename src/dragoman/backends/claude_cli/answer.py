@@ -13,11 +13,11 @@ from dragoman.backends.claude_cli.attempt import Attempt
 from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
 from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.session import Session
-from dragoman.backends.stops import StopStrings
 from dragoman.core import sse
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate, Warning
+from dragoman.core.stops import StopStrings
 from dragoman.core.usage import both
 from dragoman.core.values import Request, Tool, ToolChoice, Usage
 
