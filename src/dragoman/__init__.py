@@ -7,10 +7,12 @@
     tools = dragoman.convert_tools(tools, to="openai_chat")  definitions, calls and results of one API for another
     calls = dragoman.assemble_calls(chunks)                 calls that a server streams in pieces
     found = dragoman.format_for("Qwen/Qwen3-8B")            which format a model writes
+    answer = dragoman.Answer(body, found.format, …)         a client's request, answered by an engine of yours
 
 Packages beside these: `formats` (how models write), `dialects` (how APIs ask and answer), `backends` and `gateway`.
 """
 
+from dragoman.answering import Answer
 from dragoman.assembly import Assembled, CallAssembler, assemble_calls
 from dragoman.conversion import Converted, convert_calls, convert_results, convert_tools
 from dragoman.core.collect import Collector, collect
@@ -46,12 +48,13 @@ from dragoman.core.values import (
     ToolResult,
     Usage,
 )
-from dragoman.identify import Identified, format_for
+from dragoman.identify import Identified, format_for, prompt_tail
 from dragoman.library import ToolCallReader, check_call, constrain, explain, json_schema, parse, render
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "AnyEvent",
     "Assembled",
     "CallAssembler",
@@ -98,6 +101,7 @@ __all__ = [
     "gbnf",
     "json_schema",
     "parse",
+    "prompt_tail",
     "render",
     "structural_tag",
 ]

@@ -169,14 +169,22 @@ def render(
     Raises: ConfigError: unknown format or API. RequestError: the request is not as the API has it; the message says
     where. MisuseError: it is none.
     """
-    found = as_format(format)
-    if not isinstance(request, Request):
-        body = request if isinstance(request, bytes) else _body(request)
-        try:
-            request = dialects.get(api).read_request(body)
-        except RequestError as e:
-            raise _hinted(e, f"; with api={api!r} tools are as that API has them") from None
-    return [{"role": turn.role, "content": turn.text} for turn in as_chat(request, found)]
+    turns = as_chat(as_request(request, api), as_format(format))
+    return [{"role": turn.role, "content": turn.text} for turn in turns]
+
+
+def as_request(request: Request | Mapping[str, Any] | bytes, api: str) -> Request:
+    """A request of this API as a value, whichever form it has.
+
+    Raises: ConfigError: unknown API. RequestError: the request is not as the API has it. MisuseError: it is none.
+    """
+    if isinstance(request, Request):
+        return request
+    body = request if isinstance(request, bytes) else _body(request)
+    try:
+        return dialects.get(api).read_request(body)
+    except RequestError as e:
+        raise _hinted(e, f"; with api={api!r} tools are as that API has them") from None
 
 
 def _body(request: object) -> bytes:

@@ -153,14 +153,19 @@ def _rendered(template: "Template", call: ToolCall, said: Mapping[str, Any]) -> 
         return template.render(messages=[*messages], tools=[TOOL], add_generation_prompt=prompt, **tokens)
 
     before, asked, whole = text(ASKED), text(ASKED, prompt=True), text(ASKED, said)
-    found = _opened().search(asked, _shared(before, asked))
-    tail = found[0] if found else ""
+    tail = left_open(asked[_shared(before, asked) :])
     if whole.startswith(asked):
         return _Rendered(call, whole[len(asked) :], tail, tail, asked)
     # Past thoughts are left out, or stand there closed: the reply begins where the prompt had not yet opened any.
     head = asked.removesuffix(tail)
     start = len(head) if whole.startswith(head) else _shared(before, whole)
     return _Rendered(call, whole[start:], "", tail, asked)
+
+
+def left_open(prompt: str) -> str:
+    """What opens thoughts at a prompt's end, in any format, with the space behind it; "" where nothing does."""
+    found = _opened().search(prompt, max(0, len(prompt) - 100))
+    return found[0] if found else ""
 
 
 def _shared(one: str, other: str) -> int:

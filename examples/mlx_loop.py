@@ -1,0 +1,46 @@
+"""Tool calls out of a loop of mlx_lm: a client's request comes in, its stream goes out. See docs/embedding.md.
+
+python examples/mlx_loop.py mlx-community/Qwen3-4B-4bit < request.json
+python examples/mlx_loop.py FOLDER anthropic_messages < request.json
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from mlx_lm import load, stream_generate
+from mlx_lm.sample_utils import make_sampler
+
+import dragoman
+
+
+def answer(model: Any, tokenizer: Any, body: bytes, api: str) -> Iterator[bytes]:
+    """What the client gets, piece by piece as the model writes."""
+    found = dragoman.format_for(tokenizer.name_or_path, chat_template=tokenizer.chat_template or "")
+    reply = dragoman.Answer(body, found.format, api=api, created=int(time.time()))
+    prompt = tokenizer.apply_chat_template(reply.messages, add_generation_prompt=True, tokenize=False)
+    asked = reply.request
+    settings = {
+        "max_tokens": asked.max_tokens or 1024,
+        "sampler": make_sampler(asked.sampling.temperature or 0.0, asked.sampling.top_p or 0.0),
+    }
+    for piece in stream_generate(model, tokenizer, reply.prompt(prompt), **settings):
+        yield reply.feed(piece.text)
+        if reply.over:  # leaving the loop ends the generation
+            break
+    yield reply.close(piece.finish_reason or "stop", dragoman.Usage(piece.prompt_tokens, piece.generation_tokens))
+    for warning in reply.warnings:
+        sys.stderr.write(f"{warning.code}: {warning.message}\n")
+
+
+def main(folder: str, api: str = "openai_chat") -> None:
+    """One request of standard input, answered on standard output."""
+    model, tokenizer, *_ = load(folder)
+    for piece in answer(model, tokenizer, sys.stdin.buffer.read(), api):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
