@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from dragoman import extras
 from dragoman.core.adapt import adapt
 from dragoman.core.contracts import UNREADABLE, Format
 from dragoman.core.errors import ConfigError
@@ -21,7 +22,7 @@ from dragoman.core.values import JsonText, Tool, ToolChoice
 try:
     from llguidance import LLMatcher
 except ImportError as e:
-    raise ConfigError("the embedded model needs the embedded extra: pip install 'dragoman[embedded]'") from e
+    raise ConfigError(f"the embedded model needs the embedded extra: {extras.to_type('embedded')}") from e
 
 _BEYOND_PYTHON = (ValueError, RecursionError)
 """What its JSON reader raises at thousands of digits, and code over schemas at hundreds of levels."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TypeAlias, assert_never
 
-from dragoman import profiles
+from dragoman import extras, profiles
 from dragoman.backends import wheels
 from dragoman.core.errors import ConfigError, RemoteError, UpstreamError, quote
 from dragoman.profiles import HuggingFace, ModelProfile, PyPI, Weights
@@ -257,7 +257,7 @@ def _hub_file(job: _Job, weights: HuggingFace) -> Path:
         from huggingface_hub import constants, errors, hf_hub_download
         from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
     except ImportError as error:
-        raise ConfigError(f"pulling {job.name} needs huggingface-hub; run: pip install 'dragoman[hub]'") from error
+        raise ConfigError(f"pulling {job.name} needs huggingface-hub; run: {extras.to_type('hub')}") from error
     job.tell(0, "fetching")
     cache = Path(constants.HF_HUB_CACHE)
     blobs = cache / f"models--{weights.repo.replace('/', '--')}" / "blobs"

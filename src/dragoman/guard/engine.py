@@ -14,6 +14,7 @@ Source: https://docs.rs/regex, "Untrusted input"; https://docs.rs/fancy-regex (b
 import re
 from typing import Any, Final
 
+from dragoman import extras
 from dragoman.core.errors import ConfigError
 
 try:
@@ -29,7 +30,7 @@ try:
         validator_for,
     )
 except ImportError as e:
-    raise ConfigError("checking calls needs the guard extra: pip install 'dragoman[guard]'") from e
+    raise ConfigError(f"checking calls needs the guard extra: {extras.to_type('guard')}") from e
 
 __all__ = ["ValidationError", "ValidationErrorKind", "Validator", "linear", "made"]
 

@@ -9,6 +9,7 @@ import json
 from datetime import date
 from typing import Any, Final, NoReturn
 
+from dragoman import extras
 from dragoman.core.errors import ConfigError
 from dragoman.core.values import JsonText
 
@@ -19,7 +20,7 @@ try:
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 except ImportError as e:
-    raise ConfigError("chat templates need the templates extra: pip install 'dragoman[templates]'") from e
+    raise ConfigError(f"chat templates need the templates extra: {extras.to_type('templates')}") from e
 
 FAILURES: Final = (
     jinja2.TemplateError,

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
+from dragoman import extras
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway
 from dragoman.server.answer import Scope, Send
@@ -21,7 +22,7 @@ from dragoman.server.watch import Receive
 try:
     import uvicorn
 except ImportError as e:
-    raise ConfigError("the gateway needs the server extra: pip install 'dragoman[server]'") from e
+    raise ConfigError(f"the gateway needs the server extra: {extras.to_type('server')}") from e
 
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
