@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents clients test servers vllm exo check format docs bench proxies
-.PHONY: clibench forty accuracy claude fuzz clean
+.PHONY: dist pictures clibench forty accuracy claude fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,6 +26,11 @@ $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
 	@echo "== installing the tools and real clients for tests"
 	@$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
 	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles --group servers --group accuracy
+	@touch $@
+
+$(VENV)/dist.done: pyproject.toml | $(BIN)/python
+	@echo "== installing what builds a release"
+	@$(BIN)/python -m pip install --quiet --group dist
 	@touch $@
 
 $(VENV)/field.done: pyproject.toml $(VENV)/dev.done
@@ -97,6 +102,12 @@ format: $(VENV)/dev.done ## put the code into shape
 
 docs: $(VENV)/dev.done ## write the generated parts of docs/
 	@$(BIN)/python docs/generate.py
+
+# The archive is built first, and the wheel of it; both bear the time of the last commit, so that they can be built again.
+dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, and check them
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build
+	@$(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
 
 bench: $(VENV)/field.done weights ## measure: reader, beside others, gateway, memory (see bench/README.md)
 	@$(BIN)/python -m bench
