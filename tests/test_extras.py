@@ -41,28 +41,40 @@ def test_what_is_missing() -> None:
 
 @pytest.mark.usefixtures("without")
 @pytest.mark.parametrize(
-    ("folder", "file", "line", "for_pip"),
+    ("file", "holds", "line", "for_pip"),
     [
-        (".venv", "pyvenv.cfg", "pip install 'dragoman[server,hub]'", "python -m ensurepip (or: uv pip install pip)"),
+        (".venv/pyvenv.cfg", "", "pip install 'dragoman[server,hub]'", "python -m ensurepip (or: uv pip install pip)"),
         (
-            "pipx/venvs/dragoman-next",
-            "pipx_metadata.json",
-            "pipx inject --force dragoman-next 'dragoman[server,hub]'",
+            "pipx/venvs/dragoman-next/pipx_metadata.json",
+            '{"environment": "dragoman-next", "pipx_metadata_version": "0.12"}',
+            "pipx inject dragoman-next 'dragoman[embedded,server,hub]'",
             "pipx inject dragoman-next pip",
         ),
-        ("pipx/.cache/0f3a", "pipx_metadata.json", "pip install 'dragoman[server,hub]'", "python -m ensurepip"),
         (
-            "uv/tools/dragoman",
-            "uv-receipt.toml",
+            "pipx/venvs/dragoman/pipx_metadata.json",
+            '{"pipx_metadata_version": "0.5"}',
+            "pipx runpip dragoman install 'dragoman[server,hub]'",
+            "pipx inject dragoman pip",
+        ),
+        (
+            ".cache/pipx/d95ab1e8/pipx_metadata.json",
+            '{"environment": null}',
+            "pip install 'dragoman[server,hub]'",
+            "python -m ensurepip (or: uv pip install pip)",
+        ),
+        (
+            "uv/tools/dragoman/uv-receipt.toml",
+            "[tool]",
             "uv tool install 'dragoman[embedded,server,hub]'",
             "uv tool install --with pip 'dragoman[embedded]'",
         ),
     ],
+    ids=["pip", "pipx", "older pipx", "pipx run", "uv tool"],
 )
-def test_what_to_type(folder: str, file: str, line: str, for_pip: str, tmp_path: Path) -> None:
-    """By the file that each leaves in what it makes."""
-    prefix = tmp_path / folder
-    prefix.mkdir(parents=True)
-    (prefix / file).touch()
-    assert extras.to_type("server", "hub", prefix=str(prefix)) == line
-    assert extras.pip_to_type(str(prefix)).startswith(for_pip)
+def test_what_to_type(file: str, holds: str, line: str, for_pip: str, tmp_path: Path) -> None:
+    """By the file that each leaves in what it makes: pipx 1.18.4, 1.7.1 and uv 0.13.9 (2026-11)."""
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(holds)
+    assert extras.to_type("server", "hub", prefix=str(path.parent)) == line
+    assert extras.pip_to_type(str(path.parent)) == for_pip

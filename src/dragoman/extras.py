@@ -7,6 +7,7 @@ pipx and uv tool keep a program in an environment of its own, which no `pip` on 
 """
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -29,35 +30,43 @@ def missing(*wanted: str) -> list[str]:
 def to_type(*wanted: str, prefix: str = sys.prefix) -> str:
     """The line that brings these extras into the environment at `prefix`."""
     match _made_by(Path(prefix)):
-        case "pipx":
-            # --force: before 1.17 pipx took this for a package that it has already.
-            return f"pipx inject --force {Path(prefix).name} {_requirement(wanted)}"
-        case "uv":  # it makes the environment anew, with what the line names and nothing else
-            return f"uv tool install {_requirement((*_here(), *wanted))}"
+        case "pipx", name:
+            return f"pipx inject {name} {_requirement(*_here(), *wanted)}"
+        case "older pipx", name:  # its inject takes this for a package that it has already
+            return f"pipx runpip {name} install {_requirement(*wanted)}"
+        case "uv", _:  # makes the environment anew, with what the line names and nothing else
+            return f"uv tool install {_requirement(*_here(), *wanted)}"
         case _:
-            return f"pip install {_requirement(wanted)}"
+            return f"pip install {_requirement(*wanted)}"
 
 
 def pip_to_type(prefix: str = sys.prefix) -> str:
     """The line that brings pip itself into the environment at `prefix`."""
     match _made_by(Path(prefix)):
-        case "pipx":
-            return f"pipx inject {Path(prefix).name} pip"
-        case "uv":
-            return f"uv tool install --with pip {_requirement(_here())}"
+        case "pipx" | "older pipx", name:
+            return f"pipx inject {name} pip"
+        case "uv", _:
+            return f"uv tool install --with pip {_requirement(*_here())}"
         case _:
             return "python -m ensurepip (or: uv pip install pip)"
 
 
-def _made_by(prefix: Path) -> str:
-    """Whose environment it is.
+def _made_by(prefix: Path) -> tuple[str, str]:
+    """What made an environment, and the name by which that knows it.
 
-    Sources: pipx, `src/pipx/pipx_metadata_file.py`; its `pipx run` has the file too, but in no folder `venvs`. uv,
+    Sources: pipx 1.17, which writes the name down where `inject` may be given extras
+    (https://github.com/pypa/pipx/pull/1926, 2026-07), and none for `pipx run`; uv,
     https://docs.astral.sh/uv/concepts/tools/ (2026-11).
     """
-    if prefix.parent.name == "venvs" and (prefix / "pipx_metadata.json").is_file():
-        return "pipx"
-    return "uv" if (prefix / "uv-receipt.toml").is_file() else ""
+    if (prefix / "uv-receipt.toml").is_file():
+        return "uv", prefix.name
+    try:
+        told = json.loads((prefix / "pipx_metadata.json").read_bytes())
+    except (OSError, ValueError):
+        return "", ""
+    if "environment" in told:
+        return ("pipx", told["environment"]) if told["environment"] else ("", "")
+    return ("older pipx", prefix.name) if prefix.parent.name == "venvs" else ("", "")
 
 
 def _here() -> list[str]:
@@ -66,7 +75,7 @@ def _here() -> list[str]:
     return [extra for extra in here if not any(set(PACKAGES[extra]) < set(PACKAGES[other]) for other in here)]
 
 
-def _requirement(extras: tuple[str, ...] | list[str]) -> str:
+def _requirement(*extras: str) -> str:
     return f"'dragoman[{','.join(dict.fromkeys(extras))}]'" if extras else "dragoman"
 
 
