@@ -103,6 +103,18 @@ async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> No
         assert questions(far) == []
 
 
+async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
+    async with odd(says(leaks_mistral)) as far:
+        config = HttpConfig(url=f"{far.url}/v1", probe=False)
+        remember(config, "qwen2.5-7b", "", "", Choice("parse", "as a test has it", "mistral"))
+        backend = Http("far", config, {}, may_recall=True)
+        await backend.start()
+        await answered(backend)
+        assert backend.ways.of("qwen2.5-7b").mode == "parse"
+        assert questions(far) == []
+        await backend.close()
+
+
 async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
     def counts(path: str, asked: dict[str, Any]) -> Answer:
         return Answer('{"input_tokens": 7}') if path.endswith("/count_tokens") else models("qwen2.5-7b")

@@ -18,6 +18,7 @@ PACKAGES: Final = {
     "guard": ("jsonschema_rs",),
     "templates": ("jinja2",),
     "hub": ("huggingface_hub",),
+    "terminal": ("argcomplete", "rich"),
 }
 """By extra the modules that it brings; each is imported only where it is used."""
 

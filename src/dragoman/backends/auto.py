@@ -49,10 +49,14 @@ class Auto:
         ways: Ways,
         recognised: Callable[[Kind], None],
         now_s: Callable[[], float] = time.monotonic,
+        *,
+        measures: bool = True,
     ) -> None:
-        """`recognised` is told which kind of server it is, where the settings do not say."""
+        """`recognised` is told which kind of server it is, where the settings do not say. Unless it `measures`, it only
+        goes by what was found before.
+        """
         self._name, self._config, self._connection, self._ways = name, config, connection, ways
-        self._recognised, self._now_s = recognised, now_s
+        self._recognised, self._now_s, self._measures = recognised, now_s, measures
         self._known: dict[str, Remembered | None] = {}
         self._looked_s: dict[str, float] = {}
         self._leaky: set[str] = set()
@@ -73,7 +77,7 @@ class Auto:
         match event:
             case Warning(code) if code == LEAKED and self._ways.is_open(model):
                 self._leak(model)
-            case Finish() if self._ways.is_open(model) and self._is_due(model):
+            case Finish() if self._measures and self._ways.is_open(model) and self._is_due(model):
                 self._looked_s[model] = self._now_s()
                 task = asyncio.ensure_future(self._settled(model))
                 self._busy.add(task)
@@ -137,9 +141,13 @@ class Auto:
         self._take(found, "")
 
     def _take(self, found: Remembered, how: str) -> None:
-        choice, why = found.choice, f"{how}{found.choice.why}"
-        self._ways.take(found.model, Way(choice.mode, choice.format, constrain=choice.constrain, why=why))
+        self._ways.take(found.model, way_of(found.choice, how))
         self._ways.of(found.model)  # which says it in the log
         kind = next((kind for kind in servers.kinds() if kind.name == found.kind), None)
         if kind is not None and not self._config.kind:
             self._recognised(kind)
+
+
+def way_of(choice: Choice, how: str = "") -> Way:
+    """How a model is asked that was measured so; `how` stands before the reason."""
+    return Way(choice.mode, choice.format, constrain=choice.constrain, why=f"{how}{choice.why}")

@@ -53,8 +53,17 @@ _SIGNATURE: Final = re.compile(
 class Http:
     """One server."""
 
-    def __init__(self, name: str, config: HttpConfig, environ: Mapping[str, str], *, may_probe: bool = False) -> None:
-        """`may_probe`: models of mode `auto` are measured, unless the settings forbid it.
+    def __init__(
+        self,
+        name: str,
+        config: HttpConfig,
+        environ: Mapping[str, str],
+        *,
+        may_probe: bool = False,
+        may_recall: bool = False,
+    ) -> None:
+        """`may_probe`: models of mode `auto` are measured, unless the settings forbid it; `may_recall`: they are asked
+        by what was found of them before, even so.
 
         Raises: ConfigError: the API is unknown, or the key's variable is not set.
         """
@@ -74,7 +83,10 @@ class Http:
         self._models: tuple[Model, ...] = ()
         self._refusals = Refusals()
         may_probe = may_probe and config.probe
-        self._auto = Auto(name, config, self._connection, self.ways, self._asking.recognised) if may_probe else None
+        self._auto: Auto | None = None
+        if may_probe or may_recall:
+            recognised = self._asking.recognised
+            self._auto = Auto(name, config, self._connection, self.ways, recognised, measures=may_probe)
 
     def models(self) -> Sequence[Model]:
         """Those of the settings, else those that it listed; each under `NAME/model` too."""

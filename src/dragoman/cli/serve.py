@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         if missing:
             _say(missing)
         else:
-            _servers(config)  # finds an API that there is not, and a key that is not set
+            _servers(config, measures=False)  # finds an API that there is not, and a key that is not set
             _claude(config.claude_cli, config.server.port)
         return 0
     if missing:
@@ -79,13 +79,9 @@ def run(args: argparse.Namespace) -> int:
     _log_to_stderr(args.log)
     from dragoman.server.run import run as serve
 
-    backends = [
-        *_servers(config),
-        *_claude(config.claude_cli, config.server.port),
-        *(_embedded(config.embedded) if name else ()),
-    ]
     kept = config.memory
-    gateway = Gateway(backends, config.aliases, Memory(kept.replies, kept.size_bytes, kept.age_s), config.guard)
+    memory = Memory(kept.replies, kept.size_bytes, kept.age_s)
+    gateway = Gateway(backends(config, embedded=bool(name)), config.aliases, memory, config.guard)
     return serve(gateway, config.server, lambda url: _say(f"listening on {url}"), say=_say)
 
 
@@ -107,13 +103,28 @@ def has_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
     return config.embedded.enabled and any(key.startswith("embedded.") for key in origin)
 
 
-def _servers(config: settings.Config) -> list[Backend]:
+def backends(
+    config: settings.Config, *, embedded: bool, measures: bool = True, say: Callable[[str], None] | None = None
+) -> list[Backend]:
+    """All that these settings name, in the order in which they are asked; the weights are fetched where they must be.
+
+    `measures`: models of servers, behind their first answer. `say` is told what takes long (default: standard error).
+
+    Raises: ConfigError: the settings are wrong. RemoteError: the weights cannot be had.
+    """
+    claude = _claude(config.claude_cli, config.server.port)
+    return [*_servers(config, measures), *claude, *(_embedded(config.embedded, say or _say) if embedded else ())]
+
+
+def _servers(config: settings.Config, measures: bool) -> list[Backend]:
     """The servers behind, in the order of the file."""
     if not config.servers:
         return []
     from dragoman.backends.http import Http
 
-    return [Http(name, server, os.environ, may_probe=True) for name, server in config.servers.items()]
+    return [
+        Http(name, server, os.environ, may_probe=measures, may_recall=True) for name, server in config.servers.items()
+    ]
 
 
 def _is_ours(url: str, port: int) -> bool:
@@ -138,10 +149,10 @@ def _claude(config: ClaudeCliConfig, port: int) -> tuple[Backend, ...]:
     return (ClaudeCli(config, os.environ),)
 
 
-def _embedded(config: EmbeddedConfig) -> tuple[Backend]:
+def _embedded(config: EmbeddedConfig, say: Callable[[str], None]) -> tuple[Backend]:
     from dragoman.backends.embedded import Embedded
 
-    return (Embedded.of(config, _weights(config), _say),)
+    return (Embedded.of(config, _weights(config), say),)
 
 
 def explained(config: settings.Config, origin: dict[str, str]) -> str:
