@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,25 +17,45 @@ from bench import offline
 from dragoman.backends.claude_cli import login
 from dragoman.backends.claude_cli.installed import Installed
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.cli.doctor import Finding, span, table
+from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.probe.remembered import remember
+from dragoman.backends.probe.report import Choice
+from dragoman.cli.doctor.finding import Finding, told
+from dragoman.cli.doctor.listening import refused, span
+from dragoman.cli.doctor.screen import screen
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.values import Request, Text
 from dragoman.guard.policy import Policy
 from dragoman.server.config import ServerConfig
 from dragoman.server.counted import Calls, url
-from gateway import CHAT, run, running
+from far import server, whole
+from gateway import CHAT, environment, run, running
 from scripted import Scripted, Served, in_thread, plain, served
 from test_base_install import dragoman
 
-Told = Mapping[str, Mapping[str, str]]
+Told = Mapping[str, Mapping[str, Any]]
+ROWS = [{"id": id, "object": "model", "owned_by": "vllm"} for id in ("qwen3-8b", "n", "o")]
+LISTED = whole(200, json.dumps({"object": "list", "data": ROWS}))
+EVERYTHING = "All that is to be used works."
+
+
+def free_port() -> str:
+    """One that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
 
 
 def doctor(home: Path, *args: str, **settings: str) -> tuple[int, Told]:
     """The exit status, and what was told of each thing."""
-    done = run(home, "doctor", "--json", *args, **settings)
-    told: list[dict[str, str]] = json.loads(done.stdout)
+    done = run(home, "doctor", "--json", *args, **{"DRAGOMAN_SERVER_PORT": free_port(), **settings})
+    told: list[dict[str, Any]] = json.loads(done.stdout)
     assert not done.stderr
     return done.returncode, {finding["what"]: finding for finding in told}
+
+
+def in_words(finding: Mapping[str, Any]) -> str:
+    return "\n".join([finding["words"], *finding.get("lines", ()), finding.get("fix", "")])
 
 
 def with_claude(**more: str) -> dict[str, str]:
@@ -54,9 +75,9 @@ def test_nothing_is_set_up(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
     assert status == 0
     assert told["weights"]["verdict"] == "note"
-    assert "dragoman pull smollm2-135m" in told["weights"]["words"]
+    assert told["weights"]["fix"] == "dragoman pull smollm2-135m"
     assert told["claude"]["verdict"] == "note"
-    assert "npm install -g @anthropic-ai/claude-code" in told["claude"]["words"]
+    assert told["claude"]["fix"] == "npm install -g @anthropic-ai/claude-code"
     assert not [finding for finding in told.values() if finding["verdict"] == "no"]
 
 
@@ -64,8 +85,9 @@ def test_claude_is_wanted_and_not_installed(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, "--claude")
     assert status == 1
     assert told["claude"]["verdict"] == "no"
-    assert "install it: npm install -g @anthropic-ai/claude-code" in told["claude"]["words"]
-    assert "weights" not in told, "no model of the box is served then"
+    assert told["claude"]["words"] == "there is no program 'claude'"
+    assert told["claude"]["fix"] == "npm install -g @anthropic-ai/claude-code"
+    assert "name other models" in told["weights"]["words"], "no model of the box is served then"
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
@@ -75,7 +97,8 @@ def test_nobody_is_logged_in(tmp_path: Path) -> None:
     assert offline.version("@anthropic-ai/claude-code") in told["claude"]["words"]
     assert "natively" in told["claude"]["words"]
     assert told["claude's login"]["verdict"] == "no"
-    assert told["claude's login"]["words"] == "claude is not logged in; run: claude auth login"
+    assert told["claude's login"]["words"] == "claude is not logged in"
+    assert told["claude's login"]["fix"] == "claude auth login"
 
 
 def test_serve_says_so_too(tmp_path: Path) -> None:
@@ -91,7 +114,7 @@ def test_serve_says_so_too(tmp_path: Path) -> None:
 def test_that_is_no_fault_where_claude_is_not_wanted(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, **with_claude())
     assert status == 0
-    assert "dragoman serve --claude" in told["claude"]["words"]
+    assert told["claude"]["verdict"] == "ok"
     assert told["claude's login"]["verdict"] == "note"
 
 
@@ -144,7 +167,8 @@ def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
     assert url in told["server near"]["words"]
     assert told["server gone"]["verdict"] == told["server keyed"]["verdict"] == "no"
     assert "is the server running?" in told["server gone"]["words"]
-    assert "NOT_SET" in told["server keyed"]["words"]
+    assert told["server keyed"]["fix"] == "export NOT_SET=…"
+    assert told["server gone"]["fix"] == "start it there, or take [servers.gone] out of the settings"
 
 
 def test_settings_that_are_wrong(tmp_path: Path) -> None:
@@ -155,12 +179,15 @@ def test_settings_that_are_wrong(tmp_path: Path) -> None:
 
 
 def test_for_people(tmp_path: Path) -> None:
-    done = run(tmp_path, "doctor", "--claude")
+    done = run(tmp_path, "doctor", "--claude", DRAGOMAN_SERVER_PORT=free_port())
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[0].split()[:2] == ["dragoman", "ok"]
     assert lines[1].split()[:2] == ["settings", "ok"]
     assert max(map(len, lines)) <= 100 or str(tmp_path) in done.stdout
+    assert len(lines) <= 40
+    assert lines[-1] == "1 of these must be mended: claude."
+    assert "\x1b" not in done.stdout
 
 
 def test_without_the_extras() -> None:
@@ -216,7 +243,8 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
         {"model": "m", "calls": 4, "valid": 2, "mended": 1, "asked_again": 0, "failed": 1, "unchecked": 0}
     ]
     assert "models" not in told["gateway"]
-    *_, heads, row = people.stdout.rstrip("\n").splitlines()
+    *_, heads, row, _, end = people.stdout.rstrip("\n").splitlines()
+    assert end == EVERYTHING
     assert re.split("  +", heads.strip()) == [
         *("model", "calls", "valid at first", "mended", "asked again", "failed", "unchecked"),
     ]
@@ -245,7 +273,7 @@ async def test_a_gateway_that_counts_nothing(tmp_path: Path) -> None:
 async def test_a_gateway_without_calls(tmp_path: Path) -> None:
     async with served(plain) as s:
         done = await diagnosed(tmp_path, s)
-    assert done.stdout.rstrip("\n").splitlines()[-1].split() == ["calls", "ok", "no", "tool", "calls", "since", "then"]
+    assert ["calls", "ok", "no", "tool", "calls", "since", "then"] in map(str.split, done.stdout.splitlines())
 
 
 async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None:
@@ -259,21 +287,52 @@ async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
         port = str(other.sockets[0].getsockname()[1])
         settings = {"DRAGOMAN_SERVER_PORT": port, "DRAGOMAN_SERVER_KEYS": "secret-key"}
-        done = await asyncio.to_thread(lambda: run(tmp_path, "doctor", **settings))
-    assert f"what answers at http://127.0.0.1:{port} is no gateway" in " ".join(done.stdout.split())
+        status, told = await asyncio.to_thread(lambda: doctor(tmp_path, **settings))
+    assert status == 1
+    words = told["gateway"]["words"]
+    assert words.startswith(f"127.0.0.1 port {port} is taken by ")
+    assert words.endswith(f"(process {os.getpid()}), which is no gateway")
+    assert re.fullmatch(r"end that, or: dragoman serve --port \d+", told["gateway"]["fix"])
     assert heard.startswith(b"GET / ")
     assert b"secret" not in heard
 
 
+async def test_a_gateway_that_does_not_speak_http_is_none(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"220 mail.example ready\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+        port = str(other.sockets[0].getsockname()[1])
+        status, told = await asyncio.to_thread(lambda: doctor(tmp_path, DRAGOMAN_SERVER_PORT=port))
+    assert status == 1
+    assert "is taken by" in told["gateway"]["words"]
+
+
 def test_no_gateway_runs(tmp_path: Path) -> None:
-    with socket.socket() as taken:  # bound and not listening: nobody answers
-        taken.bind(("127.0.0.1", 0))
-        port = str(taken.getsockname()[1])
-        status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT=port)
+    port = free_port()
+    status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT=port)
     assert status == 0
-    assert told["gateway"]["words"] == f"no gateway answers at http://127.0.0.1:{port}; `dragoman serve` starts one"
-    assert told["gateway"]["verdict"] == "note"
+    assert told["gateway"] == {
+        "what": "gateway",
+        "verdict": "ok",
+        "words": f"none runs; 127.0.0.1 port {port} is free for it; loopback only, no key needed",
+        "fix": "dragoman serve",
+    }
     assert "calls" not in told
+
+
+def test_any_port_will_do(tmp_path: Path) -> None:
+    status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_KEYS="a,b")
+    assert status == 0
+    assert told["gateway"]["words"] == "none is looked for, as it takes any free port of 127.0.0.1; 2 keys let in"
+
+
+def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+    error = refused("192.0.2.1", 8484)
+    assert error is not None
+    assert error.strerror
 
 
 @pytest.mark.parametrize(
@@ -300,7 +359,100 @@ def test_how_long_it_is_up(seconds: float, told: str) -> None:
 
 def test_a_long_table_is_cut() -> None:
     models = tuple(Calls(f"lan/{'x' * 60}{n}\x1b[2J", 9, 0, 0, 0, 0, 9) for n in range(25))
-    lines = table([Finding("calls", "ok", "225 calls since then", models)]).splitlines()
+    *lines, _, end = screen([[Finding("calls", "ok", "225 calls since then", models=models)]]).splitlines()
+    assert end == EVERYTHING
     assert lines[-1].strip() == "and 5 more, in /metrics"
     assert all(line.isprintable() and len(line) <= 100 for line in lines)
     assert lines[3].split()[1:] == ["9", "-", "0", "0", "0", "9"]
+
+
+# What is known of models, and who else is there
+
+
+async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as it was measured; none is asked."""
+    monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
+    async with server(LISTED) as behind:
+        url = f"{behind.url}/v1"
+        held = Choice("parse", "a call was left in the text", "hermes", ("json_schema",))
+        remember(HttpConfig(url=url), "qwen3-8b", "vllm", "1", held)
+        file = settings(tmp_path, f'[servers.near]\nurl = "{url}"\nkey_env = "KEY"\n')
+        variables = {"DRAGOMAN_HOME": str(tmp_path), "KEY": "k"}
+        status, told = await asyncio.to_thread(lambda: doctor(tmp_path, "--config", file, **variables))
+    assert status == 0
+    near = told["server near"]
+    assert near["words"] == f"{url} is vLLM, with 3 models"
+    assert near["lines"] == [
+        "qwen3-8b  parse, hermes, held by json_schema: a call was left in the text",
+        "not measured yet: n, o",
+    ]
+    assert near["fix"] == f"dragoman probe {url} --model n --key-env KEY"
+    assert not [line for line, _, body in behind.asked if body or not line.startswith("GET ")]
+
+
+def test_what_the_settings_say_of_models_need_not_be_measured(tmp_path: Path) -> None:
+    with in_thread(plain) as url:
+        file = settings(tmp_path, f'[servers.near]\nurl = "{url}/v1"\nmodels = ["qwen3"]\nmode = "inject"\n')
+        _, told = doctor(tmp_path, "--config", file)
+    assert told["server near"]["lines"] == ["qwen3  inject, hermes: the settings say so"]
+    assert "fix" not in told["server near"]
+
+
+def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
+    """Looked for on the usual ports; that is one of a kind here, as those may be taken by others."""
+    script = (
+        "import sys; from dragoman.backends import nearby; port = int(sys.argv.pop(1)); nearby.ports = lambda: [port];"
+        "from dragoman.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    with in_thread(plain) as url:
+        port = url.rpartition(":")[2]
+        command = [sys.executable, "-c", script, port, "doctor", "--json"]
+        env = {**environment(tmp_path), "DRAGOMAN_SERVER_PORT": free_port()}
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        named = subprocess.run([*command, "--server", url], env=env, capture_output=True, text=True, timeout=60)
+    (near,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "nearby")
+    assert near["words"] == f"Dragoman at {url}/v1, with 3 models; not in the settings"
+    assert near["fix"] == f"dragoman serve --server {url}/v1"
+    assert not [finding for finding in json.loads(named.stdout) if finding["what"] == "nearby"]
+
+
+def test_settings_are_told_without_their_secrets(tmp_path: Path) -> None:
+    text = '[server]\nkeys = ["sk-hidden"]\n[servers.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
+    done = run(tmp_path, "doctor", "--config", settings(tmp_path, text), DRAGOMAN_EMBEDDED_TRIM="lean")
+    words = " ".join(done.stdout.split())
+    assert 'set: server.keys = 1 not shown · embedded.trim = "lean" (DRAGOMAN_EMBEDDED_TRIM)' in words
+    assert "hidden" not in done.stdout
+
+
+def test_no_weights_and_none_may_be_fetched(tmp_path: Path) -> None:
+    home = {"DRAGOMAN_HOME": str(tmp_path), "DRAGOMAN_EMBEDDED_PULL": "false"}
+    status, told = doctor(tmp_path, **home)
+    assert status == 1
+    assert told["weights"]["words"] == "the weights of smollm2-135m are not on this machine"
+    assert told["weights"]["fix"] == "dragoman pull smollm2-135m"
+
+
+def test_wrong_settings_leave_the_rest_to_be_told(tmp_path: Path) -> None:
+    file = settings(tmp_path, "[server]\nprot = 1")
+    _, told = doctor(tmp_path, "--config", file)
+    assert told["settings"]["fix"] == f"mend {file}, then: dragoman doctor"
+    assert {"extras", "weights", "claude"} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "fix"),
+    [
+        ("it is not there; run: dragoman pull x", "it is not there", "dragoman pull x"),
+        ("no program; install it: npm install -g x - at claude_cli.command", "no program", "npm install -g x"),
+        ("more is needed: pip install 'dragoman[server]'", "more is needed", "pip install 'dragoman[server]'"),
+        ("it is broken", "it is broken", "mend it"),
+    ],
+)
+def test_the_line_to_type_stands_apart(message: str, words: str, fix: str) -> None:
+    assert told("x", "no", message, "mend it") == Finding("x", "no", words, fix)
+
+
+def test_colours_are_round_the_verdict_only() -> None:
+    text = screen([[Finding("a", "no", "it is gone", "start it")]], colour=True)
+    assert "\x1b[1;31mno  \x1b[0m" in text
+    assert re.sub(r"\x1b\[[\d;]*m", "", text) == screen([[Finding("a", "no", "it is gone", "start it")]])

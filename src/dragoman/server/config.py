@@ -272,6 +272,9 @@ def _server(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Http
     if urlsplit(server.url).scheme not in ("http", "https") or not host_name(server.url):
         where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(server.url)} - {where}")
+    if "@" in urlsplit(server.url).netloc and (server.key or server.key_env):
+        where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
+        raise ConfigError(f"expected one way to be let in, got a password in the URL and a key - {where}")
     return server
 
 

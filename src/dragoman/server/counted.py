@@ -56,6 +56,10 @@ class Counted(msgspec.Struct, frozen=True):
     """Those with calls, the most first."""
 
 
+class ForeignError(ConfigError):
+    """What answers there is no gateway."""
+
+
 class _Root(msgspec.Struct):
     name: str = ""
     version: str = ""
@@ -70,7 +74,8 @@ def url(config: ServerConfig) -> str:
 async def counted(config: ServerConfig) -> Counted:
     """What the gateway has counted that runs with these settings.
 
-    Raises: BackendError: none answers there. ConfigError: it tells nothing, or not to us; the message says why.
+    Raises: BackendError: none answers there. ForeignError: something else does, and was told no key. ConfigError: it
+    tells nothing, or not to us; the message says why.
     """
     where = url(config)
     try:
@@ -79,7 +84,7 @@ async def counted(config: ServerConfig) -> Counted:
             async with session.get("/", allow_redirects=False) as answer:
                 root = _read(await answer.content.read(_ROOT_LIMIT_BYTES))
             if root is None:  # before it is told a key
-                raise ConfigError(f"what answers at {where} is no gateway; server.port chooses another port")
+                raise ForeignError(f"what answers at {where} is no gateway; server.port chooses another port")
             key = {"authorization": f"Bearer {config.keys[0]}"} if config.keys else {}
             async with session.get("/metrics", headers=key, allow_redirects=False) as answer:
                 status, body = answer.status, await answer.text()

@@ -1,0 +1,134 @@
+"""What is on this machine: settings, extras, weights, and the installed claude."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from dragoman import profiles
+from dragoman.backends import weights
+from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from dragoman.cli import serve
+from dragoman.cli.doctor.finding import Finding, Verdict, told
+from dragoman.core.errors import ConfigError, DragomanError
+from dragoman.server import config as settings
+
+_EXTRAS: Final = ("server", "embedded", "templates", "hub", "terminal")
+_MODES: Final = {
+    "native": "asked natively, with the client's tools",
+    "text": "asked by text (`claude update` brings a version that is asked natively, unless the settings say text)",
+}
+_CLAUDE_S: Final = 10.0
+"""For both questions to it, which take half a second; on a busy machine a few."""
+
+
+def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
+    """They cannot be used, so nothing can be said of what they name."""
+    where = f"{path}, then: dragoman doctor" if path else "the variable; `env | grep DRAGOMAN_` shows all"
+    return told("settings", "no", error.message, f"mend {where}")
+
+
+def settings_found(path: Path | None, config: settings.Config, origin: Mapping[str, str]) -> list[Finding]:
+    """Where they are, and which are not as they are without any."""
+    changed = tuple(_changed(config, origin))
+    words = str(path) if path else f"no file, so all is as usual; they go to {settings.default_path()}"
+    lines = (f"set: {' · '.join(changed)}",) if changed else ()
+    strays = (Finding("settings", "note", words) for words in settings.unknown_variables(os.environ))
+    return [Finding("settings", "ok", words, lines=lines), *strays]
+
+
+def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str]:
+    """Settings that are not at their default, without keys; servers have findings of their own."""
+    defaults = {key: default for key, _, default, _ in settings.documented()}
+    for key, default in defaults.items():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(config, section), name)
+        if value != default:
+            shown = f"{len(value)} not shown" if key == "server.keys" else settings.toml(value)
+            source = origin.get(key, "")
+            yield f"{key} = {shown}" + (f" ({source})" if source == "flag" or source in os.environ else "")
+    if config.aliases:
+        yield f"{len(config.aliases)} aliases" if len(config.aliases) > 1 else f"alias {next(iter(config.aliases))}"
+
+
+def hidden(url: str) -> str:
+    """A URL without the password that may stand in it."""
+    at = urlsplit(url)
+    return at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
+
+
+def extras(*needed: str) -> Finding:
+    """Which are there, and which is missing that is needed."""
+    there = [extra for extra in _EXTRAS if not serve.missing_extras(extra)]
+    others = [extra for extra in _EXTRAS if extra not in there]
+    if missing := serve.missing_extras(*needed):
+        return told("extras", "no", missing)
+    words = ", ".join(there) or "none"
+    return Finding("extras", "ok", f"{words}; not installed: {', '.join(others)}" if others else words)
+
+
+def weights_found(config: settings.Config, *, served: bool) -> Finding:
+    """Those that are here; whether those of the embedded model are, where it is to be served."""
+    here = tuple(_here())
+    lines = (f"here: {', '.join(here)}",) if here else ()
+    if not served:
+        words = "of no use to these settings, which name other models" if here else "none here, and none needed"
+        return Finding("weights", "ok", words, lines=lines)
+    name = config.embedded.model or profiles.default().name
+    try:
+        serve.embedded_name(config.embedded)
+        if serve.is_file(name) or weights.have(name):
+            size = weights.size_text(weights.find(name).stat().st_size)
+            return Finding("weights", "ok", f"{name}, {size}, in {weights.find(name).parent}", lines=lines)
+    except DragomanError as error:
+        return replace(told("weights", "no", error.message, "dragoman pull --list"), lines=lines)
+    words = f"{name} is not here yet; `dragoman serve` fetches it"
+    return Finding("weights", "note", words, f"dragoman pull {name}", lines)
+
+
+def _here() -> Iterator[str]:
+    """Weights that were fetched, with their sizes; small ones first."""
+    folder = weights.home() / "weights"
+    try:
+        found = sorted((file.stat().st_size, file.stem) for file in folder.glob("*.gguf"))
+    except OSError:
+        return
+    yield from (f"{name} {weights.size_text(size)}" for size, name in found)
+
+
+async def claude(config: ClaudeCliConfig) -> list[Finding]:
+    """The program, and its login; where it is not to be used, nothing is amiss."""
+    amiss: Verdict = "no" if config.enabled else "note"
+    try:
+        async with asyncio.timeout(_CLAUDE_S):
+            return await _claude(config, amiss)
+    except ImportError:
+        return [told("claude", "no", serve.missing_extras("server"))] if config.enabled else []
+    except TimeoutError:
+        words = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
+        return [Finding("claude", amiss, words, f"try it by hand: {config.command} --version")]
+    except ConfigError as error:
+        return [told("claude", amiss, error.message, "set claude_cli.command to the program's path")]
+
+
+async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
+    from dragoman.backends.claude_cli import installed, login
+    from dragoman.backends.claude_cli.told import LOGIN
+
+    found = await installed.find(config, os.environ)
+    use = "" if config.enabled else "dragoman serve --claude"
+    program = Finding("claude", "ok", f"{found.name} at {found.path}, {_MODES[found.mode]}")
+    status = await login.asked(found, config, os.environ)
+    match status.there:
+        case True:
+            words = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
+            return [program, Finding("claude's login", "ok", words, use)]
+        case False:
+            return [program, told("claude's login", amiss, LOGIN)]
+        case None:
+            words = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
+            return [program, Finding("claude's login", "note", words)]
