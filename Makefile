@@ -100,8 +100,14 @@ check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
 format: $(VENV)/dev.done ## put the code into shape
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-docs: $(VENV)/dev.done ## write the generated parts of docs/
+$(VENV)/docs.done: pyproject.toml $(VENV)/dev.done
+	@echo "== installing what builds the site"
+	@$(BIN)/python -m pip install --quiet --group docs
+	@touch $@
+
+docs: $(VENV)/docs.done ## write the generated parts of docs/, and build them into site/
 	@$(BIN)/python docs/generate.py
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/site.py
 
 # The archive is built first, and the wheel of it; both bear the time of the last commit, so that they can be built again.
 dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, and check them
@@ -142,4 +148,4 @@ fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests and an
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile fuzz tests/test_formats.py tests/test_scanner.py tests/test_jsontext.py
 
 clean: ## remove what was set up (weights stay)
-	rm -rf $(VENV) $(CACHE)
+	rm -rf $(VENV) $(CACHE) site
