@@ -199,12 +199,12 @@ async def serving(
 
 
 @contextlib.contextmanager
-def in_thread(script: Script, port: int = 0) -> Iterator[str]:
+def in_thread(script: Script, port: int = 0, names: Sequence[str] = ()) -> Iterator[str]:
     """The URL of the application over a script, served beside a test that waits for other processes."""
     loop, urls = asyncio.new_event_loop(), queue.Queue[str]()
 
     async def serve(stop: asyncio.Event) -> None:
-        async with served(script, port=port) as s:
+        async with served(script, names=names, port=port) as s:
             urls.put(s.url)
             await stop.wait()
 
