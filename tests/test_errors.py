@@ -1,9 +1,24 @@
-"""What errors say: the nearest name, and all there are."""
+"""What errors say: the nearest name, and all there are; and what docs/errors.md says of them."""
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dragoman import dialects
 from dragoman.core import errors
 from dragoman.core.errors import nearest, one_of
+
+SOURCE = inspect.getsource(errors)
+PAGE = (Path(__file__).parent.parent / "docs/errors.md").read_text()
+ARGUMENTS: dict[type, tuple[Any, ...]] = {
+    errors.ContextOverflowError: (),
+    errors.MethodError: ("/v1/models", "PUT", ["GET"]),
+    errors.UnknownModelError: ("m", ["n"]),
+}
 
 NAMES = [
     ("a slip", "usr", ["user", "tool"], "; did you mean 'user'? expected 'user', 'tool'"),
@@ -28,3 +43,22 @@ def test_a_long_name_is_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 def test_unknown_model() -> None:
     assert str(errors.UnknownModelError("smol", ["b", "a"])) == "unknown model 'smol'; available: 'a', 'b'"
+
+
+def leaves() -> list[type[errors.DragomanError]]:
+    """The errors that are raised over HTTP: those with a row of their own on the page."""
+    found = [getattr(errors, name) for name in re.findall(r"^class (\w+)\(", SOURCE, re.M)]
+    inner = {base for each in found for base in each.__bases__} - {errors.RequestError}
+    return [each for each in found if each not in inner and each not in (errors.ConfigError, errors.MisuseError)]
+
+
+@pytest.mark.parametrize("kind", [*leaves(), errors.DragomanError])
+def test_page(kind: type[errors.DragomanError]) -> None:
+    """Statuses, types and codes of docs/errors.md are those that each API is told."""
+    (row,) = re.findall(rf"^\| .* \| `{kind.__name__}` \| (.*) \| (.*) \| .* \|$", PAGE, re.M)
+    error = kind(*ARGUMENTS.get(kind, ("words",)))
+    for dialect in dialects.names():
+        body = json.loads(dialects.get(dialect).write_error(error))["error"]
+        code = f", code `{body['code']}`" if body.get("code") else ""
+        told = f"{dialects.get(dialect).status(error)} `{body['type']}`{code}"
+        assert told == row[dialect == "anthropic_messages"]
