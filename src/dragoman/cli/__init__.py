@@ -18,9 +18,19 @@ from dragoman.core.errors import CallerError, DragomanError, nearest
 class Parser(argparse.ArgumentParser):
     """Argparse that offers the nearest name for a mistyped one."""
 
+    behind = ""
+    """Under which name the words behind `--` are kept as they stand, None where there is no `--`; empty: they are
+    arguments like any other."""
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse what is left over here, where it is known which options there are, and not in the command above."""
+        behind = None
+        if self.behind and "--" in (args or ()):
+            at = args.index("--")
+            args, behind = args[:at], tuple(args[at + 1 :])
         namespace, rest = super().parse_known_args(args, namespace)
+        if self.behind:
+            setattr(namespace, self.behind, behind)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, rest
@@ -33,6 +43,8 @@ class Parser(argparse.ArgumentParser):
         unknown = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         if unknown:
             message += nearest(unknown[1], [o for o in self._option_string_actions if o.startswith("--")])
+        if message.startswith("unrecognized") and self.behind:
+            message += "; what is the agent's own goes behind `--`"
         self.print_usage(sys.stderr)
         self.exit(2, f"{self.prog}: error: {message}\n")
 

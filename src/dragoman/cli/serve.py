@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--api is the API of a server behind; name that with --server URL")
     config, origin = settings.load(settings_path(args.config), os.environ, flags)
     for unknown in settings.unknown_variables(os.environ):
-        _say(unknown)
+        say(unknown)
     others = _has_others(config)
     name = embedded_name(config.embedded) if has_embedded(config, origin) else ""
     for alias, target in ((alias, target) for alias, meant in config.aliases.items() for target in targets(meant)):
@@ -69,20 +69,27 @@ def run(args: argparse.Namespace) -> int:
         _resolve(config.server)
         print(explained(config, origin))
         if missing:
-            _say(missing)
+            say(missing)
         else:
             _servers(config, measures=False)  # finds an API that there is not, and a key that is not set
-            _claude(config.claude_cli, config.server.port)
+            _claude(config.claude_cli, config.server.port, say)
         return 0
     if missing:
         raise ConfigError(missing)
     _log_to_stderr(args.log)
     from dragoman.server.run import run as serve
 
+    return serve(gateway(config, bool(name), say), config.server, lambda url: say(f"listening on {url}"), say=say)
+
+
+def gateway(config: settings.Config, embedded: bool, say: Callable[[str], None]) -> Gateway:
+    """The gateway of these settings, with the embedded model or without; `say` is told what takes time, or is missing.
+
+    Raises: ConfigError: an API that there is not, a key that is not set, weights that are not here.
+    """
     kept = config.memory
     memory = Memory(kept.replies, kept.size_bytes, kept.age_s)
-    gateway = Gateway(backends(config, embedded=bool(name)), config.aliases, memory, config.guard)
-    return serve(gateway, config.server, lambda url: _say(f"listening on {url}"), say=_say)
+    return Gateway(backends(config, embedded=embedded, say=say), config.aliases, memory, config.guard)
 
 
 def settings_path(named: Path | None) -> Path | None:
@@ -104,16 +111,16 @@ def has_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
 
 
 def backends(
-    config: settings.Config, *, embedded: bool, measures: bool = True, say: Callable[[str], None] | None = None
+    config: settings.Config, *, embedded: bool, say: Callable[[str], None], measures: bool = True
 ) -> list[Backend]:
     """All that these settings name, in the order in which they are asked; the weights are fetched where they must be.
 
-    `measures`: models of servers, behind their first answer. `say` is told what takes long (default: standard error).
+    `measures`: models of servers, behind their first answer. `say` is told what takes long.
 
     Raises: ConfigError: the settings are wrong. RemoteError: the weights cannot be had.
     """
-    claude = _claude(config.claude_cli, config.server.port)
-    return [*_servers(config, measures), *claude, *(_embedded(config.embedded, say or _say) if embedded else ())]
+    claude = _claude(config.claude_cli, config.server.port, say)
+    return [*_servers(config, measures), *claude, *(_embedded(config.embedded, say) if embedded else ())]
 
 
 def _servers(config: settings.Config, measures: bool) -> list[Backend]:
@@ -135,7 +142,7 @@ def _is_ours(url: str, port: int) -> bool:
         return False
 
 
-def _claude(config: ClaudeCliConfig, port: int) -> tuple[Backend, ...]:
+def _claude(config: ClaudeCliConfig, port: int, say: Callable[[str], None]) -> tuple[Backend, ...]:
     if not config.enabled:
         return ()
     if _is_ours(os.environ.get("ANTHROPIC_BASE_URL", ""), port):
@@ -145,7 +152,7 @@ def _claude(config: ClaudeCliConfig, port: int) -> tuple[Backend, ...]:
     from dragoman.backends.claude_cli import ClaudeCli, login
 
     if missing := asyncio.run(login.missing(config, os.environ)):
-        _say(missing)
+        say(missing)
     return (ClaudeCli(config, os.environ),)
 
 
@@ -214,14 +221,15 @@ def _weights(config: EmbeddedConfig) -> Path:
     model = config.model or profiles.default().name
     if is_file(model) or not config.pull or weights.have(model):
         return weights.find(model)
-    _say(f"fetching the weights of {model}, this once")
+    say(f"fetching the weights of {model}, this once")
     path = fetched(model)
     if not config.model:
-        _say("this small model is for trying things out; for agents: dragoman pull qwen2.5-coder-1.5b")
+        say("this small model is for trying things out; for agents: dragoman pull qwen2.5-coder-1.5b")
     return path
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell the user, not a program."""
     print(f"dragoman: {text}", file=sys.stderr, flush=True)
 
 

@@ -71,6 +71,8 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Of the whole file; empty where unknown, and then the hub's own checksum is used."""
     default: bool = False
     """The one that is meant where none is named."""
+    agents: bool = False
+    """Fit for an agent, which offers many tools and long instructions."""
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """Runs the application under uvicorn: one process, SIGTERM lets answers finish and exits 0.
 
 A second SIGTERM, or `shutdown_s`, ends them: streams with an error event of their API, the rest with an error.
+`serving` does the same beside something else that runs, whose end is the end of it; signals are then that one's.
 """
 
 import asyncio
@@ -8,8 +9,8 @@ import contextlib
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Final, TypeAlias
 
 from dragoman import extras
 from dragoman.core.errors import ConfigError
@@ -28,6 +29,7 @@ Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LAST_WORDS_S = 2.0
 """Time for the last event of answers that are broken off."""
+_LOOP: Final = "uvloop" if sys.platform != "win32" else "asyncio"
 
 
 class _Server(uvicorn.Server):
@@ -52,9 +54,40 @@ def run(
     Raises: ConfigError: the address cannot be listened on.
     Raises: DragomanError: a backend did not come up.
     """
+    server = _server(app or App(gateway, config), config)
+    with contextlib.closing(_bound(config)) as listener, runner() as r:
+        return r.run(_serve(gateway, server, listener, announce, say))
+
+
+def runner() -> asyncio.Runner:
+    """What runs the coroutines of a program that serves."""
+    return asyncio.Runner(loop_factory=uvicorn.Config("", loop=_LOOP, log_config=None).get_loop_factory())
+
+
+@contextlib.asynccontextmanager
+async def serving(gateway: Gateway, config: ServerConfig) -> AsyncIterator[str]:
+    """Serve as long as the block runs; gives the address. Answers that still run at its end are broken off.
+
+    Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not come up.
+    """
+    server = _server(App(gateway, config), config)
+    with contextlib.closing(_bound(config)) as listener:
+        try:
+            await gateway.start()
+            running = asyncio.ensure_future(server.serve(sockets=[listener]))
+            try:
+                yield await _listens(server, listener, running)
+            finally:
+                server.should_exit = server.force_exit = True
+                await running
+        finally:
+            await _close(gateway, server)
+
+
+def _server(app: Asgi, config: ServerConfig) -> "_Server":
     settings = uvicorn.Config(
-        app or App(gateway, config),
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        app,
+        loop=_LOOP,
         http="httptools",
         ws="none",
         lifespan="off",  # backends begin and end here: uvicorn leaves them alone when it is in a hurry
@@ -63,8 +96,7 @@ def run(
         server_header=False,
         timeout_graceful_shutdown=round(config.shutdown_s),
     )
-    with contextlib.closing(_bound(config)) as listener, asyncio.Runner(loop_factory=settings.get_loop_factory()) as r:
-        return r.run(_serve(gateway, _Server(settings), listener, announce, say))
+    return _Server(settings)
 
 
 def _bound(config: ServerConfig) -> socket.socket:
@@ -117,22 +149,38 @@ async def _serve(
             starting.result()
             await _listen(server, listener, announce)
     finally:
-        for task in (answers := set(server.server_state.tasks)):
-            task.cancel()
-        await gateway.close()
-        if answers:
-            await asyncio.wait(answers, timeout=LAST_WORDS_S)
+        await _close(gateway, server)
     return 0
 
 
+async def _close(gateway: Gateway, server: _Server) -> None:
+    """End the backends, and break off what still runs."""
+    for task in (answers := set(server.server_state.tasks)):
+        task.cancel()
+    await gateway.close()
+    if answers:
+        await asyncio.wait(answers, timeout=LAST_WORDS_S)
+
+
 async def _listen(server: _Server, listener: socket.socket, announce: Callable[[str], None]) -> None:
-    host, port = listener.getsockname()[:2]
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.02)
+    running = asyncio.ensure_future(server.serve(sockets=[listener]))
+    url = await _listens(server, listener, running)
     if server.started:
-        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-    try:
-        await serving
-    except OSError as e:  # somebody else was faster, between our taking the address and listening
-        raise _taken(host, port, e) from None
+        announce(url)
+    await running
+
+
+async def _listens(server: _Server, listener: socket.socket, running: "asyncio.Future[None]") -> str:
+    """The address, once it is open.
+
+    Raises: ConfigError: it cannot be listened on.
+    """
+    host, port = listener.getsockname()[:2]
+    while not server.started and not running.done():
+        await asyncio.sleep(0.02)
+    if not server.started:
+        try:
+            await running
+        except OSError as e:  # somebody else was faster, between our taking the address and listening
+            raise _taken(host, port, e) from None
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,47 @@
+"""OpenCode: a configuration in a variable, which it merges over all of the user's files for this run."""
+
+import json
+from contextlib import suppress
+from typing import Any, Final
+
+from dragoman.agents import Agent, Launch, Wiring, merged
+
+_CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
+_AGENTS: Final = ("build", "plan", "general", "explore", "title", "summary", "compaction")
+"""Those of its own: a model that the user has given to one of them would be asked elsewhere."""
+
+
+def launch(wiring: Wiring) -> Launch:
+    """Its command as the user has it, and the variable."""
+    name = f"dragoman/{wiring.model}"
+    model: dict[str, object] = {"name": wiring.model, "tool_call": True, "reasoning": wiring.thinks}
+    if wiring.context_tokens:  # without, it would never shorten a conversation
+        model["limit"] = {"context": wiring.context_tokens, "output": wiring.output_tokens}
+    config: Any = {
+        "provider": {
+            "dragoman": {
+                "npm": "@ai-sdk/openai-compatible",
+                "name": "Dragoman",
+                # Without an end: a local model may read a long prompt for longer than the five minutes it would wait.
+                "options": {"baseURL": f"{wiring.url}/v1", "apiKey": wiring.key, "timeout": False},
+                "models": {wiring.model: model},
+            }
+        },
+        "enabled_providers": ["dragoman"],
+        "model": name,
+        "small_model": name,
+        "agent": {agent: {"model": name} for agent in _AGENTS},
+    }
+    with suppress(ValueError):  # OpenCode would have refused it
+        config = merged(config, json.loads(wiring.environ.get(_CONTENT) or "{}"))
+    eases = wiring.unset(OPENCODE_DISABLE_AUTOUPDATE="1", OPENCODE_DISABLE_MODELS_FETCH="1")
+    return Launch((wiring.program, *wiring.args), {_CONTENT: json.dumps(config), **eases})
+
+
+AGENT: Final = Agent(
+    title="OpenCode",
+    programs=("opencode",),
+    install="npm install -g opencode-ai",
+    source="https://opencode.ai/docs/config, https://opencode.ai/docs/providers (2026-11); tried with 1.18.33",
+    launch=launch,
+)

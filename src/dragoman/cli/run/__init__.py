@@ -1,0 +1,124 @@
+"""`dragoman run AGENT`: start an agent wired to a gateway, which ends with it; nothing of the user's is changed."""
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from dragoman import agents
+from dragoman.agents import Agent
+from dragoman.cli import serve
+from dragoman.cli.run import printed
+from dragoman.cli.run.behind import Wanted
+from dragoman.cli.run.child import Stopped
+from dragoman.core.errors import ConfigError
+from dragoman.server import config as settings
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "run",
+        help="start an agent on a model of yours",
+        usage="dragoman run [AGENT] [options] [-- arguments of the agent]",
+        description="Start an agent wired to a gateway of its own on this machine, which ends with it. The agent's "
+        "configuration is laid over for this run alone; nothing of yours is changed. Without settings or flags: what "
+        "model server runs on this machine, else the embedded model. Without AGENT: the command behind `--`.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.behind = "args"  # type: ignore[attr-defined]  # a Parser of ours
+    command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
+    command.add_argument(
+        "--model", help="the model: of a server, of the box (`dragoman pull --list`), an alias, a .gguf"
+    )
+    command.add_argument("--server", metavar="URL", help="run on the models of this server: http://127.0.0.1:1234/v1")
+    command.add_argument("--api", help="the API that it is asked by: openai_chat, openai_responses, anthropic_messages")
+    command.add_argument(
+        "--claude", action="store_true", default=None, help="run on the models of the installed claude, by its login"
+    )
+    command.add_argument("--config", type=Path, metavar="FILE", help="settings (~/.config/dragoman/config.toml)")
+    command.add_argument("--context", type=int, metavar="TOKENS", default=0, help="context that the model is run with")
+    command.add_argument("--trim", help="how far agents' words are cut for a small model: none, tools, lean")
+    command.add_argument("--new", action="store_true", help="a gateway of its own, though one runs at the usual port")
+    command.add_argument("--check", "--dry-run", action="store_true", help="show what would be started, and end")
+    command.add_argument(
+        "--print-env", nargs="?", const="posix", choices=printed.SHELLS, metavar="SHELL",
+        help=f"print what wires the agent to a running gateway, and end: {', '.join(printed.SHELLS)} (default: posix)",
+    )  # fmt: skip
+    command.add_argument("--log", type=Path, metavar="FILE", help="keep the gateway's log here")
+    command.add_argument("--capture", type=Path, metavar="DIR", help="keep each request and its answer here")
+    command.add_argument(
+        "--debug", nargs="?", const=1, type=int, choices=(1, 2), default=0, metavar="LEVEL",
+        help="say what is set, and keep the log: 1 as text, 2 with all there is to tell",
+    )  # fmt: skip
+    command.set_defaults(run=run)
+
+
+def _epilog() -> str:
+    rows = [(name, agents.get(name)) for name in agents.names()]
+    return "agents:\n" + "\n".join(f"  {name:10}{agent.title}" for name, agent in rows)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start it, and give its exit status.
+
+    Raises: ConfigError: the settings are wrong, the agent is not installed, or it is not clear what it is to run on.
+    """
+    name = args.agent or agents.ANY
+    agent = agents.get(name)
+    if args.agent is None and args.args is None:
+        raise ConfigError(f"expected an agent ({', '.join(agents.names())}), or a command behind `--`; got neither")
+    if missing := serve.missing_extras("server"):
+        raise ConfigError(missing)
+    config, origin = _settings(args)
+    wanted = Wanted(
+        agent=args.agent or "",
+        model=args.model or "",
+        named=bool(args.server or args.claude),
+        new=bool(args.new or args.capture or args.debug or args.log),
+        context_tokens=args.context,
+        trim=args.trim or "",
+        ask=printed.ask if sys.stdin.isatty() and sys.stderr.isatty() else None,
+    )
+    from dragoman.cli.run.session import Session
+    from dragoman.server.run import runner
+
+    session = Session(agent, _program(agent), args, wanted)
+    try:
+        with runner() as loop:
+            return loop.run(session.printed(config, origin) if args.print_env else session.run(config, origin))
+    except Stopped as stopped:
+        return stopped.status
+
+
+def _program(agent: Agent) -> str:
+    """Where it is installed; empty where the user names it.
+
+    Raises: ConfigError: it is not; the message has the line that installs it.
+    """
+    if not agent.programs:
+        return ""
+    for program in agent.programs:
+        if found := shutil.which(program):
+            return found
+    raise ConfigError(
+        f"{agent.title} is not installed (no {' or '.join(agent.programs)} in PATH); run: {agent.install}"
+    )
+
+
+def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]]:
+    if args.api and not args.server:
+        raise ConfigError("--api is the API of a server behind; name that with --server URL")
+    flags = {
+        "servers.behind.url": args.server,
+        "servers.behind.api": args.api,
+        "claude_cli.enabled": args.claude,
+        "server.capture": str(args.capture) if args.capture else None,
+    }
+    if args.server:  # those of the box are set where it is what stands behind: a setting of it would have it served
+        flags |= {"servers.behind.context_tokens": args.context or None, "servers.behind.trim": args.trim}
+    for unknown in settings.unknown_variables(os.environ):
+        serve.say(unknown)
+    return settings.load(serve.settings_path(args.config), os.environ, flags)

@@ -1,0 +1,298 @@
+"""What stands behind a run, and which of its models the agent asks: by flags, settings, or what runs here."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dragoman import profiles
+from dragoman.backends import gguf, weights
+from dragoman.backends.http_config import HttpConfig
+from dragoman.cli import serve
+from dragoman.core.errors import BackendError, ConfigError, nearest, quote
+from dragoman.profiles import servers
+from dragoman.server import config as settings
+
+NEARBY: Final = "nearby"
+"""The name of a server that was found, where its kind is not known."""
+_LISTED_AT_MOST: Final = 12
+_OUTPUT_TOKENS: Final = 8192
+"""Most room for an answer: agents reserve it, and a file that is written in one call seldom has more."""
+_UNKNOWN_S: Final = 2.0
+"""Time to reach a gateway, or a server, on the way to a list of models."""
+
+
+class Offer(NamedTuple):
+    """A model that may be asked."""
+
+    model: str
+    server: str = ""
+    """Of the settings; empty: the embedded model, the installed claude, or a running gateway."""
+    url: str = ""
+    """Of a gateway that runs."""
+    title: str = ""
+    """Where it is, for people."""
+    line: str = ""
+    """The flags that name it."""
+
+
+class Behind(NamedTuple):
+    """What was chosen."""
+
+    config: settings.Config
+    origin: dict[str, str]
+    offer: Offer
+    context_tokens: int
+    thinks: bool
+
+    @property
+    def output_tokens(self) -> int:
+        """Room for one answer: a quarter of the context."""
+        return min(_OUTPUT_TOKENS, self.context_tokens // 4)
+
+
+class Wanted(NamedTuple):
+    """What the command line says."""
+
+    agent: str
+    """As it is to be typed again."""
+    model: str
+    named: bool
+    """Whether flags name what stands behind."""
+    new: bool
+    """A gateway of our own, whatever runs."""
+    context_tokens: int
+    trim: str
+    ask: Callable[[Sequence[Offer]], Offer] | None
+    """Chooses at a terminal; None: there is none."""
+
+
+async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+    """What stands behind, and the model.
+
+    Raises: ConfigError: it is not clear what is meant, or nothing is there; the message has the lines to type.
+    """
+    offers = [] if wanted.named or wanted.new else await running(config)
+    if offers and (not wanted.model or wanted.model in [offer.model for offer in offers]):
+        return await _behind(config, origin, _picked(offers, wanted), wanted)
+    if config.servers or config.claude_cli.enabled:
+        return await _configured(config, origin, wanted)
+    if _is_embedded(wanted.model) or "embedded.model" in origin:
+        return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
+    found = await _nearby(config)
+    if found.servers:
+        offers = [
+            Offer(model, name, "", server.url, f"--server {server.url} --model {model}")
+            for name, server in found.servers.items()
+            for model in server.models
+        ]
+        if not offers:
+            urls = " and ".join(server.url for server in found.servers.values())
+            raise ConfigError(f"no model is loaded at {urls}; load one there, or name one: --model NAME")
+        return await _behind(found, origin, _picked(offers, wanted), wanted)
+    if wanted.model:
+        profiles.get(wanted.model)  # which says that there is none
+    return await _behind(*_with_embedded(config, origin, _fit(), wanted), wanted)
+
+
+async def running(config: settings.Config) -> list[Offer]:
+    """The models of a gateway that runs at the port of the settings; none where none does."""
+    from dragoman.backends.probe.reach import connected
+    from dragoman.backends.probe.telling import Telling
+    from dragoman.server.counted import url
+
+    if not config.server.port:
+        return []
+    where = url(config.server)
+    async with connected(_gateway(config, where), os.environ) as connection:
+        telling = Telling(connection, where)
+        if await telling.kind() != servers.get("dragoman"):
+            return []
+        models = _distinct(await telling.models())
+    return [Offer(model, "", where, f"the gateway at {where}", f"--model {model}") for model in models]
+
+
+def _gateway(config: settings.Config, where: str) -> HttpConfig:
+    key = config.server.keys[0] if config.server.keys else ""
+    return HttpConfig(url=f"{where}/v1", key=key, connect_timeout_s=_UNKNOWN_S)
+
+
+def _distinct(models: Sequence[str]) -> list[str]:
+    """Each once, and not by its other names."""
+    whole = {name for name in models if "/" not in name}
+    others = {alias for each in profiles.models() if each.name in whole for alias in each.aliases}
+    return [name for name in models if name not in others and name.partition("/")[2] not in whole]
+
+
+async def _configured(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+    """By settings or flags."""
+    offers, silent = list[Offer](), list[str]()
+    listed = await asyncio.gather(*(_listed(server) for server in config.servers.values()))
+    for (name, server), models in zip(config.servers.items(), listed, strict=True):
+        if models is None:
+            silent.append(server.url)
+        flags = f"--server {server.url} " if wanted.named else ""
+        offers += [Offer(model, name, "", server.url, f"{flags}--model {model}") for model in models or ()]
+    if config.claude_cli.enabled:
+        from dragoman.backends.claude_cli.models import listed as claudes
+
+        offers += [Offer(m.aliases[0], "", "", "claude", f"--model {m.aliases[0]}") for m in claudes(())]
+    if serve.has_embedded(config, origin):
+        name = serve.embedded_name(config.embedded)
+        offers.append(Offer(name, "", "", "this machine", f"--model {name}"))
+    elif not wanted.named and _is_embedded(wanted.model) and wanted.model not in [o.model for o in offers]:
+        return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
+    if not offers and silent:
+        raise BackendError(f"nothing answers at {' and '.join(silent)}; is the server running?")
+    if wanted.model and (alias := config.aliases.get(wanted.model)):
+        first = alias if isinstance(alias, str) else alias[0]
+        meant = next((offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), Offer(""))
+        return await _behind(config, origin, meant._replace(model=wanted.model), wanted, asked=meant.model)
+    return await _behind(config, origin, _picked(offers, wanted, config), wanted)
+
+
+async def _listed(server: HttpConfig) -> tuple[str, ...] | None:
+    """The models of a server; None: it does not answer."""
+    if server.models:
+        return server.models
+    from dragoman.backends.probe.reach import connected, reached
+    from dragoman.backends.probe.telling import Telling
+
+    async with connected(server, os.environ) as connection:
+        try:
+            return await reached(connection, Telling(connection, server.url), server, os.environ)
+        except BackendError:
+            return None
+
+
+async def _nearby(config: settings.Config) -> settings.Config:
+    """With the servers that run on this machine, and the models that they list."""
+    from dragoman.backends.nearby import nearby
+
+    found = dict[str, HttpConfig]()
+    for each in await nearby(os.environ):
+        name = each.kind.name if each.kind else NEARBY
+        name = name if name not in found else f"{name}{len(found)}"
+        if each.kind != servers.get("dragoman"):
+            found[name] = HttpConfig(url=each.url, kind=each.kind.name if each.kind else "", models=each.models)
+    return msgspec.structs.replace(config, servers=found)
+
+
+def _is_embedded(model: str) -> bool:
+    """Whether this names a model that can run in the box."""
+    names = {name for each in profiles.models() for name in (each.name, *each.aliases)}
+    return bool(model) and (serve.is_file(model) or model.startswith("hf:") or model.lower() in names)
+
+
+def _fit() -> str:
+    """The embedded model that is fit for agents, if one is here.
+
+    Raises: ConfigError: there is none; the message says what to type.
+    """
+    fit = [each for each in profiles.models() if each.agents]
+    if here := [each for each in fit if weights.have(each)]:
+        return max(here, key=lambda each: each.size_bytes).name
+    size = weights.size_text(fit[0].size_bytes)
+    raise ConfigError(
+        "no model to run on: no server of one answers on this machine, and there are no weights of one that is fit for "
+        f"agents. Start a server (docs/local.md), name one with --server URL, or fetch a model ({size}):\n"
+        f"  dragoman pull {fit[0].name}"
+    )
+
+
+def _with_embedded(
+    config: settings.Config, origin: dict[str, str], model: str, wanted: Wanted
+) -> tuple[settings.Config, dict[str, str], Offer]:
+    """The embedded model, with the context that an agent's prompt needs, and for one conversation, as settings say."""
+    profile = profiles.get(model) if model and not (serve.is_file(model) or model.startswith("hf:")) else None
+    eased: dict[str, object] = {"context_tokens": profile.context_tokens} if profile else {}
+    eased |= {"parallel": 1, "trim": "lean", **({"model": profile.name if profile else model} if model else {})}
+    eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
+    eased |= {"context_tokens": wanted.context_tokens} if wanted.context_tokens else {}
+    eased |= {"trim": wanted.trim} if wanted.trim else {}
+    config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
+    name = serve.embedded_name(config.embedded)
+    origin = origin | {f"embedded.{key}": "run" for key in eased}
+    return config, origin, Offer(name, "", "", "this machine", f"--model {name}")
+
+
+def _picked(offers: Sequence[Offer], wanted: Wanted, config: settings.Config | None = None) -> Offer:
+    """The one that is meant, or the only one.
+
+    Raises: ConfigError: it is not clear which.
+    """
+    if wanted.model:
+        for offer in offers:
+            if wanted.model in (offer.model, f"{offer.server}/{offer.model}"):
+                return offer._replace(model=wanted.model)
+        if config and config.claude_cli.enabled:
+            from dragoman.backends.claude_cli.models import meant
+
+            if meant(wanted.model):
+                return Offer(wanted.model, "", "", "claude")
+        raise ConfigError(
+            f"no model {quote(wanted.model)}{_near(wanted.model, offers)}; there are\n{_lines(offers, wanted)}"
+        )
+    if len(offers) == 1:
+        return offers[0]
+    if wanted.ask:
+        return wanted.ask(offers)
+    raise ConfigError(
+        f"there are {len(offers)} models, and none is named; one of these lines is meant\n{_lines(offers, wanted)}"
+    )
+
+
+def _near(model: str, offers: Sequence[Offer]) -> str:
+    return nearest(model, [offer.model for offer in offers])
+
+
+def _lines(offers: Sequence[Offer], wanted: Wanted) -> str:
+    lines = [f"  dragoman run {wanted.agent} {offer.line}" for offer in offers[:_LISTED_AT_MOST]]
+    return "\n".join(lines + (["  …"] if len(offers) > _LISTED_AT_MOST else []))
+
+
+async def _behind(
+    config: settings.Config, origin: dict[str, str], offer: Offer, wanted: Wanted, asked: str | None = None
+) -> Behind:
+    """With what is known of the model; `asked`: its own name."""
+    model = offer.model if asked is None else asked
+    if offer.url:
+        found = await _told(_gateway(config, offer.url), model)
+    elif offer.server:
+        found = await _told(config.servers[offer.server], model.removeprefix(f"{offer.server}/"))
+    elif serve.has_embedded(config, origin) and model == serve.embedded_name(config.embedded):
+        found = _of_weights(config, wanted)
+    else:
+        found = (0, True)
+    return Behind(config, origin, offer, wanted.context_tokens or found[0], found[1])
+
+
+async def _told(server: HttpConfig, model: str) -> tuple[int, bool]:
+    """The context of a server's model, 0 where it does not tell, and whether it has thoughts, as far as it tells."""
+    from dragoman.backends.probe.reach import connected
+    from dragoman.backends.probe.telling import Telling
+
+    async with connected(server, os.environ) as connection:
+        telling = Telling(connection, server.url)
+        kind = servers.get(server.kind) if server.kind else await telling.kind()
+        context = server.context_tokens or (await telling.number(kind.context, model) if kind else 0)
+        template = await telling.told(kind.template, model) if kind and kind.template else None
+        return context, template is None or _thinks(template)
+
+
+def _of_weights(config: settings.Config, wanted: Wanted) -> tuple[int, bool]:
+    """The same of the embedded model: its file says so, where that is here already."""
+    from dragoman.backends.embedded import CONTEXT_TOKENS
+
+    try:
+        facts = gguf.metadata(weights.find(config.embedded.model or profiles.default().name))
+    except ConfigError:
+        return config.embedded.context_tokens or CONTEXT_TOKENS, True
+    return config.embedded.context_tokens or min(CONTEXT_TOKENS, facts.context_tokens), _thinks(facts.chat_template)
+
+
+def _thinks(template: str) -> bool:
+    """Whether a chat template knows of thoughts: those of models that think name them, by a tag or a field."""
+    return not template or any(word in template for word in ("think", "reason", "channel"))

@@ -1,0 +1,181 @@
+"""One run of an agent: its gateway, its private folder, its log, from the choice of a model to the agent's end."""
+
+import argparse
+import logging
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dragoman.agents import Agent, Launch, Wiring
+from dragoman.backends.weights import home
+from dragoman.cli import serve
+from dragoman.cli.run import printed
+from dragoman.cli.run.behind import Behind, Wanted, chosen, running
+from dragoman.cli.run.child import Attended
+from dragoman.core.errors import ConfigError
+from dragoman.server import config as settings
+from dragoman.server.run import serving
+
+_NO_KEY: Final = "none"
+"""For a gateway that asks for none: agents want one all the same."""
+_LOG: Final = "gateway.log"
+_LEVELS: Final = (logging.INFO, logging.INFO, logging.DEBUG)
+
+
+class Session:
+    """An agent, and what the command line says of this run."""
+
+    def __init__(self, agent: Agent, program: str, args: argparse.Namespace, wanted: Wanted) -> None:
+        self._agent, self._program, self._args, self._wanted = agent, program, args, wanted
+        self._attended = Attended()
+
+    async def run(self, config: settings.Config, origin: dict[str, str]) -> int:
+        """Start the agent, and give its exit status.
+
+        Raises: ConfigError: it is not clear what it is to run on. Stopped: a signal came before there was an agent.
+        """
+        with self._attended.signals():
+            behind = await chosen(config, origin, self._wanted)
+            with _folder() as folder:
+                if self._args.check:
+                    launch = self._launch(behind, behind.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
+                    print(printed.shown(launch, folder, os.environ))
+                    return 0
+                if behind.offer.url:
+                    key = _key(behind.config)
+                    return await self._start(self._launch(behind, behind.offer.url, key, folder), behind, folder)
+                with _log(self._args, folder) as log:
+                    return await self._on_a_new_one(behind, folder, log)
+
+    async def printed(self, config: settings.Config, origin: dict[str, str]) -> int:
+        """Print what wires the agent to the gateway that runs; its files are put where they last.
+
+        Raises: ConfigError: none runs, or it is not clear which model is meant.
+        """
+        if not await running(config):
+            raise ConfigError(f"no gateway answers at port {config.server.port}; start one: dragoman serve")
+        behind = await chosen(config, origin, self._wanted._replace(new=False, named=False))
+        folder = home() / "run" / (self._args.agent or "any")
+        launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
+        if launch.files:
+            folder.mkdir(0o700, parents=True, exist_ok=True)
+            _write(launch.files, folder)
+        print(printed.environment(launch, self._args.print_env))
+        if launch.command[1:]:
+            serve.say(f"then: {printed.quoted(launch.command, self._args.print_env)}")
+        return 0
+
+    async def _on_a_new_one(self, behind: Behind, folder: Path, log: "_Log") -> int:
+        """On a gateway at a free port of loopback, with a key that nobody else has."""
+        key = secrets.token_urlsafe(24)
+        own = msgspec.structs.replace(behind.config.server, host="127.0.0.1", port=0, keys=(key,))
+        config = msgspec.structs.replace(behind.config, server=own)
+        gateway = serve.gateway(config, serve.has_embedded(config, behind.origin), log.say)
+        async with serving(gateway, own) as url:
+            log.silent = True
+            return await self._start(self._launch(behind, url, key, folder), behind, folder)
+
+    async def _start(self, launch: Launch, behind: Behind, folder: Path) -> int:
+        _write(launch.files, folder)
+        context = f", {behind.context_tokens:,} tokens of context" if behind.context_tokens else ""
+        serve.say(f"{self._agent.title} on {behind.offer.model}, {behind.offer.title}{context}")
+        if self._args.debug:
+            print(printed.shown(launch, folder, os.environ), file=sys.stderr)
+        environ = {**os.environ, **printed.direct(os.environ), **launch.environ}
+        given = {name: value for name, value in environ.items() if value is not None}
+        return await self._attended.run(launch.command, given)
+
+    def _launch(self, behind: Behind, url: str, key: str, folder: Path) -> Launch:
+        return self._agent.launch(
+            Wiring(
+                url=url,
+                key=key,
+                model=behind.offer.model,
+                program=self._program,
+                args=self._args.args or (),
+                environ=os.environ,
+                home=Path.home(),
+                folder=folder,
+                read=_read,
+                context_tokens=behind.context_tokens,
+                output_tokens=behind.output_tokens,
+                thinks=behind.thinks,
+            )
+        )
+
+
+class _Log(logging.Handler):
+    """Sees whether anything went wrong, and says what there is to say: on the terminal until that is the agent's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent = False
+        self.wrong = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count what went wrong."""
+        self.wrong += record.levelno >= logging.WARNING or '"error":' in record.getMessage()
+
+    def say(self, text: str) -> None:
+        """What takes time, or is missing."""
+        if self.silent:
+            logging.getLogger("dragoman").info("%s", text)
+        else:
+            serve.say(text)
+
+
+@contextmanager
+def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
+    """The gateway's log in a file, which stays where that is asked for, or something went wrong."""
+    file, log = args.log or folder / _LOG, _Log()
+    text = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    written = logging.FileHandler(file, mode="a" if args.log else "w", encoding="utf-8")
+    logging.basicConfig(
+        handlers=[written, log], level=_LEVELS[args.debug], format=text if args.debug else "%(message)s"
+    )
+    for name in ("uvicorn", "asyncio"):
+        logging.getLogger(name).setLevel(logging.DEBUG if args.debug > 1 else logging.WARNING)
+    try:
+        yield log
+    finally:
+        written.close()
+        if not args.log and (log.wrong or args.debug):
+            kept = Path(tempfile.mkdtemp(prefix="dragoman-log-")) / _LOG
+            shutil.move(file, kept)
+            file = kept
+        if log.wrong or args.debug:
+            many = f"{log.wrong} of its lines tell of something that went wrong" if log.wrong else "all went well"
+            serve.say(f"the gateway's log is in {file}; {many}")
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A private one, gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="dragoman-run-") as folder:  # 0700, by its own documentation
+        yield Path(folder)
+
+
+def _write(files: Mapping[str, str], folder: Path) -> None:
+    """So that nobody else can read them: there are keys in them."""
+    for name, text in files.items():
+        with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _key(config: settings.Config) -> str:
+    return next(iter(config.server.keys), _NO_KEY)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
