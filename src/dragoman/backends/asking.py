@@ -80,6 +80,13 @@ class Asking:
         way_taken = {name: getattr(way, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
         return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **told}
 
+    def take(self, model: str, way: Way, facts: Mapping[str, str]) -> None:
+        """Take a chat template from such facts, in place of a file or the server's word."""
+        if way.endpoint == "completions":
+            self._templates.take(model, way.template, facts["template"], facts.get("eos", ""))
+        else:
+            self._told[way.template] = format_for(chat_template=facts["template"])
+
     async def prepare(self, model: str, way: Way, connection: Connection) -> None:
         """Have at hand what asking this model in this way needs.
 

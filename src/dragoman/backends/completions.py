@@ -69,6 +69,7 @@ class Templates:
 
         control = control_tokens(source) | set(_BRACKETED.findall(source)) | ({eos} if eos else set())
         self._known[model, file] = ChatTemplate(source, "", eos, sorted(control))
+        self._asked_s[model, file] = self._now_s()
 
     async def prepare(self, model: str, file: str, connection: Connection) -> None:
         """Have the one of this model at hand. Where a server that has told it does not tell it again, it stays.

@@ -14,7 +14,7 @@ class Reading:
 
     def __init__(self, reader: Reader, outgoing: Outgoing, reread: Reread | None, listener: Listener) -> None:
         """`reread` reads its text as the model wrote it, for the `listener` to keep; None: the server has read it."""
-        self._reader, self._outgoing, self._reread, self._listener = reader, outgoing, reread, listener
+        self.reader, self._outgoing, self._reread, self._listener = reader, outgoing, reread, listener
         self._stops = StopStrings(outgoing.watched)
         self.ended = False
         """The last event has been given."""
@@ -26,11 +26,11 @@ class Reading:
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """The events that these bytes add."""
-        return self._passed(self._reader.feed(piece))
+        return self._passed(self.reader.feed(piece))
 
     def close(self) -> list[AnyEvent]:
         """The events that the end adds, also where it was left before."""
-        last = [] if self.enough else self._passed(self._reader.close())
+        last = [] if self.enough else self._passed(self.reader.close())
         if self.enough and not self.ended:
             last += self._stops.end()
             last.append(Finish("stop_sequence" if self._stops.found else "stop", self._stops.found))

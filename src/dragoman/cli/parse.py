@@ -5,7 +5,7 @@ import codecs
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
@@ -172,28 +172,34 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         for span in spans:
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
-    columns = get_terminal_size((0, 0)).columns  # 0 where there is no terminal, as in a pipe
-    for span in spans:
-        print(_row(span, max(20, (columns or 120) - ROW_CHARS)))
-        if span.kind == "call":
-            print(_note(f"= {_printable(span.name)} as {span.id}, read by {span.format}", columns))
-        for remark in span.remarks:
-            print(_note(f"! {remark.code} at {remark.at}: {remark.message}", columns))
-    whole, broken = (sum(span.kind == kind for span in spans) for kind in ("end", "incomplete"))
-    print(f"\n{whole or 'no'} whole call{'s' * (whole > 1)}{f', {broken} broken' * (broken > 0)}")
+    print("\n".join(explained(spans)))
     return 0
+
+
+def explained(spans: Iterable[Span]) -> list[str]:
+    """What became of each piece of a text, as lines for people."""
+    columns = get_terminal_size((0, 0)).columns  # 0 where there is no terminal, as in a pipe
+    kept, lines = list(spans), list[str]()
+    for span in kept:
+        lines.append(_row(span, max(20, (columns or 120) - ROW_CHARS)))
+        if span.kind == "call":
+            lines.append(_note(f"= {printable(span.name)} as {span.id}, read by {span.format}", columns))
+        lines += [_note(f"! {remark.code} at {remark.at}: {remark.message}", columns) for remark in span.remarks]
+    whole, broken = (sum(span.kind == kind for span in kept) for kind in ("end", "incomplete"))
+    found = f"{whole or 'no'} whole call{'s' * (whole > 1)}{f', {broken} broken' * (broken > 0)}"
+    return [*lines, "", found]
 
 
 def _row(span: Span, width: int) -> str:
     """The place, what it became, and the text itself, its middle cut out where it is long."""
     what = span.kind + " + text" * span.also_text
-    shown = _printable(span.raw)
+    shown = printable(span.raw)
     if len(shown) > width:
         shown = f"{shown[: width // 2]}…{shown[len(shown) - (width - 1) // 2 :]}"
     return f"{f'{span.start}-{span.end}':<12}{what:<{ROW_CHARS - 12}}{shown}".rstrip()
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The text without what would steer a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

@@ -53,6 +53,8 @@ class Asked:
     heard: list[Heard] = field(default_factory=list)
     events: list[Timed] = field(default_factory=list)
     error: DragomanError | None = None
+    is_read: bool = False
+    """It gives events; else bytes that are passed on unread."""
 
 
 class Capture:
@@ -102,6 +104,7 @@ class Capture:
     async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `Tap`."""
         asked = self.asked[-1]
+        asked.is_read = True
         try:
             async with aclosing(events):
                 async for event in events:

@@ -78,6 +78,7 @@ def _summary(capture: Capture, outcome: Mapping[str, object], policy: Policy) ->
 
 def _asked(asked: Asked, hide: Redactor) -> Files:
     about: dict[str, object] = {"ms": asked.ms, "backend": asked.name, "model": asked.request.model, **asked.facts}
+    about["is_read"] = asked.is_read
     if asked.error is not None:
         about["error"] = error_json(asked.error)
     made = {"backend.json": _pretty(about), "values.json": _pretty(plain(asked.request))}

@@ -1,0 +1,154 @@
+"""`dragoman replay`: a captured exchange once more, stage by stage the same or not."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragoman import profiles
+from dragoman.cli import parse, serve
+from dragoman.core.errors import ConfigError
+from dragoman.gateway import Gateway
+from dragoman.library import explain
+from dragoman.server import config as settings
+
+if TYPE_CHECKING:
+    from dragoman.backends.played import Read
+    from dragoman.server.captured import Captured
+
+EXAMPLES = """examples:
+  dragoman replay captures/20261122T100430.284Z-req_6b2b9f5581572b656909abf2 --explain
+  dragoman replay bug.zip --cut random --seed 7
+  dragoman replay captures --backend qwen2.5-coder-1.5b
+
+exit status: 0 the same, 1 not, 2 the command is wrong
+"""
+SHOWN_CHARS = 200
+"""Of a line of a difference."""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "replay",
+        help="a captured exchange once more, stage by stage",
+        description="Run an exchange that serve has captured once more: what it was read as, what would be sent now, "
+        "and, with what the model said then, what becomes of that. Of each stage it is told whether it is the same.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("capture", type=Path, metavar="CAPTURE", help="its folder, a folder of several, or a bundle")
+    command.add_argument(
+        "--explain", action="store_true", help="what became of each piece of the model's text, and why"
+    )
+    command.add_argument(
+        "--cut",
+        choices=("recorded", "whole", "chars", "random"),
+        default="recorded",
+        help="how the model's words come: in the pieces of then, in one, by characters, by chance; "
+        "nothing may change by it (default: recorded)",
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="for chance (default: 0)")
+    command.add_argument("--backend", metavar="MODEL", help="ask this model of the settings in place of what was said")
+    command.add_argument("--server", metavar="URL", help="ask this server, for --backend or the model of the request")
+    command.add_argument("--config", type=Path, metavar="FILE", help="the settings, for --backend")
+    command.add_argument("--out", type=Path, metavar="DIR", help="keep what happens now as a capture in this folder")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay, tell.
+
+    Raises: ConfigError: there is no such capture, or no such backend. DragomanError: a backend did not come up.
+    """
+    _want("server")
+    from dragoman.server.captured import Captured, load
+    from dragoman.server.captures import write
+    from dragoman.server.compare import compare
+    from dragoman.server.replay import Again, Replay
+
+    name, made = load(args.capture)
+    was = Captured(name, made)
+    asks = bool(args.backend or args.server)
+    if asks and args.cut != "recorded":
+        raise ConfigError("--cut is for what was captured; leave out that or --backend")
+    if any(was.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, was.asked + 1)):
+        _want("embedded")
+    replay = Again(was, _gateway(args, was), args.backend or "") if asks else Replay(was, args.cut, args.seed)
+    now = Captured(name, asyncio.run(replay.answered()))
+    if args.out:
+        args.out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(args.out / name, now.files)
+    print(f"{name}: {_about(was)}")
+    same = True
+    for stage in compare(was, now, recut=args.cut != "recorded"):
+        print(f"  {stage.name:<12}{'differs' if stage.difference else 'same'}")
+        for line in stage.difference:
+            print(f"    {parse.printable(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
+        same = same and not stage.difference
+    if args.explain:
+        print("\n".join(_explained(now, replay.read_of if isinstance(replay, Replay) else {})))
+    return 0 if same else 1
+
+
+def _want(extra: str) -> None:
+    if missing := serve.missing_extras(extra):
+        raise ConfigError(missing.replace("serving", "replaying"))
+
+
+def _about(was: "Captured") -> str:
+    """What there is to say of it in a line."""
+    log = was.json("summary.json").get("log", {})
+    asked = (was.json(f"{n}/backend.json") for n in range(1, was.asked + 1))
+    ways = [" ".join([one.get("backend", ""), *filter(None, one.get("way", {}).values())][:3]) for one in asked]
+    how = log.get("error") or log.get("finish") or log.get("status")
+    return f"{log.get('path', '')} by {', '.join(dict.fromkeys(ways)) or 'nobody'}: {how}"
+
+
+def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:
+    """With the backends of the settings.
+
+    Raises: ConfigError: the settings are wrong, or something is missing.
+    """
+    flags: dict[str, Any] = {"servers.behind.url": args.server}
+    if args.backend and (serve.is_file(args.backend) or args.backend in [each.name for each in profiles.models()]):
+        flags["embedded.model"] = args.backend
+    config, origin = settings.load(serve.settings_path(args.config), os.environ, flags)
+    embedded = serve.embedded_name(config.embedded) if serve.has_embedded(config, origin) else ""
+    if embedded:
+        _want("embedded")
+    return Gateway(serve.backends(config, embedded=bool(embedded), say=serve.say), config.aliases, policy=config.guard)
+
+
+def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iterator[str]:
+    """Of each text that a model wrote, what became of its pieces."""
+    for number in range(1, now.asked + 1):
+        for count in range(1, now.heard(number) + 1):
+            read = reads.get((number, count))
+            text = now.files.get(f"{number}/text-{count}.txt", b"").decode()
+            yield f"\ntext {number}{f', {count}' * (count > 1)}: {_reader(read)}"
+            if not text:
+                yield "(none)"
+                continue
+            finish = now.json("summary.json").get("log", {}).get("finish")
+            yield from parse.explained(
+                explain(
+                    text,
+                    read.format if read and read.format else "auto",
+                    read.tools if read else None,
+                    finish="length" if finish == "length" else "stop",
+                    prompt_tail=read.tail if read else "",
+                    lenient=bool(read and read.format and read.lenient),
+                )
+            )
+
+
+def _reader(read: "Read | None") -> str:
+    """How a text is read, in words."""
+    if read is None or read.format is None:
+        return "calls are read by the server; this is what it left as text, as format auto has it"
+    offered = ", ".join(tool.name for tool in read.tools[:8]) + " …" * (len(read.tools) > 8)
+    tail = f", behind {read.tail!r} of the prompt" if read.tail else ""
+    return f"read as format {read.format.name}{', leniently' * read.lenient}{tail}; tools: {offered or 'none'}"

@@ -1,0 +1,197 @@
+"""An exchange once more, from what was captured of it: the same straight line, with the model's words put in its place.
+
+    captured body → values → what would be sent now → the captured answer → reader, guard, writer → reply
+
+It is the real server that answers, and what it does is captured again; so a difference between the two captures is one
+of today's code, settings or cuts, and of nothing else.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, MutableMapping
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from dragoman import dialects
+from dragoman.backends.played import Cut, Read, Recut, played
+from dragoman.core.contracts import Backend, Relay, Turn
+from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.redact import Redactor
+from dragoman.core.values import Request
+from dragoman.gateway import Gateway
+from dragoman.guard.policy import Policy
+from dragoman.server.answer import Exchange, Route
+from dragoman.server.capture import Capture, Heard
+from dragoman.server.captured import Captured, error_of, event_of, output_of, piece
+from dragoman.server.config import ServerConfig
+from dragoman.server.record import Record
+from dragoman.server.stages import Files, files
+from dragoman.server.watch import ClientLeftError
+
+_LEFT: Final = 499
+"""The status of an exchange whose client went."""
+T = TypeVar("T")
+
+
+class Replay(Capture):
+    """Captures the exchange once more, and is the model in it."""
+
+    def __init__(self, was: Captured, cut: Cut = "recorded", seed: int = 0) -> None:
+        came, summary = was.json("request.json"), was.json("summary.json")
+        super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
+        self._was, self._cut, self._seed = was, cut, seed
+        self._summary = summary
+        self._turn = summary.get("turn", {})
+        self._left = summary.get("log", {}).get("status") == _LEFT
+        self.reads: list[Read] = []
+        """How text was read, each time that something began to read it."""
+        self.read_of: dict[tuple[int, int], Read] = {}
+        """By the number of the question, and of what was sent."""
+
+    def tapped(self, turn: Turn) -> Turn:
+        """As it was: the same ids, at the same time."""
+        told = self._turn
+        more = iter([*told.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
+        return super().tapped(Turn(told.get("id", turn.id), told.get("created", 0), more.__next__, turn.leave))
+
+    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """What was heard then; nobody is asked."""
+        number, asked = len(self.asked), self.asked[-1]
+        if not to:
+            for line in self._was.lines(f"{number}/events.jsonl"):
+                yield cast(T, event_of(line))
+            return
+        count = len(asked.heard) + 1
+        heard = Heard(to, sent, self.ms)
+        asked.heard.append(heard)
+        if self.reads:
+            self.read_of[number, count] = self.reads[-1]
+        name = f"{number}/said-{count}.jsonl"
+        if name not in self._was.files:
+            raise BackendError(f"more is asked now than was captured: there is no {name}")
+        _, *lines = self._was.lines(name)
+        for each in self._pieces(to, [line for line in lines if "ms" in line]):
+            heard.pieces.append((self.ms, each))
+            yield cast(T, each)
+        if lines and "error" in lines[-1]:
+            heard.error = error_of(lines[-1]["error"])
+            raise heard.error
+        if self._left and number == self._was.asked and count == self._was.heard(number):
+            raise ClientLeftError
+
+    def _pieces(self, to: str, lines: list[dict[str, Any]]) -> Iterator[object]:
+        """The pieces, cut otherwise where that is asked for and can be."""
+        recut = Recut(self._cut, self._seed)
+        if to.startswith("/"):  # bytes over HTTP may be cut anywhere
+            said = b"".join(cast(bytes, output_of(line)) for line in lines)
+            if self._cut == "recorded":
+                yield from map(output_of, lines)
+            else:
+                yield from (text.encode("latin-1") for text in recut.feed(said.decode("latin-1")))
+                yield from (text.encode("latin-1") for text in recut.close())
+        elif to == "completion":
+            for line in lines:
+                if "text" in line:
+                    yield from (piece({"text": text}) for text in recut.feed(line["text"]))
+                else:
+                    yield from (piece({"text": text}) for text in recut.close())
+                    yield output_of(line)
+            yield from (piece({"text": text}) for text in recut.close())
+        else:
+            yield from map(output_of, lines)
+
+    def gateway(self) -> Gateway:
+        """One with the backends that were asked then."""
+        policy = msgspec.convert(self._summary.get("guard", {}), Policy)
+        asked: dict[tuple[str, str], Backend] = {}
+        order = []
+        for number in range(1, self._was.asked + 1):
+            facts = self._was.json(f"{number}/backend.json")
+            key = facts.get("backend", ""), facts.get("model", "")
+            if key not in asked:
+                asked[key] = played(facts, key[1], self.reads, self._cut, self._seed)
+                order.append((asked[key], key[1]))
+        unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
+        return _Gateway(order, policy, is_relayed=1 in unread)
+
+    async def answered(self) -> Files:
+        """All stages, as they are now.
+
+        Raises: ConfigError: this is no exchange that was to be answered.
+        """
+        return await answered(self, self.gateway(), self._was, str(self._turn.get("id", "")))
+
+
+class Again(Capture):
+    """Captures the exchange once more, with a backend that is really asked."""
+
+    def __init__(self, was: Captured, gateway: Gateway, model: str) -> None:
+        """`model`: the name of the one that is asked; empty: that of the request."""
+        came = was.json("request.json")
+        super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
+        self._was, self._gateway, self._model = was, gateway, model
+
+    async def answered(self) -> Files:
+        """All stages, as they are now.
+
+        Raises: ConfigError: this is no exchange that was to be answered. DragomanError: a backend did not come up.
+        """
+        body = self._was.files.get("body", b"")
+        if self._model:
+            fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            body = msgspec.json.encode({**fields, "model": self._model})
+        try:
+            await self._gateway.start()
+            return await answered(self, self._gateway, Captured("", {**self._was.files, "body": body}))
+        finally:
+            await self._gateway.close()
+
+
+async def answered(capture: Capture, gateway: Gateway, was: Captured, id: str = "") -> Files:
+    """What comes of the captured body now.
+
+    Raises: ConfigError: this is no exchange that was to be answered.
+    """
+    routes = {(dialect := dialects.get(name)).path: Route(dialect) for name in dialects.names()}
+    if capture.path not in routes:
+        raise ConfigError(f"only answers are replayed: {', '.join(routes)}; this was {capture.method} {capture.path}")
+    record = Record(capture.method, capture.path)
+    if id:
+        record.turn_id, record.id = id, f"req_{id}"
+    body = [{"type": "http.request", "body": was.files.get("body", b"")}]
+
+    async def receive() -> MutableMapping[str, Any]:
+        if body:
+            return body.pop()
+        await asyncio.Event().wait()  # the client stays
+        raise AssertionError
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            record.status = message["status"]
+
+    config = ServerConfig(body_bytes=2**40)
+    await Exchange(routes[capture.path], gateway, config, record, receive, send, capture).run(capture.headers)
+    record.close()
+    return files(capture, record.facts(), gateway.policy, Redactor(gateway.secrets()))
+
+
+class _Gateway(Gateway):
+    """One that asks whom was asked."""
+
+    def __init__(self, order: list[tuple[Backend, str]], policy: Policy, *, is_relayed: bool) -> None:
+        super().__init__([backend for backend, _ in order], policy=policy)
+        self._order, self._is_relayed = order, is_relayed
+
+    def plan(self, request: Request) -> list[tuple[Backend, Request]]:
+        """In the same order, by the same names.
+
+        Raises: BackendError: nobody was asked.
+        """
+        if not self._order:
+            raise BackendError("no backend was asked in the capture")
+        return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
+
+    def relay(self, request: Request, body: bytes, turn: Turn) -> Relay | None:
+        """Where it was one."""
+        return super().relay(request, body, turn) if self._is_relayed else None
