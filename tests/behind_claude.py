@@ -194,6 +194,7 @@ async def behind_claude(
     model: str = "m",
     command: Path | None = None,
     login: str = "ANTHROPIC_API_KEY",
+    capture: str = "",
     **settings: Any,
 ) -> AsyncIterator[Chain]:
     """A gateway before claude before the script; the model is asked for as `model`; `login` is a variable."""
@@ -205,6 +206,6 @@ async def behind_claude(
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **secrets)
         config = ClaudeCliConfig(True, str(command or offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
         posted: list[Sent] = []
-        async with serving(Gateway([ClaudeCli(config, environ)], policy=FLOWING), posted) as (_, url):
+        async with serving(Gateway([ClaudeCli(config, environ)], policy=FLOWING), posted, capture=capture) as (_, url):
             host = [home.name, str(Path.cwd()), platform.node(), *SECRETS.values()]
             yield Chain(url, posted, far.sent, host)

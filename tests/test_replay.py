@@ -5,16 +5,29 @@ then `dragoman replay`, with none of these left
 """
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from behind_claude import Says, Turns, behind_claude
 from dragoman import cli
-from far import RESPONSES, ask
-from gateway import CHAT, MESSAGES
-from test_capture import TOOLS, keeping, kept, says
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
+from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
+from dragoman.core.values import Usage
+from dragoman.gateway import Gateway
+from dragoman.server.captured import error_of, event_of
+from dragoman.server.stages import error_json, event_json
+from far import RESPONSES, Play, ask, dies, falls_silent, server, whole
+from gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
+from scripted import Scripted, plain, serving
+from test_capture import TOOLS, folders, keeping, kept, says
+from test_completions import CHATML, PROPS, completes
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 CUTS = ("recorded", "whole", "chars", "random")
@@ -85,3 +98,204 @@ async def test_every_way_however_it_is_cut(
     for cut, seed in [*((cut, 0) for cut in CUTS), ("random", 1), ("random", 2)]:
         status, said = await replayed(capsys, tmp_path, "--cut", cut, "--seed", str(seed))
         assert status == 0, said
+
+
+async def test_an_answer_that_went_by_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path, says("Hel", "lo"), trusted=True) as url:
+        await ask(url, CHAT, True)
+        await kept(tmp_path)
+    for cut in CUTS:
+        status, said = await replayed(capsys, tmp_path, "--cut", cut)
+        assert (status, list(stages(said))) == (0, ["values", "asked 1", "sent 1", "events 1", "reply"]), said
+
+
+async def test_a_prompt_that_was_made_here_needs_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its template was the server's own, and is in the capture."""
+    thinking = CHATML.replace("assistant\n", "assistant\n<think>\n")
+    props = PROPS.replace(json.dumps(CHATML), json.dumps(thinking))
+    play = completes(f"A tool helps.</think>\n\n{CALL}", props)
+    async with keeping(tmp_path, play, mode="inject", endpoint="completions", format="hermes") as url:
+        answer = await ask(url, CHAT, True, tools=TOOLS)
+        [folder] = await kept(tmp_path)
+    assert "get_weather" in answer.text
+    assert (folder / "1/prompt-1.txt").read_text().endswith("<think>\n")
+    for cut in CUTS:
+        status, said = await replayed(capsys, folder, "--cut", cut, "--explain")
+        assert status == 0, said
+        assert "behind '<think>\\n' of the prompt" in said
+        assert re.search(r"thoughts +A tool helps", said)
+
+
+async def test_a_second_question_and_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path, says("It is ", "sunny.")) as url:
+        await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
+        await kept(tmp_path)
+    status, said = await replayed(capsys, tmp_path, "--cut", "random")
+    assert status == 0, said
+    assert "events 2" in stages(said)
+
+
+@pytest.mark.parametrize("play", [dies, whole(400, '{"error": {"message": "no"}}'), whole(503, "busy")])
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_what_went_wrong_goes_wrong_again(
+    play: Play, trusted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with keeping(tmp_path, play, trusted=trusted) as url:
+        await ask(url, CHAT, True)
+        await kept(tmp_path)
+    status, said = await replayed(capsys, tmp_path)
+    assert status == 0, said
+
+
+async def test_a_request_that_is_none_and_one_of_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path, says("hi")) as url:
+        assert (await ask(url, CHAT, True, temperature="warm")).status_code == 400
+        await kept(tmp_path)
+    status, said = await replayed(capsys, tmp_path)
+    assert (status, stages(said)) == (0, {"values": "same", "reply": "same"}), said
+
+
+async def test_a_client_that_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path, falls_silent) as url:
+        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+            async with client.stream("POST", CHAT, json=asked) as answer:
+                stream = answer.aiter_raw()
+                while b"It is" not in await anext(stream):
+                    pass
+        await kept(tmp_path)
+    status, said = await replayed(capsys, tmp_path)
+    assert status == 0, said
+
+
+async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(Gateway([Scripted(plain)]), capture=str(tmp_path)) as (_, url):
+        await ask(url, MESSAGES, True)
+        await kept(tmp_path)
+    status, said = await replayed(capsys, tmp_path)
+    assert status == 0, said
+    assert stages(said)["events 1"] == "same"
+
+
+async def test_the_next_backend_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with server(whole(503, "busy")) as one, server(says(CALL)) as other:
+        far = {"models": ("m",), "retries": 0, "probe": False, "mode": "parse", "format": "hermes"}
+        backends = [Http(n, HttpConfig(url=f"{b.url}/v1", **far), {}) for n, b in (("one", one), ("other", other))]
+        async with serving(Gateway(backends), capture=str(tmp_path)) as (_, url):
+            assert "get_weather" in (await ask(url, CHAT, True, tools=TOOLS)).text
+            await kept(tmp_path)
+    status, said = await replayed(capsys, tmp_path)
+    assert status == 0, said
+    assert "by one parse hermes, other parse hermes: tool_calls" in said
+
+
+@pytest.mark.parametrize("mode", ["native", "text"])
+async def test_claude_is_not_started_for_it(mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "kept"
+    script = Turns([Says("Let me look.", [("get_weather", {"city": "Paris"})])])
+    async with behind_claude(script, tmp_path, mode, capture=str(place)) as chain:
+        answer = await ask(chain.url, CHAT, True, tools=TOOLS)
+        [folder] = await kept(place)
+    assert "get_weather" in answer.text
+    everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).decode()
+    assert [secret for secret in chain.host if secret in everything] == []
+    for cut in CUTS:
+        status, said = await replayed(capsys, place, "--cut", cut)
+        assert status == 0, said
+
+
+@pytest.mark.model
+def test_the_real_model_in_the_box_whose_call_was_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "kept"
+    with running(tmp_path, "--capture", str(place)) as own:
+        messages = [{"role": "user", "content": "What is the weather in Paris?"}]
+        asked = {"model": MODEL, "messages": messages, "tools": TOOLS, "tool_choice": "required", "max_tokens": 14}
+        answer = own.post(CHAT, asked)
+        assert answer.json()["choices"][0]["finish_reason"] == "length"
+        until(lambda: place.is_dir() and folders(place), "a capture")
+    assert (folders(place)[0] / "1/prompt-1.txt").read_text().endswith("<|im_start|>assistant\n")
+    for cut in CUTS:
+        status = cli.main(["replay", str(place), "--cut", cut, "--explain"])
+        said = capsys.readouterr().out
+        assert status == 0, said
+        assert re.search(r"no whole call|1 broken", said)
+
+
+# What differs
+
+
+async def test_a_difference_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path, says(CALL), mode="parse", format="hermes") as url:
+        await ask(url, CHAT, True, tools=TOOLS)
+        [folder] = await kept(tmp_path)
+    events = folder / "1/events.jsonl"
+    events.write_text(events.read_text().replace("ToolCallEnd", "ToolCallIncomplete"))
+    sent = folder / "1/sent-1.json"
+    sent.write_text(sent.read_text().replace('"m"', '"another"'))
+    status, said = await replayed(capsys, folder)
+    assert status == 1
+    differs = [stage for stage, how in stages(said).items() if how == "differs"]
+    assert differs == ["sent 1", "events 1"]
+    assert '    -{"event": "ToolCallIncomplete", "index": 0}' in said
+    assert '    - "model": "another",' in said
+    assert '    + "model": "m",' in said
+
+
+async def test_more_is_asked_than_was_captured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path, says("hi"), mode="parse", format="hermes") as url:
+        await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path)
+    (folder / "1/said-1.jsonl").unlink()
+    status, said = await replayed(capsys, folder)
+    assert status == 1
+    assert "more is asked now than was captured" in said
+
+
+async def test_a_real_backend_is_asked_in_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path / "one", says("It is sunny."), mode="native") as url:
+        await ask(url, CHAT, True, tools=TOOLS)
+        await kept(tmp_path / "one")
+    settings = tmp_path / "config.toml"
+    async with server(says(CALL)) as behind:
+        settings.write_text(f'[servers.real]\nurl = "{behind.url}/v1"\nmodels = ["x"]\nmode = "parse"\nprobe = false\n')
+        args = ["--backend", "x", "--config", settings, "--out", tmp_path / "two"]
+        status, said = await replayed(capsys, tmp_path / "one", *args)
+        assert status == 1
+        assert json.loads(behind.asked[-1][2])["model"] == "x"
+        assert (await replayed(capsys, tmp_path / "one", "--server", f"{behind.url}/v1"))[0] == 1
+    assert '+{"event": "ToolCallStart"' in said.replace(' "index": 0,', "")
+    assert (await replayed(capsys, tmp_path / "two"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["nowhere"], "cannot read nowhere"),
+        (["."], "there is no summary.json in it"),
+        (["config.toml"], "expected its folder, or a bundle"),
+    ],
+)
+def test_what_is_no_capture(
+    args: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.toml").write_text("")
+    assert cli.main(["replay", *args]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_events_and_errors_are_read_as_they_were_written() -> None:
+    events: list[AnyEvent] = [
+        Start("1", "m", 7, 3),
+        ToolCallEnd(0, ("numbers",), True),
+        Warning("left_out", "words", "raw"),
+        UsageUpdate(Usage(1, 2, cost_usd=0.5)),
+        Finish("stop"),
+    ]
+    for event in events:
+        assert event_of(json.loads(json.dumps(event_json(event)))) == event
+    for error in (ContextOverflowError(9, 8), UnknownModelError("a", ["b"]), UpstreamError("no", status=429)):
+        read = event_of(event_json(Failure(error)))
+        assert isinstance(read, Failure)
+        assert (type(read.error), str(read.error), vars(read.error)) == (type(error), str(error), vars(error))
+        assert str(error_of(error_json(error))) == str(error)

@@ -89,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"    {parse.printable(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
         same = same and not stage.difference
     if args.explain:
-        print("\n".join(_explained(now, replay.read_of if isinstance(replay, Replay) else {})))
+        reads = replay.read_of if isinstance(replay, Replay) else {}
+        print("\n".join([*_explained(now, reads), *_left(now)]))
     return 0 if same else 1
 
 
@@ -143,6 +144,18 @@ def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iter
                     lenient=bool(read and read.format and read.lenient),
                 )
             )
+
+
+def _left(now: "Captured") -> Iterator[str]:
+    """What left, an event a line."""
+    from dragoman.server.compare import joined
+
+    if events := joined(now.lines("events.jsonl")):
+        yield "\nwhat left, once it was guarded:"
+    for event in events:
+        kind = event.pop("event")
+        shown = " ".join(f"{name}={value!r}" for name, value in event.items())
+        yield f"{kind:<19}{parse.printable(shown[:SHOWN_CHARS])}{'…' * (len(shown) > SHOWN_CHARS)}"
 
 
 def _reader(read: "Read | None") -> str:

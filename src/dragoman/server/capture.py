@@ -46,15 +46,21 @@ class Heard:
 class Asked:
     """One time that a backend was asked."""
 
-    name: str
-    facts: Mapping[str, object]
+    backend: Backend
     request: Request
     ms: int
+    facts: Mapping[str, object]
+    """What it told of itself."""
     heard: list[Heard] = field(default_factory=list)
     events: list[Timed] = field(default_factory=list)
     error: DragomanError | None = None
     is_read: bool = False
     """It gives events; else bytes that are passed on unread."""
+
+    @property
+    def name(self) -> str:
+        """The backend's."""
+        return str(self.backend.state().get("backend", ""))
 
 
 class Capture:
@@ -98,8 +104,7 @@ class Capture:
 
     def asks(self, backend: Backend, request: Request) -> None:
         """See `Tap`."""
-        facts = backend.facts(request.model) if isinstance(backend, Described) else {}
-        self.asked.append(Asked(str(backend.state().get("backend", "")), facts, request, self.ms))
+        self.asked.append(Asked(backend, request, self.ms, _facts(backend, request)))
 
     async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `Tap`."""
@@ -116,8 +121,7 @@ class Capture:
 
     async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """See `Tap`."""
-        heard = Heard(to, sent, self.ms, left=True)
-        self.asked[-1].heard.append(heard)
+        heard = self._heard(to, sent)
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
@@ -127,6 +131,13 @@ class Capture:
         except DragomanError as error:
             heard.error, heard.left = error, False
             raise
+
+    def _heard(self, to: str, sent: object) -> Heard:
+        asked, heard = self.asked[-1], Heard(to, sent, self.ms, left=True)
+        if not asked.heard:  # by now it has made up its mind
+            asked.facts = _facts(asked.backend, asked.request)
+        asked.heard.append(heard)
+        return heard
 
     async def leaving(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """The events for the client, kept on their way."""
@@ -150,3 +161,7 @@ class Capture:
             self.is_cut = True
         else:
             where.append((self.ms, what))
+
+
+def _facts(backend: Backend, request: Request) -> Mapping[str, object]:
+    return backend.facts(request.model) if isinstance(backend, Described) else {}

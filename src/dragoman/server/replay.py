@@ -21,7 +21,7 @@ from dragoman.core.values import Request
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import Policy
 from dragoman.server.answer import Exchange, Route
-from dragoman.server.capture import Capture, Heard
+from dragoman.server.capture import Capture
 from dragoman.server.captured import Captured, error_of, event_of, output_of, piece
 from dragoman.server.config import ServerConfig
 from dragoman.server.record import Record
@@ -62,19 +62,20 @@ class Replay(Capture):
                 yield cast(T, event_of(line))
             return
         count = len(asked.heard) + 1
-        heard = Heard(to, sent, self.ms)
-        asked.heard.append(heard)
+        heard = self._heard(to, sent)
         if self.reads:
             self.read_of[number, count] = self.reads[-1]
         name = f"{number}/said-{count}.jsonl"
         if name not in self._was.files:
+            if "error" in (told := self._was.json(f"{number}/backend.json")):  # it was never sent
+                raise error_of(told["error"])
             raise BackendError(f"more is asked now than was captured: there is no {name}")
         _, *lines = self._was.lines(name)
         for each in self._pieces(to, [line for line in lines if "ms" in line]):
             heard.pieces.append((self.ms, each))
             yield cast(T, each)
         if lines and "error" in lines[-1]:
-            heard.error = error_of(lines[-1]["error"])
+            heard.error, heard.left = error_of(lines[-1]["error"]), False
             raise heard.error
         if self._left and number == self._was.asked and count == self._was.heard(number):
             raise ClientLeftError

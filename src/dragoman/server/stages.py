@@ -138,7 +138,8 @@ def event_json(event: AnyEvent) -> dict[str, object]:
     """An event as JSON has it."""
     if isinstance(event, Failure):
         return {"event": "Failure", "error": error_json(event.error)}
-    said = {k: v for k, v in msgspec.to_builtins(event).items() if v not in ("", None, [], ())}
+    fields = ((f, getattr(event, f.name)) for f in msgspec.structs.fields(type(event)))
+    said = {f.name: msgspec.to_builtins(value) for f, value in fields if value != f.default}
     return {"event": type(event).__name__, **said}
 
 
