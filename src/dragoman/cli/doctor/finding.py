@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Verdict: TypeAlias = Literal["ok", "no", "note"]
 """`no`: it is to be used, and does not work; `note`: worth knowing, and in nobody's way."""
 
-_TO_TYPE: Final = re.compile(r"(?:; (?:run|install it): |: (?=pip install ))(.+?)(?: - at \S+)?", re.DOTALL)
+_TO_TYPE: Final = re.compile(r"(?:; (?:run|install it): |: (?=(?:pip|pipx|uv) ))(.+?)(?: - at \S+)?", re.DOTALL)
 """Where our messages have the line to type."""
 
 

@@ -1,0 +1,199 @@
+"""`dragoman ask`: one question with a tool, and what becomes of the model's words, side by side."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from dragoman import dialects, extras
+from dragoman.backends.http_config import HttpConfig
+from dragoman.cli import serve
+from dragoman.cli._line import Line
+from dragoman.cli.ask import tools as demo
+from dragoman.cli.ask.page import Head, Page, Plain, Raw
+from dragoman.cli.completion import model_names, offering
+from dragoman.core.contracts import Backend, Described
+from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.values import Message, Request, Text, Tool, ToolChoice
+from dragoman.gateway import Gateway, targets
+from dragoman.server import config as settings
+
+_CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
+_EXAMPLES: Final = """
+    examples:
+      dragoman ask                                     the weather in Paris, of what `dragoman serve` would serve
+      dragoman ask "And in Rome?" --claude             of the installed claude
+      dragoman ask --server http://127.0.0.1:1234/v1 --model qwen3-8b
+      dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --result 5
+      dragoman ask --raw | dragoman parse              only what the model writes, and what `parse` makes of it
+"""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "ask",
+        help="ask one question, and see what becomes of the model's words",
+        description="Ask a model one question with a tool, give it the tool's result, and show what the model writes "
+        "beside what its client gets, as it streams. No gateway need run: what `dragoman serve` would serve is asked "
+        "directly. Where a server reads calls itself, its JSON is shown in place of the model's text.",
+        epilog=_EXAMPLES,
+    )
+    command.add_argument("prompt", nargs="?", metavar="PROMPT", help=f"the question (default: {demo.QUESTION})")
+    whom = command.add_argument_group("whom to ask")
+    model = whom.add_argument("--model", metavar="NAME", help="the model (default: the first that is served)")
+    offering(model, model_names)
+    one = whom.add_mutually_exclusive_group()
+    one.add_argument("--server", metavar="URL", help="a server behind: http://127.0.0.1:1234/v1")
+    one.add_argument("--claude", action="store_true", default=None, help="the installed claude, by its own login")
+    one.add_argument("--url", metavar="URL", help="a gateway that runs: http://127.0.0.1:8484")
+    whom.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
+    whom.add_argument("--key-env", metavar="VAR", help="the variable that holds the key of --server")
+    whom.add_argument("--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)")
+    what = command.add_argument_group("with which tools")
+    what.add_argument(
+        "--tool",
+        action="append",
+        default=[],
+        metavar="TOOL",
+        help="a file of tools, or a signature such as 'add(a: int, b: int)' (default: get_weather)",
+    )
+    what.add_argument("--result", metavar="TEXT", help=f"what the tool says (default: {demo.SUNNY}; else {demo.DONE})")
+    what.add_argument(
+        "--choice",
+        metavar="CHOICE",
+        help="auto, required, none or a tool's name (default: required where there is no PROMPT, else auto)",
+    )
+    shown = command.add_argument_group("what is shown")
+    shown.add_argument("--raw", action="store_true", help="only what the model writes, of its first answer")
+    shown.add_argument("--plain", action="store_true", help="one thing after the other, also at a wide terminal")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, and show.
+
+    Raises: ConfigError: the settings, a tool or the choice is wrong. DragomanError: no answer can be had.
+    """
+    if args.api and not args.server:
+        raise ConfigError("--api is the API of a server behind; name that with --server URL")
+    tools = tuple(tool for text in args.tool for tool in demo.named(text)) or (demo.WEATHER,)
+    choice = _choice(args.choice or ("auto" if args.prompt else "required"), tools)
+    config, embedded = _set_up(args)
+    if missing := serve.missing_extras("server", *(("embedded",) if embedded else ())):
+        raise ConfigError(missing)
+    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is on the page
+    line = Line(sys.stderr)
+    backends = serve.backends(config, embedded=embedded, measures=False, say=line.say)
+    asked = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
+    request = Request(args.model or "", asked, tools, choice, stream=True, stream_usage=True)
+    gateway = Gateway(backends, policy=config.guard)
+    asyncio.run(_ask(request, args, config, gateway, line))
+    return 0
+
+
+def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
+    if text in _CHOICES:
+        return _CHOICES[text]
+    names = [tool.name for tool in tools]
+    if text not in names:
+        raise ConfigError(f"--choice: expected {', '.join(_CHOICES)} or a tool ({', '.join(names)}), got {text!r}")
+    return ToolChoice("named", text)
+
+
+def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
+    """The settings with what is to be asked, and nothing else; whether the embedded model is."""
+    flags = {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
+    flags["servers.behind.key_env"] = args.key_env
+    config, origin = settings.load(serve.settings_path(args.config), os.environ, flags)
+    if args.url:
+        key = config.server.keys[0] if config.server.keys else ""
+        running = HttpConfig(url=args.url, key=key, mode="native", rescue=False, retries=0)
+        return _only(config, {"gateway": running}), False
+    if args.server:
+        return _only(config, {"behind": config.servers["behind"]}), False
+    if args.claude:
+        return replace(config, servers={}), False
+    if not (config.servers or config.claude_cli.enabled):
+        named = replace(config.embedded, model=args.model or config.embedded.model)
+        serve.embedded_name(named)
+        return replace(config, embedded=named), True
+    wanted = serve.has_embedded(config, origin) and args.model == serve.embedded_name(config.embedded)
+    return config, wanted
+
+
+def _only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.Config:
+    return replace(config, servers=servers, claude_cli=replace(config.claude_cli, enabled=False))
+
+
+async def _ask(
+    request: Request, args: argparse.Namespace, config: settings.Config, gateway: Gateway, line: Line
+) -> None:
+    from dragoman.cli.ask.exchange import Exchange
+
+    page, says = _page(args), partial(demo.result, said=args.result)
+    with line.counting():
+        line.say("starting")
+        try:
+            await gateway.start()
+            request = replace(request, model=_model(request.model, config, gateway))
+            backend, planned = gateway.plan(request)[0]
+            line.clear()
+            page.begin(_head(request, _where(backend, planned.model)))
+            await Exchange(gateway, page, line, says, **({"turns": 1} if args.raw else {})).run(request)
+        finally:
+            line.clear()
+            await gateway.close()
+
+
+def _head(request: Request, where: str) -> Head:
+    question = "".join(part.text for part in request.messages[0].parts if isinstance(part, Text))
+    choice = request.tool_choice.name or request.tool_choice.mode
+    return Head(request.model, where, question, tuple(map(demo.signature, request.tools)), choice)
+
+
+def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
+    """The one that is meant; where none is named, the first."""
+    if named:
+        return targets(config.aliases[named])[0] if named in config.aliases else named
+    models = gateway.models()
+    if not models:
+        urls = [str(state["url"]) for state in gateway.state() if "url" in state]
+        raise BackendError(
+            f"nothing answers at {' and '.join(urls)}, or no model is loaded there; run: dragoman doctor"
+        )
+    return models[0].id
+
+
+def _where(backend: Backend, model: str) -> str:
+    """Whose model it is, and how it is asked, for people."""
+    state = backend.state()
+    facts = backend.facts(model) if isinstance(backend, Described) else {}
+    way = facts.get("way")
+    mode = way.get("mode") if isinstance(way, Mapping) else facts.get("mode")
+    at = f" at {state['url']}" if "url" in state else ""
+    return f"{state['backend']}{at}" + (f", mode {mode}" if mode else "")
+
+
+def _page(args: argparse.Namespace) -> Page:
+    """How it is shown: side by side where there is room."""
+    if args.raw:
+        return Raw(sys.stdout)
+    if args.plain or not sys.stdout.isatty():
+        return Plain(sys.stdout)
+    try:
+        from rich.console import Console
+
+        from dragoman.cli.ask.columns import NARROWEST, Columns
+    except ImportError:
+        print(f"dragoman: two columns, and colours, need: {extras.to_type('terminal')}", file=sys.stderr)
+        return Plain(sys.stdout)
+    console = Console(highlight=False)
+    return Columns(console) if console.width >= NARROWEST else Plain(sys.stdout)

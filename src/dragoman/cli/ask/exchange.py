@@ -1,0 +1,138 @@
+"""One question, the calls that come of it, what their tools say, and the answer: asked of the gateway's own parts.
+
+Request ─Gateway.answer→ events → page.event
+             └ tap: what the model writes → page.raw
+"""
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.backends import completions
+from dragoman.backends.engine import Piece
+from dragoman.cli._line import Line
+from dragoman.cli.ask.page import Page, Sum
+from dragoman.cli.ask.wire import Wire
+from dragoman.core import sse
+from dragoman.core.collect import Collector
+from dragoman.core.contracts import Backend, Reader, Turn
+from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.values import Message, Reply, Request, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.gateway import Gateway
+
+T = TypeVar("T")
+
+_TURNS: Final = 4
+"""A model that always calls again is left then."""
+_MESSAGES: Final = "anthropic_messages"
+
+
+class Exchange:
+    """One of them."""
+
+    def __init__(
+        self, gateway: Gateway, page: Page, line: Line, says: Callable[[ToolCall], str], turns: int = _TURNS
+    ) -> None:
+        """`says` is what a tool answers to a call."""
+        self._gateway, self._page, self._line, self._says, self._turns = gateway, page, line, says, turns
+        self._asked = 0
+        """Backends, in this turn."""
+        self._request = Request("", ())
+        self._began_s = time.monotonic()
+        self._first_s: float | None = None
+
+    async def run(self, request: Request) -> None:
+        """All turns; the page shows them.
+
+        Raises: DragomanError: no answer can be had, or not to its end.
+        """
+        self._began_s = time.monotonic()
+        replies: list[Reply] = []
+        while len(replies) < self._turns:
+            replies.append(await self._turn(request))
+            calls = [part for part in replies[-1].parts if isinstance(part, ToolCall)]
+            if replies[-1].finish != "tool_calls" or len(replies) == self._turns:
+                break
+            said = [self._says(call) for call in calls]
+            for call, words in zip(calls, said, strict=True):
+                self._page.result(call.name, call.arguments, words)
+            results = tuple(ToolResult(call.id, (Text(words),)) for call, words in zip(calls, said, strict=True))
+            made = (Message("assistant", replies[-1].parts), Message("tool", results))
+            request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
+        self._page.end(self._sum(replies))
+
+    async def _turn(self, request: Request) -> Reply:
+        self._page.turn()
+        self._asked = 0
+        self._line.say("waiting for the first word")
+        collector = Collector()
+        turn = Turn(secrets.token_hex(12), int(time.time()), lambda: secrets.token_hex(12), tap=self)
+        try:
+            async with aclosing(self._gateway.answer(request, turn)) as events:
+                async for event in events:
+                    step = collector.send(event)
+                    self._line.clear()
+                    self._page.event(event, step)
+                    if isinstance(event, Failure):
+                        raise event.error
+            self._page.over(collector.reply().finish)
+        finally:
+            self._line.clear()
+            self._page.close()
+        return collector.reply()
+
+    def asks(self, backend: Backend, request: Request) -> None:
+        """A backend is asked: see `Tap`."""
+        self._request = request
+        self._asked += 1
+        if self._asked > 1:
+            self._page.again()
+
+    def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """What it gives is shown as it leaves the guard."""
+        return events
+
+    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """What the model says goes to the page, and on as it came."""
+        wire = Wire(self._reader(to))
+        framed = bytes if to.startswith("/") else sse.encode  # the CLI gives a server's events bare
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if text := wire.feed(framed(piece)) if isinstance(piece, bytes) else _text(piece):
+                    self._show(text)
+                yield piece
+
+    def _show(self, text: str) -> None:
+        if self._first_s is None:
+            self._first_s = time.monotonic() - self._began_s
+        self._line.clear()
+        self._page.raw(text)
+
+    def _reader(self, to: str) -> Reader:
+        """What reads the stream of a server that was asked at this path; the CLI's is that of its vendor's API."""
+        turn = Turn("", 0, lambda: "")
+        if to == completions.PATH:
+            return completions.Reader(self._request, turn)
+        api = next((name for name in dialects.names() if dialects.get(name).path == to), _MESSAGES)
+        return dialects.get(api).reader(replace(self._request, dialect=api), turn)
+
+    def _sum(self, replies: list[Reply]) -> Sum:
+        costs = [reply.usage.cost_usd for reply in replies if reply.usage.cost_usd is not None]
+        return Sum(
+            len(replies),
+            sum(reply.usage.input_tokens for reply in replies),
+            sum(reply.usage.output_tokens for reply in replies),
+            sum(costs) if costs else None,
+            time.monotonic() - self._began_s,
+            self._first_s,
+        )
+
+
+def _text(piece: object) -> str:
+    """What an engine writes."""
+    return piece.text if isinstance(piece, Piece) else ""
