@@ -109,6 +109,9 @@ docs: $(VENV)/docs.done ## write the generated parts of docs/, and build them in
 	@$(BIN)/python docs/generate.py
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/site.py
 
+pictures: $(VENV)/dev.done weights ## write the pictures of terminals in docs/pictures anew (ARGS="doctor")
+	@$(BIN)/python docs/pictures.py $(ARGS)
+
 # The archive is built first, and the wheel of it; both bear the time of the last commit, so that they can be built again.
 dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, and check them
 	@rm -rf dist

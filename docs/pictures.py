@@ -1,0 +1,234 @@
+"""Pictures of a terminal for the pages: what commands really showed, with its colours, as SVG whose text is text.
+
+    python docs/pictures.py            all of them, into docs/pictures
+    python docs/pictures.py doctor     one
+
+Each command is run in a pseudo-terminal, in a home of its own, and recorded as asciinema does; termtosvg makes the
+picture, which fetches nothing. No picture is written that shows this machine's name, the home of who made it, or where
+the project lies. One that moves shows the commands being typed, and what they wrote as it came.
+"""
+
+import fcntl
+import json
+import os
+import pty
+import shlex
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from select import select
+
+import pyte
+
+ROOT = Path(__file__).parent.parent
+FOLDER = Path(__file__).parent / "pictures"
+HOME = Path("/tmp/ada")
+"""What the pictures show for a home: the same for whoever makes them."""
+PROGRAMS = ROOT / ".cache" / "npm" / "node_modules" / ".bin"
+COLUMNS = 100
+ROWS = 200
+"""Of the terminal; the picture has as many as were used."""
+DEADLINE_S = 300.0
+KEY_S = 0.04
+PROMPT = "\x1b[1;34m$\x1b[0m "
+LONGEST_PAUSE_MS = 2000
+LAST_MS = 5000
+"""How long a picture that moves stays at its end."""
+# fmt: off
+THEME = {"fg": "#d8dee9", "bg": "#1e222a", "palette": ":".join((
+    "#3b4252", "#e06c75", "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#d8dee9",
+    "#7f8796", "#ff7b86", "#b5e890", "#ffd68a", "#82c4ff", "#dd96f0", "#74d6e0", "#ffffff",
+))}
+# fmt: on
+Event = tuple[float, str]
+"""When, in seconds from the beginning, and what the terminal was sent."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is to be seen."""
+
+    commands: tuple[str, ...]
+    """As they are typed; each is one program with its arguments, as no shell reads them."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What lies in the folder."""
+    weights: tuple[str, ...] = ()
+    """Models that are here already: those of whoever makes the picture."""
+    programs: tuple[str, ...] = ()
+    """Agents that `make clients` has installed."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    moves: bool = False
+    rows: int = ROWS
+    """For programs that fill the screen, how high it is."""
+
+
+REPLY = """\
+<think>A report, then its test.</think>I will write both.
+<tool_call>
+{"name": "write_file", "arguments": {"path": "end.py", "text": "TAG = '</tool_call>'\\n"}}
+</tool_call>
+<tool_call>
+{"name": "run_tests", "arguments": {"only": "test_end"
+"""
+
+PICTURES = {
+    "explain": Picture(
+        ("cat reply.txt", "dragoman parse --explain --cut-off reply.txt"),
+        files={"reply.txt": REPLY},
+        moves=True,
+    ),
+    "doctor": Picture(("dragoman doctor",), weights=("smollm2-135m",)),
+}
+
+
+@contextmanager
+def home(picture: Picture) -> Iterator[dict[str, str]]:
+    """The home that a picture shows, with `dragoman` of this tree in it, and the environment of who lives there."""
+    HOME.mkdir()  # fails where there is one: it might be somebody's
+    try:
+        programs = HOME / ".local" / "bin"
+        programs.mkdir(parents=True)
+        (HOME / ".venv").symlink_to(sys.prefix)
+        python = HOME / ".venv" / "bin" / "python"
+        command = programs / "dragoman"
+        command.write_text(f"#!{python}\nimport sys\nfrom dragoman.cli import main\nsys.exit(main())\n")
+        command.chmod(0o755)
+        for name in picture.programs:
+            (programs / name).symlink_to(PROGRAMS / name)
+        kept = HOME / ".cache" / "dragoman" / "weights"
+        kept.mkdir(parents=True)
+        for model in picture.weights:
+            (kept / f"{model}.gguf").symlink_to(Path.home() / ".cache" / "dragoman" / "weights" / f"{model}.gguf")
+        folder = HOME / "work"
+        folder.mkdir()
+        for name, text in picture.files.items():
+            (folder / name).write_text(text)
+        yield {
+            "HOME": str(HOME),
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT / "src"),
+            "PWD": str(folder),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "COLORTERM": "truecolor",
+            **picture.variables,
+        }
+    finally:
+        shutil.rmtree(HOME)
+
+
+def recorded(picture: Picture) -> list[Event]:
+    """All that the terminal was sent."""
+    events: list[Event] = []
+    now_s = 0.0
+    with home(picture) as environ:
+        for line in picture.commands:
+            events.append((now_s, PROMPT))
+            for key in line:
+                now_s += KEY_S
+                events.append((now_s, key))
+            events.append((now_s, "\r\n"))
+            begun_s = now_s
+            for after_s, text in run(shlex.split(line), environ, picture.rows):
+                now_s = begun_s + after_s
+                events.append((now_s, text))
+        events.append((now_s, PROMPT))
+    return events
+
+
+def run(command: Sequence[str], environ: Mapping[str, str], rows: int) -> Iterator[Event]:
+    """What a program writes on a terminal of its own, as it comes."""
+    program = shutil.which(command[0], path=environ["PATH"])
+    if program is None:
+        raise SystemExit(f"there is no program {command[0]!r} for the picture; `make clients` installs the agents")
+    child, terminal = pty.fork()
+    if child == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
+        os.chdir(environ["PWD"])
+        os.execve(program, list(command), dict(environ))
+    begun_s = time.monotonic()
+    try:
+        while time.monotonic() - begun_s < DEADLINE_S:
+            if not select([terminal], [], [], 1.0)[0]:
+                continue
+            try:
+                piece = os.read(terminal, 65536)
+            except OSError:  # how Linux tells that the program has ended
+                break
+            if not piece:
+                break
+            yield round(time.monotonic() - begun_s, 1), piece.decode("utf-8", "replace")
+        else:
+            os.killpg(child, signal.SIGTERM)
+            raise SystemExit(f"{shlex.join(command)} did not end within {DEADLINE_S:.0f} s")
+    finally:
+        os.close(terminal)
+        os.waitpid(child, 0)
+
+
+def screen(events: Sequence[Event], rows: int = ROWS) -> list[str]:
+    """The lines that are shown at the end."""
+    display = pyte.Screen(COLUMNS, rows)
+    stream = pyte.Stream(display)
+    for _, text in events:
+        stream.feed(text)
+    return [line.rstrip() for line in display.display[: display.cursor.y + 1]]
+
+
+def check(events: Sequence[Event]) -> None:
+    """Refuse what is nobody's business; also where a line's end has cut it."""
+    private = {str(Path.home()), str(ROOT), sys.prefix, socket.gethostname()} - {"/", "localhost"}
+    shown = "".join(text for _, text in events).replace("\r\n", "")
+    for words in private:
+        if words in shown:
+            raise SystemExit(f"the picture would show {words!r}; nothing is written")
+
+
+def written(picture: Picture, events: Sequence[Event], to: Path) -> None:
+    """The picture, as a file."""
+    check(events)
+    height = min(len(screen(events, picture.rows)), picture.rows)
+    shown = events if picture.moves else [(0.0, "".join(text for _, text in events))]
+    header = {"version": 2, "width": COLUMNS, "height": height, "theme": THEME}
+    with tempfile.TemporaryDirectory() as scratch:
+        cast = Path(scratch) / "cast"
+        lines = [header, *([round(at_s, 2), "o", text] for at_s, text in shown)]
+        cast.write_text("\n".join(map(json.dumps, lines)) + "\n")
+        made = Path(scratch) / ("made.svg" if picture.moves else "made")
+        options = ["--theme", "auto", "--template", "window_frame"]
+        if picture.moves:
+            options += ["--max-frame-duration", str(LONGEST_PAUSE_MS), "--loop-delay", str(LAST_MS)]
+        else:
+            options.append("--still-frames")
+            made.mkdir()
+        command = [sys.executable, "-m", "termtosvg", "render", str(cast), str(made), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"termtosvg could not make the picture: {done.stderr}")
+        to.parent.mkdir(exist_ok=True)
+        shutil.copyfile(made if picture.moves else max(made.iterdir()), to)
+
+
+def main(names: Sequence[str]) -> int:
+    """Make them; the exit status."""
+    for name in names or PICTURES:
+        if name not in PICTURES:
+            raise SystemExit(f"there is no picture {name!r}; there are {', '.join(PICTURES)}")
+        file = FOLDER / f"{name}.svg"
+        written(PICTURES[name], recorded(PICTURES[name]), file)
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size // 1000} KB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
