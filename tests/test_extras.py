@@ -1,6 +1,7 @@
 """What is optional, and the line that brings it, as whoever made the environment wants it."""
 
 import re
+import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import extras
+from dragoman.backends import engine_worker
 
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name != "all"}
@@ -36,7 +38,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without")
 def test_what_is_missing() -> None:
-    assert extras.missing(*extras.PACKAGES) == ["server", "guard", "hub"]
+    assert extras.missing("server", "embedded", "templates", "hub") == ["server", "hub"]
 
 
 @pytest.mark.usefixtures("without")
@@ -78,3 +80,17 @@ def test_what_to_type(file: str, holds: str, line: str, for_pip: str, tmp_path: 
     path.write_text(holds)
     assert extras.to_type("server", "hub", prefix=str(path.parent)) == line
     assert extras.pip_to_type(str(path.parent)) == for_pip
+
+
+def test_what_the_engine_needs_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are those of the loader in Debian's slim image (2026-11)."""
+
+    class Finder:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "xllamacpp":
+                raise ImportError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    with pytest.raises(ImportError, match=r"such file or directory; install it: apt-get install libgomp1 \(or: dnf"):
+        engine_worker._load({}, "", "")

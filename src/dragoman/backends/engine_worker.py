@@ -56,7 +56,13 @@ def _limit_memory(limit_mb: int) -> None:
 
 def _load(settings: dict[str, Any], listener: str, key: str) -> Any:
     """The engine, its own HTTP listener shut away on a socket in a private folder."""
-    import xllamacpp
+    try:
+        import xllamacpp
+    except ImportError as error:
+        if "libgomp" not in str(error):
+            raise
+        # Its wheel brings all else; slim images of Debian do not have this.
+        raise ImportError(f"{error}; install it: apt-get install libgomp1 (or: dnf install libgomp)") from None
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
