@@ -16,8 +16,10 @@ from canitoolcall.checks import run_checks
 from canitoolcall.fixtures import load_fixtures
 from canitoolcall.results import Observation, Status
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+import combinations
 import edge_cases
 import faults
 import kinds
@@ -137,6 +139,8 @@ PAGES = {
     DOCS / "edge-cases.md": partial(edge_cases.page, NOTE),
     DOCS / "faults.md": partial(faults.page, NOTE),
     DOCS / "kinds.md": partial(kinds.page, NOTE),
+    DOCS / "agents-and-backends.md": partial(combinations.page, NOTE),
+    combinations.README: combinations.readme,
     PROVEN: proven_table,
 }
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
+import ran
 import recording
 from gateway import Gateway, running
 
@@ -15,12 +16,16 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="keep what real clients send (tests/data/clients)")
+    parser.addoption(
+        "--ran", action="store_true", help="write which programs ran in front of what (tests/data/ran.toml)"
+    )
     parser.addoption("--every", action="store_true", help="run the tests too that are left out for their time")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record") and hasattr(config, "workerinput"):
         raise pytest.UsageError("--record writes whole files, so it takes one process: -n 0")
+    config.pluginmanager.register(ran.Plugin(config.getoption("--ran") and not hasattr(config, "workerinput")))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

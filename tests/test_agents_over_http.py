@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import agents
+import ran
 from agents import NOTES, Calling
 from dragoman import dialects
 from dragoman.backends.http import Http
@@ -35,6 +36,7 @@ def held(script: Calling) -> None:
     assert len(script.asked) == 2
 
 
+@pytest.mark.ran("Claude Code", ran.APIS)
 @BEHIND
 async def test_claude_code(behind: str, tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
@@ -44,6 +46,7 @@ async def test_claude_code(behind: str, tmp_path: Path) -> None:
     held(script)
 
 
+@pytest.mark.ran("Codex", ran.APIS)
 @BEHIND
 async def test_codex(behind: str, tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
@@ -54,6 +57,7 @@ async def test_codex(behind: str, tmp_path: Path) -> None:
     held(script)
 
 
+@pytest.mark.ran("OpenCode", "Chat Completions")
 async def test_opencode(tmp_path: Path) -> None:
     """By one API, on a server of another; it takes six seconds of a processor to do anything."""
     folder = agents.folder_of(tmp_path)

@@ -39,6 +39,7 @@ def results(chain: Chain) -> list[str]:
     return [found.pop(block["id"]) for block in last.blocks("tool_use")]
 
 
+@pytest.mark.ran("Hermes Agent", "claude CLI")
 @pytest.mark.parametrize("mode", ["codex_responses", "anthropic_messages"])
 async def test_hermes(mode: str, tmp_path: Path) -> None:
     """Two files read in one answer, one of which is not there; by the third API it is seen with a server of MCP."""
@@ -57,6 +58,7 @@ async def test_hermes(mode: str, tmp_path: Path) -> None:
     assert chain.seen()[-1].said[0] == ("user", [text(PROMPT)])
 
 
+@pytest.mark.ran("Hermes Agent", "claude CLI")
 async def test_hermes_with_a_server_of_mcp(tmp_path: Path) -> None:
     """It names the tools itself, by its own prefix, and has four more for what else such a server may have."""
     home = home_of(tmp_path)
@@ -73,6 +75,7 @@ async def test_hermes_with_a_server_of_mcp(tmp_path: Path) -> None:
         assert json.dumps(own, ensure_ascii=False) in told
 
 
+@pytest.mark.ran("Codex", "claude CLI")
 async def test_codex(tmp_path: Path) -> None:
     """Two commands in one answer, one of which fails; a picture in its prompt, and one as the result of a tool."""
     home = home_of(tmp_path)
@@ -94,6 +97,7 @@ async def test_codex(tmp_path: Path) -> None:
     assert IMAGE in chain.seen()[0].said[0][1]
 
 
+@pytest.mark.ran({"hermes": "Hermes Agent", "codex": "Codex"}, "claude CLI")
 @pytest.mark.parametrize("agent", ["hermes", "codex"])
 async def test_in_words(agent: str, tmp_path: Path) -> None:
     """By the text mode: two calls in one answer, one of which fails; what came of both is in what the model reads."""

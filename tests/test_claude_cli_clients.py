@@ -203,10 +203,16 @@ MARKS: Final = (messages, langchain_messages)
 """And those whose API marks errors."""
 
 
+PACKAGES: Final = {
+    **dict.fromkeys(("chat", "responses"), "openai for Python"),
+    "messages": "anthropic for Python",
+    **dict.fromkeys(("langchain_chat", "langchain_responses", "langchain_messages"), "LangChain"),
+}
 BY_HAND: Final = [(client, stream) for client in (chat, responses, messages) for stream in (False, True)]
 AGENTS: Final = [(client, True) for client in (langchain_chat, langchain_responses, langchain_messages)]
 
 
+@pytest.mark.ran(PACKAGES, "claude CLI")
 @MODES
 @pytest.mark.parametrize(
     ("client", "stream"), [*BY_HAND, *AGENTS], ids=lambda it: getattr(it, "__name__", "streamed" if it else "whole")
@@ -242,6 +248,7 @@ def result(index: int, content: object) -> dict[str, object]:
     return {"type": "tool_result", "tool_use_id": f"toolu_0_{index}", "content": content}
 
 
+@pytest.mark.ran(PACKAGES, "claude CLI")
 @pytest.mark.parametrize("client", [chat, responses, messages, langchain_chat, langchain_messages])
 async def test_a_round_trip_in_words(client: Client, tmp_path: Path) -> None:
     """By the text mode: tools, calls and results in what the model reads, and pictures beside it."""
@@ -268,6 +275,7 @@ PAST: Final = [
 """Questions, ids, arguments and results of a hundred calls."""
 
 
+@pytest.mark.ran("openai for Python", "claude CLI")
 @MODES
 async def test_a_long_past(mode: str, tmp_path: Path) -> None:
     """200 KB, asked by OpenAI's package; each call stays with its result."""

@@ -74,6 +74,7 @@ async def test_what_it_asked_next_becomes_words() -> None:
     assert message.stop_reason == "end_turn"
 
 
+@pytest.mark.ran("Claude Code", "a script")
 @pytest.mark.parametrize("name", ["bare", "full"])
 async def test_it_reads_a_file_and_says_what_it_holds(name: str, tmp_path: Path, keep: Callable[..., None]) -> None:
     """With few tools, and as it comes: a dozen, and tens of kilobytes of instructions."""
@@ -97,6 +98,7 @@ def test_nothing_of_its_own_prose_is_kept() -> None:
         assert {tool["description"] for tool in line["body"]["tools"]} == {claude_code.LEFT_OUT}
 
 
+@pytest.mark.ran("Claude Code", "Qwen2.5-Coder")
 def test_the_program_itself() -> None:
     """Installed by `make clients`; with a home of its own and, where the system allows it, no network."""
     offline.claude_code()

@@ -93,6 +93,7 @@ def user(text: str) -> dict[str, Any]:
 # Calls
 
 
+@pytest.mark.ran("openai for Python", "embedded model")
 @STREAMED
 def test_openai_gets_a_call_and_gives_its_result(stream: bool, chat: OpenAI) -> None:
     asked = chat.ask(stream, [user(QUESTION)], tools=chat.tools, tool_choice="required")
@@ -116,6 +117,7 @@ def test_openai_gets_a_call_and_gives_its_result(stream: bool, chat: OpenAI) -> 
 CALL_FIELDS: Any = {"id": True, "type": True, "function": {"name", "arguments"}}
 
 
+@pytest.mark.ran("anthropic for Python", "embedded model")
 @STREAMED
 def test_anthropic_gets_a_call_and_gives_its_result(stream: bool, messages: Anthropic) -> None:
     asked = messages.ask(stream, [user(QUESTION)], tools=messages.tools, tool_choice={"type": "any"})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from bench import offline
 
 import agents
@@ -14,6 +15,7 @@ from scripted import IMPATIENT, Sent, served
 
 PATCH = '*** Begin Patch\n*** Add File: new.txt\n+Grüße, "Ada"\n*** End Patch\n'
 OURS = (*agents.OURS, PATCH[:20], "tools.exec_command")
+pytestmark = pytest.mark.ran("Codex", "a script")
 CODEX = f"Codex {offline.version('@openai/codex')}"
 
 

@@ -36,6 +36,12 @@ WAYS: Final = {
     },
     "generate_text by reference": "vercel",
 }
+PACKAGES: Final = {
+    way: {"chat": "openai for Node", "responses": "openai for Node", "messages": "@anthropic-ai/sdk"}.get(
+        kind, "Vercel AI SDK"
+    )
+    for way, kind in WAYS.items()
+}
 THOUGHTLESS: Final = {"chat_stream", "run_tools_stream", "generate_text openai_chat", "stream_text openai_chat"}
 """They do not know `reasoning_content`: Vercel's provider passes it over, openai's helper keeps its last piece."""
 
@@ -84,6 +90,7 @@ def wanted(way: str, scenario: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.ran(PACKAGES, "a script")
 @pytest.mark.parametrize("scenario", WHOLE)
 @pytest.mark.parametrize("way", WAYS)
 async def test_all_that_is_said_arrives_and_results_come_back(way: str, scenario: str, answers: Told) -> None:

@@ -21,6 +21,7 @@ PROVIDERS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.ran("OpenCode", "a script")
 @PROVIDERS
 async def test_it_reads_a_file_and_says_what_it_holds(
     package: str, dialect: str, tmp_path: Path, keep: Callable[..., None]

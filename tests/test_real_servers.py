@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import pytest
 
+import ran
 from dragoman import dialects
 from gateway import Gateway, running
 from servers.real import REAL, Real
@@ -69,6 +70,7 @@ def gateway_to(behind: Real, mode: str, home: Path) -> "contextlib.AbstractConte
     return running(home, "--config", str(config))
 
 
+@pytest.mark.ran(ran.PYTHON, {"llama": "llama-server", "mlx": "mlx_lm.server"})
 @pytest.mark.parametrize(("server", "mode", "api", "stream"), CASES)
 def test_a_call_its_result_and_the_answer(server: str, mode: str, api: str, stream: bool, serve: Serve) -> None:
     if server == "mlx" and sys.platform == "win32":

@@ -3,6 +3,7 @@
 How each was recorded stands in tests/data/servers.
 """
 
+import asyncio
 import json
 import re
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+import ran
 from behind import FRONTS, Answer, ask, gateway
 from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core.contracts import Turn
 from servers.recorded import REQUESTS, Exchange, exchanges, names, replaying
+from servers.rounds import CLIENTS
 
 PARIS = [("get_weather", {"city": "Paris"})]
 LEAKED = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -69,6 +72,20 @@ async def test_the_answer_to_its_result_arrives(mode: str, kept: Exchange, front
     if not kept.stream:  # where it was not asked for
         assert answer.reply.usage is not None
         assert answer.reply.usage.output_tokens == 10
+
+
+@pytest.mark.ran(ran.PYTHON, {"vllm": "vLLM", "exo": "exo"})
+@pytest.mark.parametrize("server", KEPT)
+@pytest.mark.parametrize("front", FRONTS)
+async def test_the_vendors_packages_get_the_call(front: str, server: str) -> None:
+    """Each by its API, of what the server streamed by Chat Completions."""
+    (kept,) = of(server, "call", "openai_chat", stream=True)
+    with replaying(kept.answer) as url:
+        async with gateway(url, mode="native", api=kept.api) as (own, _):
+            asked = replace(REQUESTS["call"], model="m")
+            text, calls, end = await asyncio.to_thread(CLIENTS[front].ask, own, asked, front, True)
+    assert ([(call.name, json.loads(call.arguments)) for call in calls], text) == (PARIS, "")
+    assert end == CLIENTS[front].ends[0]
 
 
 def test_exo_leaves_a_perfect_call_in_the_text() -> None:

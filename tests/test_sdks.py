@@ -57,6 +57,9 @@ async def sdks(keep: Callable[..., None]) -> AsyncIterator[Sdks]:
 MODES = [pytest.param(api, ask, id=ask.__name__) for api in (CHAT, RESPONSES, MESSAGES) for ask in api.modes]
 
 
+PACKAGES = {ask.__name__: f"{api.package} for Python" for api in (CHAT, RESPONSES, MESSAGES) for ask in api.modes}
+
+
 async def answer(api: Api, ask: Ask, sdks: Sdks, scenario: str, said: list[Any]) -> Any:
     tools = FUNCTIONS if ask in PARSING else api.tools
     try:
@@ -65,6 +68,7 @@ async def answer(api: Api, ask: Ask, sdks: Sdks, scenario: str, said: list[Any])
         return cut.completion
 
 
+@pytest.mark.ran(PACKAGES, "a script")
 @pytest.mark.parametrize("scenario", WHOLE)
 @pytest.mark.parametrize(("api", "ask"), MODES)
 async def test_all_that_is_said_arrives_and_results_come_back(api: Api, ask: Ask, scenario: str, sdks: Sdks) -> None:
