@@ -68,7 +68,9 @@ BEHIND: Final[Mapping[str, Behind]] = {
     "embedded model": Behind("real", "the model in the box", partial(_package, "xllamacpp")),
     "llama-server": Behind("real", "llama.cpp's own server, as xllamacpp packs it", partial(_package, "xllamacpp")),
     "mlx_lm.server": Behind("real", "on MLX for CPUs", partial(_package, "mlx-lm")),
-    "claude CLI": Behind("real", "the installed program; the model that it asks plays a script", FRONT["Claude Code"]),
+    "claude CLI": Behind(
+        "real", "the installed program; the model that it asks plays a script", FRONT["Claude Code"], "its model played"
+    ),
     "vLLM": Behind("recorded", "its answers, byte for byte", partial(_recorded, "vllm")),
     "exo": Behind("recorded", "its answers, byte for byte", partial(_recorded, "exo")),
     "Qwen2.5-Coder": Behind("recorded", "texts of the 1.5B in the box", lambda: "2026-11"),
