@@ -59,6 +59,14 @@ def opencode() -> Path:
     raise FileNotFoundError(f"OpenCode is not in {CLIENTS}; install it: make clients")
 
 
+def openclaw() -> Path:
+    """The command, a script for `node`, which it needs in its PATH; raises FileNotFoundError: not installed."""
+    path = CLIENTS / ".bin" / "openclaw"
+    if path.exists():
+        return path
+    raise FileNotFoundError(f"OpenClaw is not in {CLIENTS}; install it: make clients")
+
+
 def agent(name: str) -> Path:
     """The command of this name, `python` for one; raises FileNotFoundError: not installed."""
     if (path := AGENTS / name).exists():

@@ -1,6 +1,7 @@
 """`dragoman run` with the real agents: each makes one round trip, and finds its user's home as it was."""
 
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,8 +21,8 @@ def command(agent: str, url: str, *args: str, options: tuple[str, ...] = ()) -> 
     return [sys.executable, "-m", "dragoman", "run", agent, *behind, *options, "--", *args]
 
 
-def environment(program: Path) -> dict[str, str]:
-    return {"PATH": f"{program.parent}:/usr/bin:/bin", "PYTHONPATH": SOURCES}
+def environment(*programs: Path) -> dict[str, str]:
+    return {"PATH": ":".join([*(str(each.parent) for each in programs), os.defpath]), "PYTHONPATH": SOURCES}
 
 
 @asynccontextmanager
@@ -63,3 +64,12 @@ async def test_opencode(tmp_path: Path) -> None:
         run = command("opencode", far.url, "run", "--format", "json", "--title", "t", PROMPT)
         told = agents.lines(await agents.run(far.url, tmp_path, folder, run, **environment(offline.opencode())))
     assert [line["part"]["text"] for line in told if line["type"] == "text"][-1] == script.result()
+
+
+async def test_hermes(tmp_path: Path) -> None:
+    folder = agents.folder_of(tmp_path)
+    script = Calling("read_file", {"path": str(folder / "notes.txt")})
+    async with untouched(tmp_path, script) as far:
+        run = command("hermes", far.url, "-z", PROMPT, "--yolo", "--ignore-rules", "-t", "file")
+        said = await agents.run(far.url, tmp_path, folder, run, **environment(offline.agent("hermes")))
+    assert said.strip() == script.result().strip()

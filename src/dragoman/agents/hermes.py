@@ -1,0 +1,62 @@
+"""Hermes Agent: a folder of values that go over the user's, member by member, as an administrator's would.
+
+Its own way for that (`HERMES_MANAGED_DIR`) leaves the user's home as its home: memories, skills and past conversations
+are there, and nothing of them is copied. Where an administrator has such a folder, ours would hide it: that is refused.
+"""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from dragoman.agents import Agent, Launch, Wiring
+from dragoman.core.errors import ConfigError
+
+_VARIABLE: Final = "HERMES_MANAGED_DIR"
+_USUAL: Final = "/etc/hermes"
+_CONFIG: Final = "config.yaml"
+_FILES: Final = (_CONFIG, ".env")
+_LEAST_TOKENS: Final = 64_000
+"""Of context, below which it does not start (agent/model_metadata.py)."""
+
+
+def launch(wiring: Wiring) -> Launch:
+    """Its command as the user has it, and the folder.
+
+    Raises: ConfigError: an administrator has one, or the model's context is too small for Hermes.
+    """
+    if 0 < wiring.context_tokens < _LEAST_TOKENS:
+        raise ConfigError(
+            f"Hermes Agent wants a model with {_LEAST_TOKENS:,} tokens of context, and {wiring.model} is run with "
+            f"{wiring.context_tokens:,}; start its server with more, or take another model"
+        )
+    managed = Path(wiring.environ.get(_VARIABLE) or _USUAL)
+    if found := next((managed / file for file in _FILES if wiring.read(managed / file) is not None), None):
+        raise ConfigError(
+            f"{found} holds rules of an administrator for Hermes, which those of this run would hide; give Hermes the "
+            f"gateway in its own settings instead (docs/run.md)"
+        )
+    base = f"{wiring.url}/v1"
+    context = {"context_length": wiring.context_tokens} if wiring.context_tokens else {}
+    provider = {"name": "dragoman", "api": base, "api_key": wiring.key, "transport": "chat_completions", **context}
+    own = {"provider": "custom:dragoman", "base_url": base, "api_key": wiring.key, "api_mode": "chat_completions"}
+    config = {
+        "model": {"default": wiring.model, **own, **context},
+        "providers": {"dragoman": {**provider, "default_model": wiring.model}},
+        "fallback_providers": [],
+        "delegation": dict.fromkeys(("model", "provider", "base_url", "api_key", "api_mode"), ""),
+        **({} if wiring.thinks else {"agent": {"reasoning_effort": "none"}}),
+    }
+    return Launch(
+        (wiring.program, *wiring.args),
+        {_VARIABLE: str(wiring.folder)},
+        {_CONFIG: json.dumps(config, indent=2)},  # which is YAML too
+    )
+
+
+AGENT: Final = Agent(
+    title="Hermes Agent",
+    programs=("hermes",),
+    install="pip install hermes-agent",
+    source="hermes_cli/managed_scope.py and runtime_provider.py of hermes-agent 0.19.0 (2026-11); tried with it",
+    launch=launch,
+)
