@@ -7,6 +7,7 @@ then `dragoman replay`, with none of these left
 import asyncio
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
+from dragoman.core.filler import Filler
 from dragoman.core.values import Usage
 from dragoman.gateway import Gateway
 from dragoman.server.captured import error_of, event_of
@@ -26,7 +28,7 @@ from dragoman.server.stages import error_json, event_json
 from far import RESPONSES, Play, ask, dies, falls_silent, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
 from scripted import Scripted, plain, serving
-from test_capture import TOOLS, folders, keeping, kept, says
+from test_capture import TOOLS, folders, keeping, kept, lines, says
 from test_completions import CHATML, PROPS, completes
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -202,6 +204,9 @@ async def test_claude_is_not_started_for_it(mode: str, tmp_path: Path, capsys: p
     for cut in CUTS:
         status, said = await replayed(capsys, place, "--cut", cut)
         assert status == 0, said
+    assert "the problem is still in it" in await bundled(capsys, place, "-o", tmp_path / "bug.zip")
+    status, said = await replayed(capsys, tmp_path / "bug.zip")
+    assert status == 0, said
 
 
 @pytest.mark.model
@@ -219,6 +224,10 @@ def test_the_real_model_in_the_box_whose_call_was_cut_off(tmp_path: Path, capsys
         said = capsys.readouterr().out
         assert status == 0, said
         assert re.search(r"no whole call|1 broken", said)
+    assert cli.main(["bundle", str(place), "-o", str(tmp_path / "bug.zip")]) == 0
+    assert "the problem is still in it" in capsys.readouterr().out
+    assert "What is the weather" not in "".join(unpacked(tmp_path / "bug.zip").values())
+    assert cli.main(["replay", str(tmp_path / "bug.zip")]) == 0
 
 
 # What differs
@@ -299,3 +308,160 @@ def test_events_and_errors_are_read_as_they_were_written() -> None:
         assert isinstance(read, Failure)
         assert (type(read.error), str(read.error), vars(read.error)) == (type(error), str(error), vars(error))
         assert str(error_of(error_json(error))) == str(error)
+
+
+# Bundles
+
+
+async def bundled(capsys: pytest.CaptureFixture[str], *args: str | Path) -> str:
+    capsys.readouterr()
+    assert await asyncio.to_thread(cli.main, ["bundle", *map(str, args)]) == 0
+    return capsys.readouterr().out
+
+
+def unpacked(path: Path) -> dict[str, str]:
+    with zipfile.ZipFile(path) as bundle:
+        return {name: bundle.read(name).decode() for name in bundle.namelist()}
+
+
+PRIVATE = "Mallorca Zebrafish 4711 /srv/ledger/überweisung.txt 漢字 😀"
+"""Words of a person."""
+WORDS = ("Mallorca", "Zebrafish", "4711", "ledger", "überweisung", "berweisung", "漢", r"\u6f22", "sunset")
+
+
+def private(path: str) -> dict[str, Any]:
+    """A conversation in which everybody says such words."""
+    said = f"{PRIVATE} sunset {CALL}"
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": json.dumps({"city": said})},
+    }
+    if path == CHAT:
+        turns = [
+            {"role": "system", "content": said},
+            {"role": "user", "content": [{"type": "text", "text": said}], "name": "Mallorca"},
+            {"role": "assistant", "content": said, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": said},
+        ]
+        return {"messages": turns, "tools": TOOLS, "user": "Zebrafish"}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": said}]}
+    asked = {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": said, "Mallorca": [said]}}
+    turns = [
+        {"role": "user", "content": said},
+        {"role": "assistant", "content": [{"type": "text", "text": said}, asked]},
+        {"role": "user", "content": [result]},
+    ]
+    return {
+        "system": said,
+        "messages": turns,
+        "max_tokens": 9,
+        "tools": anthropic(TOOLS),
+        "metadata": {"user_id": said},
+    }
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+@pytest.mark.parametrize("mode", ["native", "inject"])
+async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
+    mode: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f'{PRIVATE}\n<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{PRIVATE} \\u6f22"'
+    async with keeping(tmp_path / "kept", says(*re.findall(r"(?s).{1,3}", words)), mode=mode, format="hermes") as url:
+        body = {"model": "m", "stream": True, **private(path)}
+        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            headers = {"x-private": "Mallorca"}
+            assert (await client.post(path, json=body, headers=headers)).status_code == 200
+        [folder] = await kept(tmp_path / "kept")
+    said = await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
+    assert "the problem is still in it" in said
+    made = unpacked(tmp_path / "bug.zip")
+    for name, text in made.items():
+        assert [word for word in WORDS if word in text] == [], name
+    assert len(made["body"].encode()) == len((folder / "body").read_bytes())
+    assert "get_weather" in made["body"]
+    assert "get_weather" in made["1/text-1.txt"]
+    for line, other in zip(lines(folder / "1/said-1.jsonl"), made["1/said-1.jsonl"].splitlines(), strict=True):
+        assert {k: len(str(v).encode()) for k, v in line.items()} == {
+            k: len(str(v).encode()) for k, v in json.loads(other).items()
+        }
+    status, explained = await replayed(capsys, tmp_path / "bug.zip", "--explain")
+    assert status == 0
+    assert "no whole call" in explained
+    status, again = await replayed(capsys, tmp_path / "bug.zip", "--cut", "random")
+    assert status == 0, again
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+async def test_each_failing_parse_fails_in_its_bundle(
+    broken: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, why = broken
+    async with keeping(tmp_path / "kept", says(*re.findall(r"(?s).{1,4}", text)), mode="parse", format="hermes") as url:
+        await ask(url, CHAT, True, tools=TOOLS)
+        await kept(tmp_path / "kept")
+    said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
+    assert "the problem is still in it" in said
+    status, explained = await replayed(capsys, tmp_path / "bug.zip", "--explain")
+    assert status == 0
+    assert why in explained
+
+
+async def test_a_bundle_that_is_read_otherwise_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The filler of a date is none."""
+    tool = json.loads(json.dumps(TOOLS[0]))
+    tool["function"]["parameters"]["properties"]["city"] = {"type": "string", "pattern": "^Paris$"}
+    async with keeping(tmp_path / "kept", says(CALL), mode="parse", format="hermes") as url:
+        await ask(url, CHAT, True, tools=[tool])
+        await kept(tmp_path / "kept")
+    said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
+    assert "NOT read as the capture is" in said
+    assert "+Warning invalid_call" in said
+    said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--keep-text")
+    assert "ALL THAT WAS SAID" in said
+    assert "Paris" in unpacked(tmp_path / "bug.zip")["1/text-1.txt"]
+    assert (await replayed(capsys, tmp_path / "bug.zip"))[0] == 0
+
+
+async def test_a_bundle_does_not_say_where_anything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    template = tmp_path / "of-mine.jinja"
+    template.write_text(CHATML)
+    more = {"mode": "inject", "format": "hermes", "template": str(template)}
+    async with keeping(tmp_path / "kept", says("It is ", CALL), **more) as url:
+        await ask(url, CHAT, True, tools=TOOLS)
+        await kept(tmp_path / "kept")
+    for args in ([], ["--keep-text"]):
+        await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", *args)
+        everything = "".join(unpacked(tmp_path / "bug.zip").values())
+        assert str(tmp_path) not in everything
+        assert url.removeprefix("http://") not in everything
+        assert not re.search(r"127\.0\.0\.1:\d", everything)
+
+
+def test_what_is_filled_in_has_the_same_shape() -> None:
+    fill = Filler(["get_weather city", "<|im_end|>"], b"salt")
+    text = 'Über 12 Äpfel? <|im_end|>{"name": "get_weather", "n": 0.75, "t": "a\\nb\\u00e9", "city": "漢字😀\\ud83d"}'
+    made = fill.text(text)
+    assert len(made) == len(text)
+    assert len(made.encode()) == len(text.encode())
+    assert re.sub(r"\w", "x", made) == re.sub(r"\w", "x", text)
+    assert "get_weather" in made
+    assert "<|im_end|>" in made
+    assert '"city"' in made
+    assert "Äpfel" not in made
+    assert "0.7" not in made or "0.75" not in made
+    assert fill.text("Ada and ada and bob").split()[0].lower() == fill.text("ada")
+    assert len({fill.text(word) for word in ("alpha", "omega", "gamma")}) == 3
+    assert fill.text("alpha") != Filler([], b"other").text("alpha")
+
+
+def test_words_that_stream_in_pieces_are_one_word() -> None:
+    fill = Filler(["get_weather"], b"salt")
+    stream = "".join(
+        f'data: {{"delta": {{"content": "{piece}"}}, "id": "x1"}}\n\n' for piece in ("ge", "t_wea", "ther pl", "ace")
+    )
+    made = fill.json(stream, {"id"}, set(), set())
+    assert made.count('"id": "x1"') == 4
+    words = "".join(re.findall(r'"content": "(.*?)"', made))
+    assert words == f"get_weather {fill.text('place')}"
+    assert "secret" not in fill.json('data: {"content": "my secret', {"id"}, set(), set())

@@ -120,7 +120,7 @@ def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:
     embedded = serve.embedded_name(config.embedded) if serve.has_embedded(config, origin) else ""
     if embedded:
         _want("embedded")
-    return Gateway(serve.backends(config, embedded=bool(embedded), say=serve.say), config.aliases, policy=config.guard)
+    return serve.gateway(config, bool(embedded), serve.say)
 
 
 def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iterator[str]:

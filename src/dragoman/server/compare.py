@@ -48,12 +48,12 @@ def compare(was: Captured, now: Captured, *, recut: bool = False) -> Iterator[St
 
 def _sent(was: Captured, now: Captured, number: int, count: int) -> tuple[str, ...]:
     prompt = f"{number}/prompt-{count}.txt"
-    words = _difference(_text(was, prompt), _text(now, prompt))
+    words = difference(_text(was, prompt), _text(now, prompt))
     return words or _documents(was, now, f"{number}/sent-{count}.json")
 
 
 def _documents(was: Captured, now: Captured, name: str) -> tuple[str, ...]:
-    return _difference(_pretty(was, name), _pretty(now, name))
+    return difference(_pretty(was, name), _pretty(now, name))
 
 
 def _pretty(of: Captured, name: str) -> list[str]:
@@ -70,7 +70,7 @@ def _text(of: Captured, name: str) -> list[str]:
 
 def _events(was: Captured, now: Captured, name: str, recut: bool) -> tuple[str, ...]:
     one, other = ([json.dumps(e, ensure_ascii=False) for e in joined(c.lines(name), recut)] for c in (was, now))
-    return _difference(one, other)
+    return difference(one, other)
 
 
 def joined(events: Sequence[Mapping[str, Any]], recut: bool = False) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def _replies(was: Captured, now: Captured, recut: bool) -> tuple[str, ...]:
     one, other = (reply(c) for c in (was, now))
     if recut:  # what the bytes say has been compared, as events
         one, other = one[:1], other[:1]
-    return _difference(one, other)
+    return difference(one, other)
 
 
 def reply(of: Captured) -> list[str]:
@@ -106,7 +106,7 @@ def reply(of: Captured) -> list[str]:
     return [*told, *_COMMENT.sub("", text).splitlines()]
 
 
-def _difference(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
+def difference(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
     """Lines that only one of them has, `-` then and `+` now; the first of them where there are many."""
     if list(one) == list(other):
         return ()

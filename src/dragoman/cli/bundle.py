@@ -1,0 +1,68 @@
+"""`dragoman bundle`: a capture as a file to send, without what anybody said."""
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+
+from dragoman.cli import serve
+from dragoman.core.errors import ConfigError
+
+EXAMPLES = """examples:
+  dragoman bundle captures
+  dragoman bundle captures/20261122T100430.284Z-req_6b2b9f5581572b656909abf2 -o bug.zip
+  dragoman replay bug.zip --explain
+"""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "bundle",
+        help="a captured exchange as a file to send",
+        description="Pack a capture for a bug report. Secrets are out of it already; what people, tools and the model "
+        "said is replaced by words that say nothing, of the same shape, so that what reads it does what it did. "
+        "Names and schemas of tools, names of models and settings stay.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("capture", type=Path, metavar="CAPTURE", help="its folder, or a folder of several: the newest")
+    command.add_argument("-o", "--out", type=Path, metavar="FILE", help="the file (default: its name and .zip, here)")
+    command.add_argument("--keep-text", action="store_true", help="leave what was said as it is")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Pack, say what is in it.
+
+    Raises: ConfigError: there is no such capture, or the file cannot be written.
+    """
+    if missing := serve.missing_extras("server"):
+        raise ConfigError(missing.replace("serving", "bundling"))
+    from dragoman.server.bundle import bare, filled, packed
+    from dragoman.server.captured import Captured, load
+    from dragoman.server.compare import difference
+
+    was = Captured(*load(args.capture))
+    made = None if args.keep_text else asyncio.run(filled(was))
+    files = made.files if made else bare(was)
+    out = args.out or Path(f"{was.name}.zip")
+    try:
+        with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(packed(files))
+    except OSError as e:
+        raise ConfigError(f"cannot write {out}: {(e.strerror or str(e)).lower()} - at --out") from None
+    print(f"{out}: {len(files)} files, {out.stat().st_size} bytes, of {was.name}")
+    print("stays:     names and schemas of tools, names of models, settings, versions, times")
+    if made is None:
+        print("stays too: ALL THAT WAS SAID, by people, tools and the model (--keep-text)")
+        return 0
+    print("replaced:  what people, tools and the model said, by words of the same shape")
+    print("left out:  keys, other headers, addresses, paths of files")
+    if made.same:
+        print("What is read out of it is what was read out of the capture: the problem is still in it.")
+        return 0
+    print("It is NOT read as the capture is, so the problem may not be in it; --keep-text would keep it:")
+    for line in difference(made.outcome, made.now):
+        print(f"  {line}")
+    return 0

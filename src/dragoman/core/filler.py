@@ -1,0 +1,121 @@
+"""Words that say nothing, in place of words that do, of the same shape.
+
+    Please read /home/ada/notes.txt  →  Qzwkvy kbmn /hqtm/vko/wjcxb.pdq
+    {"name": "Read", "arguments": {"path": "/home/ada"}}  →  {"name": "Read", "arguments": {"path": "/hqtm/vko"}}
+
+Every character stays one of its kind and of as many bytes; punctuation, white space and escapes stay what they are, and
+so do names that are to be kept. The same word becomes the same word throughout, another becomes another, so that what
+reads the text, and looks for what stands in it twice, does what it did. Which word it was cannot be told without the
+`salt`, which is chance and thrown away.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+_PIECE: Final = re.compile(r"(?P<escape>\\+u[0-9a-fA-F]{4}|\\+.)|(?P<word>\w+)", re.DOTALL)
+_PART: Final = re.compile(r"(?P<letters>[^\W\d_]+)|(?P<digits>\d+)")
+_TOKEN: Final = re.compile(r'"(?P<said>(?:[^"\\\n]|\\.)*)(?:"|$)(?P<key>\s*:)?|[\[{]|[\]}]', re.MULTILINE)
+"""A string that is cut off, as the last of a stream that broke, is one too."""
+_OF_BYTES: Final = {2: (0x3B1, 17), 3: (0x4E00, 5000), 4: (0x20000, 5000)}
+"""Letters whose UTF-8 is so long: Greek, Han and Han again; the first and how many."""
+
+
+class Filler:
+    """Fills texts in."""
+
+    def __init__(self, keep: Iterable[str], salt: bytes) -> None:
+        """`keep`: texts whose words stay."""
+        self._keep = {word for text in keep for word in re.findall(r"\w+", text)}
+        self._salt = salt
+
+    def text(self, text: str) -> str:
+        """As long a text, of the same shape."""
+        return _PIECE.sub(self._piece, text)
+
+    def _piece(self, found: re.Match[str]) -> str:
+        if word := found["word"]:
+            return word if word in self._keep else _PART.sub(self._part, word)
+        escape = found[0]
+        if "u" in escape[:-1] and not 0xD800 <= int(escape[-4:], 16) < 0xE000:
+            return f"{escape[:-4]}{0x4E00 + self._number(escape) % 5000:04x}"
+        return escape
+
+    def _part(self, found: re.Match[str]) -> str:
+        part = found[0]
+        if found["digits"]:
+            first = part[0] if part[0] == "0" else str(1 + self._number(part) % 9)
+            return first + "".join(str(n % 10) for n in self._bytes(part[1:] + "#", len(part) - 1))
+        return "".join(map(_like, part, self._bytes(part, len(part))))
+
+    def _number(self, text: str) -> int:
+        return int.from_bytes(self._bytes(text, 4))
+
+    def _bytes(self, text: str, count: int) -> bytes:
+        made, block = bytearray(), 0
+        while len(made) < count:
+            key = blake2b(f"{block}:{text.lower()}".encode("utf-8", "surrogatepass"), key=self._salt)
+            made, block = made + key.digest(), block + 1
+        return bytes(made[:count])
+
+    def json(self, text: str, kept: Collection[str], whole: Collection[str], free: Collection[str]) -> str:
+        """JSON, or pieces of it with whatever between, with its strings filled in.
+
+        Members named in `kept` stay as they are where they are strings, and those named in `whole` where they are
+        objects or lists; in objects named in `free`, names of members are filled in too. A word that goes on in the
+        next member of the same name, as in a stream, is one word.
+        """
+        runs: dict[str, list[_Found]] = {}
+        for found in _strings(text, kept, whole, free):
+            runs.setdefault(found.name, []).append(found)
+        made: list[tuple[_Found, str]] = []
+        for run in runs.values():
+            filled = self.text("".join(text[each.start : each.end] for each in run))
+            at = 0
+            for each in run:
+                made.append((each, filled[at : at + each.end - each.start]))
+                at += each.end - each.start
+        out, done = [], 0
+        for each, filled in sorted(made):
+            out += [text[done : each.start], filled]
+            done = each.end
+        return "".join([*out, text[done:]])
+
+
+class _Found(NamedTuple):
+    start: int
+    end: int
+    name: str
+    """Of the member whose value it is; for names of members, that with a blank before it."""
+
+
+def _strings(text: str, kept: Collection[str], whole: Collection[str], free: Collection[str]) -> Iterator[_Found]:
+    """The insides of the strings that are to be filled in."""
+    above = [""]  # of each open object or list, the member whose value it is
+    name, spared, loose = "", 0, 0  # the last two: how deep what is spared, or free, began
+    for token in _TOKEN.finditer(text):
+        said = token[0]
+        if said[0] in "[{":
+            above.append(name or above[-1])
+            spared = spared or (len(above) if above[-1] in whole else 0)
+            loose = loose or (len(above) if above[-1] in free and said == "{" else 0)
+        elif said[0] in "]}":
+            spared, loose = (0 if depth == len(above) else depth for depth in (spared, loose))
+            above = above[:-1] or [""]
+        elif token["key"]:
+            name = token["said"]
+            if loose:
+                yield _Found(*token.span("said"), f" {name}")
+            continue
+        elif not spared and (loose or (name or above[-1]) not in kept):
+            yield _Found(*token.span("said"), name or above[-1])
+        name = ""
+
+
+def _like(letter: str, chance: int) -> str:
+    """A letter of the same kind, and as many bytes."""
+    if letter.isascii():
+        return chr((ord("A") if letter.isupper() else ord("a")) + chance % 26)
+    first, count = _OF_BYTES.get(len(letter.encode("utf-8", "surrogatepass")), (ord(letter), 1))
+    return chr(first + chance % count)

@@ -1,0 +1,237 @@
+"""A capture to be sent to others: what people and models said is filled in, all that reads it stays what it was.
+
+    body, what models said  ─filler→  the same shape  ─replay→  every other stage, made anew
+
+So nothing that was said stands in any stage, and a problem of reading can be seen all the same; whether it still can is
+found by replaying both. Names and schemas of tools, names of models and the settings of the backend stay.
+"""
+
+import io
+import json
+import re
+import secrets
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dragoman import dialects, formats
+from dragoman.core.filler import Filler
+from dragoman.core.values import Tool
+from dragoman.server.captured import Captured, output_of
+from dragoman.server.compare import joined
+from dragoman.server.replay import Replay
+from dragoman.server.stages import SUMMARY, Files, jsonl, recut
+
+_HEADERS: Final = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "x-dragoman-delivery")
+"""Those that stay: what a client is, and what it asks for."""
+_KEPT: Final = frozenset(
+    (
+        *("model", "role", "type", "id", "object", "status", "media_type", "detail", "encoding", "format", "event"),
+        *("finish_reason", "stop_reason", "stop_sequence", "stop", "effort", "mode", "tool_choice", "service_tier"),
+        *("call_id", "tool_call_id", "tool_use_id", "item_id", "response_id", "previous_response_id"),
+        "system_fingerprint",
+    )
+)
+"""Members whose strings an API reads, and no person wrote."""
+_WHOLE: Final = frozenset(
+    ("tools", "functions", "tool_choice", "stop", "stop_sequences", "response_format", "output_config", "text")
+)
+"""Members that stay as they are where they are objects or lists."""
+_LINES: Final = re.compile(r'^(?:data: ?)?\{"', re.MULTILINE)
+"""What begins a line of a stream, or of a file of lines."""
+_FREE: Final = frozenset(("input", "arguments", "args"))
+_WORDS: Final = (
+    "true false null True False None name names arguments parameters function functions tool tools tool_call type id "
+    "call calls input output result response assistant user system developer json xml data image png jpeg base64 http"
+)
+"""Words of which calls, and what stands around them, are made."""
+
+
+class Made(NamedTuple):
+    """A bundle."""
+
+    files: Files
+    same: bool
+    """What is read out of it is what was read out of the capture."""
+    outcome: tuple[str, ...]
+    """What is read out of the capture, in words."""
+    now: tuple[str, ...]
+    """What is read out of the bundle."""
+
+
+async def filled(was: Captured) -> Made:
+    """The capture with what was said filled in, and every stage made anew of that.
+
+    Raises: ConfigError: it cannot be replayed.
+    """
+    fill = Filler(_names(was), secrets.token_bytes(32))
+    given = {name: data for name, data in _given(was, fill)}
+    now = await Replay(Captured(was.name, given)).answered()
+    before = outcome(Captured(was.name, await Replay(was).answered()))
+    after = outcome(Captured(was.name, now))
+    return Made({**now, **given}, before == after, before, after)
+
+
+def bare(was: Captured) -> Files:
+    """The capture with all that was said, but without what tells of the machine."""
+    told = {"request.json": _request(was), SUMMARY: was.files[SUMMARY]}
+    about = {f"{n}/backend.json": _backend(was, n, None) for n in range(1, was.asked + 1)}
+    return {**was.files, **told, **about}
+
+
+def packed(made: Files) -> bytes:
+    """The files as a zip."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name in sorted(made):
+            bundle.writestr(name, made[name])
+    return out.getvalue()
+
+
+def outcome(of: Captured) -> tuple[str, ...]:
+    """What was read, without words: which events in which order, which tools, which warnings, how it ended."""
+    told = []
+    names = [f"{n}/events.jsonl" for n in range(1, of.asked + 1)]
+    for name in [*names, "events.jsonl"]:
+        for event in joined(of.lines(name), recut=True):
+            said = [event.get(key, "") for key in ("name", "code", "reason")]
+            told.append(" ".join(filter(None, [event["event"], *said])))
+    return tuple(told)
+
+
+def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
+    """What everything else follows from."""
+    yield "request.json", _request(was)
+    yield "body", _json(was.files.get("body", b""), fill)
+    summary = was.json(SUMMARY)
+    summary["warnings"] = [{"code": each["code"]} for each in summary.get("warnings", ())]
+    if "error" in summary.get("log", {}):
+        summary["log"]["error"] = fill.text(summary["log"]["error"])
+    yield SUMMARY, _pretty(summary)
+    for number in range(1, was.asked + 1):
+        yield f"{number}/backend.json", _backend(was, number, fill)
+        for count in range(1, was.heard(number) + 1):
+            name = f"{number}/said-{count}.jsonl"
+            yield name, jsonl(_said(was.lines(name), fill))
+        if not was.json(f"{number}/backend.json").get("kind"):  # then these are all that is known
+            yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill)
+
+
+def _request(was: Captured) -> bytes:
+    came = was.json("request.json")
+    return _pretty({**came, "headers": {k: v for k, v in came.get("headers", {}).items() if k in _HEADERS}})
+
+
+def _backend(was: Captured, number: int, fill: Filler | None) -> bytes:
+    """How it was asked: not where it is, nor which files it has."""
+    about = was.json(f"{number}/backend.json")
+    vendors = {host for name in dialects.names() for host in dialects.get(name).hosts}
+    if "url" in about and not any(host in about["url"] for host in vendors):
+        about["url"] = "http://127.0.0.1"
+    settings = about.get("settings", {})
+    if "template" in settings:
+        settings["template"] = ""
+    if fill and "error" in about:
+        about["error"] = _error(about["error"], fill)
+    return _pretty(about)
+
+
+def _error(error: dict[str, Any], fill: Filler) -> dict[str, Any]:
+    """Its words are a server's, which may repeat anything."""
+    return {k: fill.text(v) if k in ("said", "message", "path", "model") else v for k, v in error.items()}
+
+
+def _json(data: bytes, fill: Filler) -> bytes:
+    """JSON, a stream of it, or lines of it; anything else has no structure that counts."""
+    text = data.decode("utf-8", "surrogateescape")
+    is_json = _LINES.search(text) or is_whole(data)
+    made = fill.json(text, _KEPT, _WHOLE, _FREE) if is_json else fill.text(text)
+    return made.encode("utf-8", "surrogateescape")
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether this is JSON."""
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _said(lines: list[dict[str, Any]], fill: Filler) -> Iterator[dict[str, Any]]:
+    """What came, in the same pieces at the same times."""
+    first, *rest = lines
+    is_http = first["to"] != "completion"
+    spoken = [line for line in rest if "text" in line or "base64" in line]
+    if is_http:
+        data = [bytes(output_of(line)) for line in spoken]  # type: ignore[arg-type]
+        pieces = iter(recut(_json(b"".join(data), fill), map(len, data)))
+        texts: Iterator[dict[str, Any]] = ({"text": piece.decode("utf-8", "surrogateescape")} for piece in pieces)
+    else:
+        words = fill.text("".join(line["text"] for line in spoken))
+        ends = list(_ends(len(line["text"]) for line in spoken))
+        texts = ({"text": words[a:b]} for a, b in ends)
+    yield first
+    for line in rest:
+        if "error" in line:
+            yield {"error": _error(line["error"], fill)}
+        elif "text" in line or "base64" in line:
+            yield {"ms": line["ms"], **next(texts)}
+        else:
+            yield line
+
+
+def _ends(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    at = 0
+    for size in sizes:
+        yield at, at + size
+        at += size
+
+
+def _names(was: Captured) -> Iterator[str]:
+    """What is to stay: how tools and their arguments are called, and what calls are marked by."""
+    yield _WORDS
+    for name in formats.names():
+        yield from formats.get(name).markers
+        yield from formats.get(name).thoughts
+        yield from formats.get(name).thoughts.values()
+    for number in range(1, was.asked + 1):
+        for tool in was.json(f"{number}/values.json").get("tools", ()):
+            yield tool.get("name", "")
+            yield from _schema_names(json.loads(tool.get("parameters", Tool("").parameters)))
+        for count in range(1, was.heard(number) + 1):
+            yield from _sent_names(was.files.get(f"{number}/sent-{count}.json", b""))
+
+
+class _Sent(msgspec.Struct):
+    tools: Any = None
+    names: dict[str, str] = {}
+
+
+def _sent_names(sent: bytes) -> Iterator[str]:
+    """What tools are called on their way to the model."""
+    with suppress(msgspec.DecodeError, RecursionError):
+        body = msgspec.json.decode(sent, type=_Sent)
+        yield from body.names
+        yield from re.findall(r'"name":"([^"]+)"', msgspec.json.encode(body.tools).decode())
+
+
+def _schema_names(schema: object, member: str = "") -> Iterator[str]:
+    """Names of members, and the values that a schema states."""
+    if isinstance(schema, dict):
+        for name, inner in schema.items():
+            if member in ("properties", "patternProperties", "$defs", "definitions"):
+                yield name
+            yield from _schema_names(inner, name)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _schema_names(inner, member)
+    elif isinstance(schema, str) and member in ("enum", "const", "default", "required", "type"):
+        yield schema
+
+
+def _pretty(value: object) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
