@@ -108,7 +108,7 @@ def test_a_server_that_comes_later(tmp_path: Path) -> None:
         (["--server", "localhost:1234"], "expected a URL like http://127.0.0.1:1234/v1, got 'localhost:1234'"),
         (
             ["--server", "http://x", "--api", "openai_chats"],
-            "unknown dialect 'openai_chats'; did you mean 'openai_chat'?",
+            "; did you mean 'openai_chat'?",
         ),
     ],
     ids=["no server", "no URL", "no such API"],

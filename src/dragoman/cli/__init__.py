@@ -23,8 +23,8 @@ _ORDER: Final = ("serve", "run", "ask", "doctor", "probe", "pull", "parse", "for
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
-      dragoman serve                         the APIs at http://127.0.0.1:8484, a small model of its own behind
-      dragoman ask                           one question, and what becomes of the model's words
+      dragoman serve              the APIs at http://127.0.0.1:8484, a small model of its own behind
+      dragoman ask                one question to it, and what becomes of the model's words
 
     `dragoman COMMAND --help` tells each in full.
 """
@@ -36,9 +36,9 @@ _STATUS: Final = """
 """
 _SETTINGS: Final = """
     settings:
-      Flags win over variables (DRAGOMAN_SERVER_PORT=9000 for server.port), and those over the file: --config, else
-      $DRAGOMAN_CONFIG, else ~/.config/dragoman/config.toml where it is there. `dragoman serve --check` says what they
-      are and where from; docs/configuration.md lists all.
+      Flags win over variables (DRAGOMAN_SERVER_PORT=9000 for server.port), and those over the file:
+      --config, else $DRAGOMAN_CONFIG, else ~/.config/dragoman/config.toml where it is there.
+      `dragoman serve --check` says what they are and where from; docs/configuration.md lists all.
 """
 
 
@@ -105,7 +105,9 @@ def parser() -> argparse.ArgumentParser:
     about = "Real tool calls between any agent and any model: a gateway, and what one needs around it."
     top = Parser(prog="dragoman", description=about, epilog=_EXAMPLES)
     top.add_argument("--version", action="version", version=f"dragoman {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    commands = top.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
     for name in names():
         importlib.import_module(f"{__name__}.{name}").add(commands)
     return top

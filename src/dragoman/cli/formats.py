@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from dragoman import formats
+from dragoman.cli.completion import format_names, offering
 from dragoman.core.contracts import Format, HeldCall, Notation
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ToolCallStart
@@ -36,6 +37,18 @@ MODELS_CHARS: Final = 35
 """Of who writes a format, in a terminal: enough to tell most models by."""
 LEFT_OUT: Final = ("CASES", "SUITE", "THOUGHTS", "IDS")
 """Where they would leave no room for that, in this order."""
+
+
+_EXAMPLES: Final = """
+    examples:
+      dragoman formats                                     all of them
+      dragoman formats hermes                              one in full
+      dragoman formats Qwen/Qwen3-8B                       the one that this model writes
+
+    exit status:
+      0  done
+      2  there is no such format, and no such model is known
+"""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -67,9 +80,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "formats",
         help="list the tool-call formats",
-        description="List the formats; a narrow terminal shows less of each. With a NAME, show one in full.",
+        description="List the formats in which models write tool calls; a narrow terminal shows less of each. With a "
+        "NAME, show one in full: who writes it, how a call looks, and how it can be held to a schema.",
+        epilog=_EXAMPLES,
     )
-    command.add_argument("name", nargs="?", metavar="NAME", help="a format, or a model, such as Qwen/Qwen3-8B")
+    named = command.add_argument("name", nargs="?", metavar="NAME", help="a format, or a model, such as Qwen/Qwen3-8B")
+    offering(named, format_names)
     command.add_argument("--json", action="store_true", help="as JSON")
     command.set_defaults(run=run)
 

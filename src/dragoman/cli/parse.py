@@ -16,6 +16,7 @@ import msgspec
 
 from dragoman import formats
 from dragoman.backends import gguf
+from dragoman.cli.completion import format_names, offering
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError, RequestError
@@ -27,8 +28,15 @@ from dragoman.library import ToolCallReader, explain, read_tools
 
 ROW_CHARS = 31
 """Of a line of `--explain`, before the text itself."""
-EXAMPLE = """example:
-  printf '%s' '<tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>' | dragoman parse
+EXAMPLE = """
+    examples:
+      echo '<tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>' | dragoman parse
+      dragoman parse reply.txt --model Qwen/Qwen3-8B --tools tools.json
+      dragoman parse reply.txt --explain                   why a call became one, or did not
+
+    exit status:
+      0  it was read; text without a call is no error
+      2  the format, the file or the tools are not as they should be
 """
 
 
@@ -37,12 +45,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "parse",
         help="raw model text to tool calls",
-        description="Read a model's raw text and print the text, thoughts and calls in it as JSON.",
+        description="Read a model's raw text and print the text, thoughts and calls in it as JSON; --stream prints "
+        "events as they come, --explain what became of each piece, and why.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the text (default: standard input)")
-    command.add_argument("--format", metavar="NAME", help="how the model writes calls (default: auto)")
+    named = command.add_argument("--format", metavar="NAME", help="how the model writes calls (default: auto)")
+    offering(named, format_names)
     command.add_argument("--model", default="", metavar="NAME", help="the model's name, to tell the format by")
     command.add_argument(
         "--template", type=Path, metavar="FILE", help="its chat template, tokenizer_config.json or .gguf, likewise"

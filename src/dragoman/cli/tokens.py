@@ -15,9 +15,14 @@ from dragoman.core.tokens import Vocabulary
 from dragoman.core.values import Request, Text
 from dragoman.profiles import vocabularies
 
-EXAMPLE: Final = """example:
-  dragoman tokens request.json --model qwen3
-  dragoman tokens request.json --trim lean       what a model would be shown of the tools and the system's words
+EXAMPLE: Final = """
+    examples:
+      dragoman tokens request.json --model qwen3
+      dragoman tokens request.json --trim lean          what is left of tools and system prompt
+
+    exit status:
+      0  done
+      2  the file cannot be read, or is no request of any of the APIs
 """
 _SYSTEM: Final = ("system", "developer")
 
@@ -27,9 +32,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "tokens",
         help="how large a request is, and what trimming leaves of it",
-        description="Estimate the tokens of a request's parts, for each tier of trimming (docs/local.md).",
+        description="Estimate the tokens of a request's parts, for each tier of trimming (docs/local.md); or show what "
+        "a tier leaves of it.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="its body (default: standard input)")
     command.add_argument("--model", metavar="NAME", help="whose tokens (default: the request's model)")

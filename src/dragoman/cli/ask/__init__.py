@@ -28,11 +28,11 @@ from dragoman.server import config as settings
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """
     examples:
-      dragoman ask                                     the weather in Paris, of what `dragoman serve` would serve
-      dragoman ask "And in Rome?" --claude             of the installed claude
+      dragoman ask                                  of the model that `dragoman serve` would serve
+      dragoman ask "And in Rome?" --claude          of the installed claude
       dragoman ask --server http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --result 5
-      dragoman ask --raw | dragoman parse              only what the model writes, and what `parse` makes of it
+      dragoman ask --raw | dragoman parse           only what the model writes, and what that is
 """
 
 

@@ -25,6 +25,17 @@ from dragoman.server import config as settings
 
 _WIDTH: Final = 100
 _NARROWEST: Final = 60
+_EXAMPLES: Final = """
+    examples:
+      dragoman doctor                                      what `dragoman serve` would use
+      dragoman doctor --claude                             and whether the installed claude can be used
+      dragoman doctor --json
+
+    exit status:
+      0  all that is to be used works
+      1  something that is to be used does not; the line behind the arrow mends it
+      2  the command is wrong
+"""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -33,10 +44,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "doctor",
         help="see whether what is set up here works",
         description="Look at settings, extras, weights, servers behind, the installed claude, the gateway's address "
-        "and what a running gateway has counted, all at once; no model is asked, and nothing is fetched. "
-        "The exit status is 1 where something that is to be used does not work.",
+        "and what a running gateway has counted, all at once, and say what to type where something does not work. No "
+        "model is asked, nothing is fetched, and nobody's login is touched.",
+        epilog=_EXAMPLES,
     )
-    command.add_argument("--config", type=Path, metavar="FILE", help="settings (~/.config/dragoman/config.toml)")
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
+    )
     command.add_argument("--server", metavar="URL", help="this server is to be used, too")
     command.add_argument("--claude", action="store_true", default=None, help="the installed claude is to be used")
     command.add_argument("--json", action="store_true", help="as JSON")

@@ -1,0 +1,84 @@
+"""`--help` of every command: what it does, examples that work, exit status, and all of it on a screen of 100."""
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from dragoman import cli
+
+COMMANDS = cli.names()
+each = pytest.mark.parametrize("name", COMMANDS)
+
+
+def command(name: str) -> argparse.ArgumentParser:
+    top = cli.parser()
+    (commands,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))
+    found: argparse.ArgumentParser = commands.choices[name]
+    return found
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines below a title."""
+    match = re.search(rf"^{title}:\n((?:[ ].*\n?)+)", text, re.MULTILINE)
+    assert match, f"nothing below {title!r} in:\n{text}"
+    return match[1].splitlines()
+
+
+def examples(text: str) -> Iterator[list[str]]:
+    """The words of each call of `dragoman`, without what is said of it behind two blanks and more."""
+    for line in section(text, "examples"):
+        for part in re.split(r" {3,}", line.strip())[0].split(" | "):
+            words = shlex.split(re.sub(r"""^(eval ")?\$\(|\)"$""", "", part))
+            if words[0] == "dragoman":
+                yield words[1:]
+
+
+@each
+def test_it_reads_like_a_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = command(name).format_help()
+    about = command(name).description
+    assert about
+    assert about[0].isupper()
+    assert about.endswith(".")
+    assert max(map(len, text.splitlines())) <= 100
+    assert [line for line in section(text, "exit status") if re.match(r" +0  \S", line)]
+    assert [line for line in section(text, "exit status") if re.match(r" +2  \S", line)]
+
+
+@each
+def test_its_examples_are_commands(name: str) -> None:
+    found = list(examples(command(name).format_help()))
+    assert found
+    assert any(words[0] == name for words in found)
+    for words in found:
+        assert cli.parser().parse_args(words).command == words[0]
+
+
+@each
+def test_every_option_says_what_it_is_for(name: str) -> None:
+    actions = command(name)._actions
+    assert [action.option_strings for action in actions if not action.help] == []
+
+
+@each
+def test_settings_are_explained_where_they_count(name: str) -> None:
+    text = command(name).format_help()
+    assert ("--config" in text) == ("\nsettings:\n" in text)
+
+
+def test_commands_come_in_the_order_in_which_one_meets_them() -> None:
+    text = cli.parser().format_help()
+    found = re.findall(r"^    (\w+)  ", text, re.MULTILINE)
+    assert [name for name in cli._ORDER if name in COMMANDS] == found[: len(cli._ORDER)]
+    assert set(found) | {"completion"} == set(COMMANDS)
+    assert len(list(examples(text))) == 2
+
+
+def test_it_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = command("serve").format_help().partition("\n\n")[2].partition("examples:")[0]
+    assert max(map(len, text.splitlines())) <= 60
