@@ -57,7 +57,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder)
         shutil.copytree(ROOT / "docs", there / "docs", ignore=shutil.ignore_patterns("*.py", "*.toml", "__pycache__"))
+        shutil.copytree(ROOT / "examples", there / "docs" / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "zensical.toml", there)
+        for page in (there / "docs").glob("*.md"):
+            page.write_text(page.read_text().replace("](../examples/", "](examples/"))
         try:
             built = subprocess.run(["zensical", "build", "--strict"], cwd=there)
         except FileNotFoundError:
