@@ -95,7 +95,8 @@ check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
 	@echo "== types" && $(BIN)/mypy
 	@echo "== layers" && $(BIN)/lint-imports --no-cache
 	@echo "== sizes and layout" && $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_layout.py
-	@echo "== generated docs" && $(BIN)/python docs/generate.py --check
+	@echo "== generated docs, links" && $(BIN)/python docs/generate.py --check
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_docs.py -k "links or navigation"
 
 format: $(VENV)/dev.done ## put the code into shape
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
