@@ -22,7 +22,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,11 +30,13 @@ from select import select
 
 import pyte
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from bench import offline
+
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "pictures"
 HOME = Path("/tmp/ada")
 """What the pictures show for a home: the same for whoever makes them."""
-PROGRAMS = ROOT / ".cache" / "npm" / "node_modules" / ".bin"
 COLUMNS = 100
 ROWS = 200
 """Of the terminal; the picture has as many as were used."""
@@ -64,7 +66,7 @@ class Picture:
     """What lies in the folder."""
     weights: tuple[str, ...] = ()
     """Models that are here already: those of whoever makes the picture."""
-    programs: tuple[str, ...] = ()
+    programs: Mapping[str, Callable[[], Path]] = field(default_factory=dict)
     """Agents that `make clients` has installed."""
     variables: Mapping[str, str] = field(default_factory=dict)
     moves: bool = False
@@ -88,6 +90,22 @@ PICTURES = {
         moves=True,
     ),
     "doctor": Picture(("dragoman doctor",), weights=("smollm2-135m",)),
+    "ask": Picture(
+        ("dragoman ask 'What is the weather in Paris?' --model qwen2.5-coder-1.5b",),
+        weights=("qwen2.5-coder-1.5b",),
+        moves=True,
+    ),
+    "run": Picture(
+        (
+            "dragoman run claude --model qwen2.5-coder-1.5b -- -p 'Read notes.txt and say what it holds' --bare "
+            "--tools Read --allowedTools Read",
+        ),
+        files={"notes.txt": "Meet Ada at the lighthouse on Tuesday.\n"},
+        weights=("qwen2.5-coder-1.5b",),
+        programs={"claude": offline.claude_code},
+        variables={"ANTHROPIC_API_KEY": "none"},
+        moves=True,
+    ),
 }
 
 
@@ -103,8 +121,8 @@ def home(picture: Picture) -> Iterator[dict[str, str]]:
         command = programs / "dragoman"
         command.write_text(f"#!{python}\nimport sys\nfrom dragoman.cli import main\nsys.exit(main())\n")
         command.chmod(0o755)
-        for name in picture.programs:
-            (programs / name).symlink_to(PROGRAMS / name)
+        for name, program in picture.programs.items():
+            (programs / name).symlink_to(program())
         kept = HOME / ".cache" / "dragoman" / "weights"
         kept.mkdir(parents=True)
         for model in picture.weights:
