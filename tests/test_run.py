@@ -73,3 +73,12 @@ async def test_hermes(tmp_path: Path) -> None:
         run = command("hermes", far.url, "-z", PROMPT, "--yolo", "--ignore-rules", "-t", "file")
         said = await agents.run(far.url, tmp_path, folder, run, **environment(offline.agent("hermes")))
     assert said.strip() == script.result().strip()
+
+
+async def test_openclaw(tmp_path: Path) -> None:
+    folder = agents.folder_of(tmp_path)
+    script = Calling("read", {"path": str(folder / "notes.txt")})
+    async with untouched(tmp_path, script) as far:
+        run = command("openclaw", far.url, "agent", "exec", "--json", "--cwd", str(folder), PROMPT)
+        said = await agents.run(far.url, tmp_path, folder, run, **environment(offline.openclaw(), offline.node()))
+    assert json.loads(said)["ok"]

@@ -3,13 +3,10 @@
 from typing import Final
 
 from dragoman.agents import Agent, Launch, Wiring
-from dragoman.core.errors import ConfigError
 
 
 def launch(wiring: Wiring) -> Launch:
     """The command as it stands, in an environment that leads here."""
-    if not wiring.args:
-        raise ConfigError("expected a command behind `--`, got none: dragoman run -- python my_agent.py")
     openai, anthropic = f"{wiring.url}/v1", wiring.url
     return Launch(
         wiring.args,

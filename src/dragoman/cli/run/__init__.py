@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Final
 
 from dragoman import agents
 from dragoman.agents import Agent
@@ -26,7 +27,6 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "configuration is laid over for this run alone; nothing of yours is changed. Without settings or flags: what "
         "model server runs on this machine, else the embedded model. Without AGENT: the command behind `--`.",
         epilog=_epilog(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.behind = "args"  # type: ignore[attr-defined]  # a Parser of ours
     command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
@@ -56,9 +56,21 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.set_defaults(run=run)
 
 
+_EXAMPLES: Final = """\
+examples:
+  dragoman run claude                                on what model there is
+  dragoman run codex --server http://127.0.0.1:1234/v1 -- exec "What is in this folder?"
+  dragoman run opencode --model qwen2.5-coder-1.5b   on a model of the box
+  dragoman run -- python my_agent.py                 any command, with the variables of both vendors' SDKs
+  eval "$(dragoman run any --print-env)"             those variables for this shell, of a gateway that runs
+
+exit status:
+  that of the agent, 128 and the number where a signal ended it; 2: it could not be started"""
+
+
 def _epilog() -> str:
-    rows = [(name, agents.get(name)) for name in agents.names()]
-    return "agents:\n" + "\n".join(f"  {name:10}{agent.title}" for name, agent in rows)
+    rows = [f"  {name:10}{agents.get(name).title}" for name in agents.names()]
+    return "\n".join(["agents:", *rows, "", _EXAMPLES])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,13 +80,14 @@ def run(args: argparse.Namespace) -> int:
     """
     name = args.agent or agents.ANY
     agent = agents.get(name)
-    if args.agent is None and args.args is None:
+    if not (agent.programs or args.args or args.print_env):
         raise ConfigError(f"expected an agent ({', '.join(agents.names())}), or a command behind `--`; got neither")
     if missing := serve.missing_extras("server"):
         raise ConfigError(missing)
     config, origin = _settings(args)
     wanted = Wanted(
         agent=args.agent or "",
+        args=args.args or (),
         model=args.model or "",
         named=bool(args.server or args.claude),
         new=bool(args.new or args.capture or args.debug or args.log),

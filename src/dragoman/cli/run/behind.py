@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -57,7 +58,9 @@ class Wanted(NamedTuple):
     """What the command line says."""
 
     agent: str
-    """As it is to be typed again."""
+    """As it is to be typed again; empty: none was named."""
+    args: tuple[str, ...]
+    """Behind `--`."""
     model: str
     named: bool
     """Whether flags name what stands behind."""
@@ -249,7 +252,8 @@ def _near(model: str, offers: Sequence[Offer]) -> str:
 
 
 def _lines(offers: Sequence[Offer], wanted: Wanted) -> str:
-    lines = [f"  dragoman run {wanted.agent} {offer.line}" for offer in offers[:_LISTED_AT_MOST]]
+    agent, args = f"{wanted.agent} " if wanted.agent else "", f" -- {shlex.join(wanted.args)}" if wanted.args else ""
+    lines = [f"  dragoman run {agent}{offer.line}{args}" for offer in offers[:_LISTED_AT_MOST]]
     return "\n".join(lines + (["  …"] if len(offers) > _LISTED_AT_MOST else []))
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,11 @@ def ask(offers: Sequence[Offer]) -> Offer:
         print(f"  {number}  {offer.model}, {offer.title}", file=sys.stderr)
     while True:
         print(f"model [1-{len(offers)}, 1]: ", end="", file=sys.stderr, flush=True)
-        said = sys.stdin.readline()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a loop's would wait for the line
+        try:
+            said = sys.stdin.readline()
+        finally:
+            signal.signal(signal.SIGINT, before)
         if not said:
             raise KeyboardInterrupt
         if (chosen := said.strip() or "1").isdecimal() and 1 <= int(chosen) <= len(offers):

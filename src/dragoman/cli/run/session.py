@@ -42,18 +42,17 @@ class Session:
 
         Raises: ConfigError: it is not clear what it is to run on. Stopped: a signal came before there was an agent.
         """
-        with self._attended.signals():
-            behind = await chosen(config, origin, self._wanted)
-            with _folder() as folder:
-                if self._args.check:
-                    launch = self._launch(behind, behind.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
-                    print(printed.shown(launch, folder, os.environ))
-                    return 0
-                if behind.offer.url:
-                    key = _key(behind.config)
-                    return await self._start(self._launch(behind, behind.offer.url, key, folder), behind, folder)
-                with _log(self._args, folder) as log:
-                    return await self._on_a_new_one(behind, folder, log)
+        behind = await chosen(config, origin, self._wanted)
+        with self._attended.signals(), _folder() as folder:
+            if self._args.check:
+                launch = self._launch(behind, behind.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
+                print(printed.shown(launch, folder, os.environ))
+                return 0
+            if behind.offer.url:
+                key = _key(behind.config)
+                return await self._start(self._launch(behind, behind.offer.url, key, folder), behind, folder)
+            with _log(self._args, folder) as log:
+                return await self._on_a_new_one(behind, folder, log)
 
     async def printed(self, config: settings.Config, origin: dict[str, str]) -> int:
         """Print what wires the agent to the gateway that runs; its files are put where they last.

@@ -1,0 +1,274 @@
+"""What `dragoman run` is to the command that it starts: its terminal, its signals, its end, and what is left behind."""
+
+import errno
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import gateway
+from dragoman.cli.run import printed
+from gateway import DEADLINE_S, command, environment, exists
+from scripted import in_thread, plain
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
+
+ASK = """
+import json, os, urllib.request
+def ask():
+    body = {"model": os.environ["OPENAI_MODEL"], "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "content-type": "application/json"}
+    url = f"{os.environ['OPENAI_BASE_URL']}/chat/completions"
+    asked = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    return json.load(urllib.request.urlopen(asked))["choices"][0]["message"]["content"]
+"""
+"""An agent of a few lines."""
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[str]:
+    with in_thread(plain) as url:
+        yield url
+
+
+def agent(far: str, code: str, *options: str) -> tuple[str, ...]:
+    return ("run", "--server", f"{far}/v1", "--model", "m", *options, "--", sys.executable, "-c", ASK + code)
+
+
+@contextmanager
+def in_a_terminal(home: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], "Screen"]]:
+    """The command in a terminal of its own, as the job of a shell there."""
+    ours, theirs = pty.openpty()
+    shell = [sys.executable, "-c", SHELL, *words]
+    process = subprocess.Popen(
+        shell, stdin=theirs, stdout=theirs, stderr=theirs, env=at_home(home), cwd=home, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        yield process, Screen(ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+SHELL = """
+import fcntl, os, signal, subprocess, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+job = subprocess.Popen(sys.argv[1:], process_group=0)
+os.tcsetpgrp(0, job.pid)
+while True:
+    _, status = os.waitpid(job.pid, os.WUNTRACED)
+    if not os.WIFSTOPPED(status):
+        break
+    os.tcsetpgrp(0, os.getpgrp())
+    print("the shell has the terminal", flush=True)
+    input()
+    os.tcsetpgrp(0, job.pid)
+    os.killpg(job.pid, signal.SIGCONT)
+print("exit status", os.waitstatus_to_exitcode(status), flush=True)
+"""
+"""As much of one as it takes to stop a job and go on with it."""
+
+
+class Screen:
+    """What a terminal shows."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._text = ""
+        self._came = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while data := os.read(self._fd, 4096):
+                with self._came:
+                    self._text += data.decode()
+                    self._came.notify_all()
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EBADF):  # the other end is closed, or this one
+                raise
+
+    def shows(self, words: str) -> str:
+        with self._came:
+            assert self._came.wait_for(lambda: words in self._text, DEADLINE_S), self._text
+            before, _, self._text = self._text.partition(words)
+            return before
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+
+def at_home(home: Path) -> dict[str, str]:
+    (home / "tmp").mkdir(exist_ok=True)
+    return {**environment(home), "TMPDIR": str(home / "tmp"), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def run(home: Path, *words: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    return gateway.run(home, *words, **{**at_home(home), **more})
+
+
+def left(home: Path) -> list[str]:
+    return [path.name for path in (home / "tmp").iterdir()]
+
+
+def test_a_command_asks_the_model_and_nothing_is_left(far: str, tmp_path: Path) -> None:
+    done = run(tmp_path, *agent(far, "print(ask(), os.environ['ANTHROPIC_MODEL'])"))
+    assert (done.returncode, done.stdout) == (0, "Hello m\n"), done.stderr
+    assert done.stderr == f"dragoman: any command on m, {far}/v1, 100 tokens of context\n"
+    assert left(tmp_path) == []
+
+
+def test_standard_input_and_the_exit_status_are_the_commands(far: str, tmp_path: Path) -> None:
+    code = "import sys; sys.exit(len(sys.stdin.read()))"
+    done = subprocess.run(
+        command(*agent(far, code)), input=b"seven..", env=at_home(tmp_path), cwd=tmp_path, timeout=DEADLINE_S
+    )
+    assert done.returncode == 7
+
+
+def test_a_signal_is_passed_on_and_its_number_is_the_exit_status(far: str, tmp_path: Path) -> None:
+    code = "import signal; print(os.getpid(), flush=True); signal.pause()"
+    with subprocess.Popen(
+        command(*agent(far, code)), env=at_home(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
+    assert not exists(child)
+    assert left(tmp_path) == []
+
+
+def test_ctrl_c_is_for_the_agent_alone(far: str, tmp_path: Path) -> None:
+    """Which may still ask its model for a last word."""
+    code = """
+import signal, sys
+def stopped(*_):
+    print("stopped:", ask(), flush=True)
+    sys.exit(9)
+signal.signal(signal.SIGINT, stopped)
+print("ready", flush=True)
+while True: signal.pause()
+"""
+    with in_a_terminal(tmp_path, *command(*agent(far, code))) as (_, screen):
+        screen.shows("ready")
+        screen.type("\x03")
+        screen.shows("stopped: Hello")
+        screen.shows("exit status 9")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("stops", ["", "os.kill(os.getpid(), signal.SIGSTOP)"], ids=["Ctrl-Z", "itself"])
+def test_a_stop_gives_the_shell_its_terminal_and_it_goes_on(stops: str, far: str, tmp_path: Path) -> None:
+    code = f"""
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])
+print("ready", flush=True)
+{stops}
+signal.sigwait([signal.SIGCONT])
+print("again:", ask(), flush=True)
+"""
+    with in_a_terminal(tmp_path, *command(*agent(far, code))) as (_, screen):
+        screen.shows("ready")
+        if not stops:
+            screen.type("\x1a")
+        screen.shows("the shell has the terminal")
+        screen.type("\n")
+        screen.shows("again: Hello")
+        screen.shows("exit status 0")
+
+
+def test_ctrl_c_before_there_is_an_agent(far: str, tmp_path: Path) -> None:
+    with in_a_terminal(tmp_path, *command("run", "--server", f"{far}/v1", "--", "true")) as (_, screen):
+        screen.shows("model [1-")  # the far gateway's models, and their other names
+        screen.type("\x03")
+        screen.shows("exit status 130")
+    assert left(tmp_path) == []
+
+
+def test_a_choice_at_the_terminal(far: str, tmp_path: Path) -> None:
+    chosen = agent(far, "print('took', os.environ['OPENAI_MODEL'])")
+    words = [word for word in chosen if word not in ("--model", "m")]
+    with in_a_terminal(tmp_path, *command(*words)) as (_, screen):
+        listed = screen.shows("model [1-")
+        assert f"2  n, {far}/v1" in listed
+        screen.type("2\n")
+        screen.shows("took n")
+
+
+def test_without_a_terminal_the_lines_to_type_are_told(far: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "run", "--server", f"{far}/v1", "--", "true")
+    assert done.returncode == 2
+    assert f"  dragoman run --server {far}/v1 --model n -- true\n" in done.stderr
+
+
+def test_a_failure_of_the_model_leaves_the_log(far: str, tmp_path: Path) -> None:
+    code = "os.environ['OPENAI_MODEL'] = 'none'\ntry: ask()\nexcept OSError as e: print(e)"
+    done = run(tmp_path, *agent(far, code))
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("dragoman: the gateway's log is in ")
+    log = Path(told.split(" is in ")[1].split(";")[0])
+    assert "'none'" not in done.stdout
+    assert '"status":404' in log.read_text()
+    assert left(tmp_path) == [log.parent.name]
+
+
+def test_what_is_shown_has_no_key(far: str, tmp_path: Path) -> None:
+    done = run(tmp_path, *agent(far, "", "--check"), OPENAI_API_KEY="sk-own")
+    assert done.returncode == 0, done.stderr
+    assert "OPENAI_API_KEY=(not shown)" in done.stdout
+    assert "OPENAI_BASE_URL=http://127.0.0.1:PORT/v1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run"], "expected an agent"),
+        (["run", "claud"], "did you mean 'claude'"),
+        (["run", "claude", "-p", "hi"], "goes behind `--`"),
+        (["run", "codex"], "npm install -g @openai/codex"),
+        (["run", "any", "--"], "expected an agent"),
+        (["run", "--model", "smollm", "--", "true"], "unknown model 'smollm'; did you mean 'smollm2'?"),
+        (["run", "--", "true"], "dragoman pull qwen2.5-coder-1.5b"),
+    ],
+)
+def test_errors_say_what_to_type(words: list[str], told: str, tmp_path: Path) -> None:
+    done = run(tmp_path, *words, DRAGOMAN_HOME=str(tmp_path), DRAGOMAN_SERVER_PORT="1")
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("value", ["plain", "two words", "it's", '"$HOME" `id` \\ \n;'])
+def test_variables_are_quoted_for_the_shell(value: str) -> None:
+    from dragoman.agents import Launch
+
+    line = printed.environment(Launch(("x",), {"VALUE": value, "GONE": None}), "posix")
+    shell = subprocess.run(
+        ["sh", "-c", f'{line}\nprintf %s "$VALUE${{GONE-gone}}"'], env={"GONE": "x"}, capture_output=True, text=True
+    )
+    assert shell.stdout == f"{value}gone"
+    assert printed.environment(Launch(("x",), {"V": "it's"}), "powershell") == "$Env:V = 'it''s'"
+    assert printed.environment(Launch(("x",), {"V": "it's \\"}), "fish") == "set -gx V 'it\\'s \\\\'"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, {}),
+        ({"HTTP_PROXY": "http://proxy"}, "127.0.0.1,localhost"),
+        ({"https_proxy": "http://proxy", "no_proxy": "intra, 127.0.0.1"}, "intra,127.0.0.1,localhost"),
+        ({"HTTP_PROXY": "http://proxy", "NO_PROXY": "*"}, {}),
+    ],
+)
+def test_a_proxy_is_not_asked_for_this_machine(given: Mapping[str, str], kept: object) -> None:
+    assert printed.direct(given) == (kept or {} if not isinstance(kept, str) else {"NO_PROXY": kept, "no_proxy": kept})
