@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import logging
+import re
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
@@ -311,3 +312,49 @@ def test_headers_and_variables_by_their_names() -> None:
         "HOME": "/home/me",
     }
     assert secret_variables(environ) == ["0123456789abcdef"]
+
+
+# Steps in the log
+
+
+async def test_the_steps_of_an_exchange_can_be_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "dragoman.steps")
+    words = "<tool_call>\n", '{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    async with keeping(tmp_path, says(*words), mode="parse", format="hermes") as url:
+        id = (await ask(url, CHAT, True, tools=TOOLS)).headers["x-request-id"]
+        [folder] = await kept(tmp_path)
+        refused = (await ask(url, CHAT, True, temperature="warm")).headers["x-request-id"]
+    told = [record.getMessage() for record in caplog.records if record.name == "dragoman.steps"]
+    assert {line.partition(" ")[0] for line in told} == {id, refused}
+    lines_of = [re.sub(r"\d+", "N", line.removeprefix(id + " ")) for line in told if line.startswith(id)]
+    at_any_time = ("answers", "heard")  # these hang on the wire
+    assert sorted(line.split()[0] for line in lines_of if line.startswith(at_any_time)) == ["answers", "heard"]
+    assert [line for line in lines_of if not line.startswith(at_any_time)] == [
+        "came: N bytes",
+        "is openai_chat for 'm': N message, tools get_weather, streamed",
+        "asks far for 'm'",
+        "sends N bytes: /vN/chat/completions",
+        "hears the first piece after N ms",
+        "read: call get_weather",
+        "read: that call is whole",
+        "leaves: call get_weather",
+        "leaves: that call is whole, of its schema",
+        "read: the end, stop",
+        "leaves: warning estimated_usage",
+        "leaves: the end, stop",
+    ]
+    assert "Paris" not in "".join(told)
+    assert "hi" not in "".join(told).split()
+    assert (folder / "1/text-1.txt").read_text() == "".join(words)
+    assert [line.split()[1] for line in told if line.startswith(refused)] == ["came:", "answers"]
+
+
+async def test_a_step_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "dragoman.steps")
+    async with server(whole(400, '{"error": {"message": "words of the server"}}')) as behind:
+        backend = Http("far", HttpConfig(url=f"{behind.url}/v1", models=("m",), retries=0, probe=False), {})
+        async with serving(Gateway([backend])) as (_, url):
+            await ask(url, CHAT, True)
+    told = "\n".join(record.getMessage() for record in caplog.records if record.name == "dragoman.steps")
+    assert "leaves nothing: UpstreamError: status 400" in told
+    assert "words" not in told

@@ -36,8 +36,8 @@ from dragoman.core.events import AnyEvent, Failure, Finish, Start, Warning
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import DELIVERIES, Delivery
-from dragoman.server.capture import Capture
 from dragoman.server.config import ServerConfig
+from dragoman.server.hearing import Hearing
 from dragoman.server.inbox import Inbox
 from dragoman.server.record import Record
 from dragoman.server.watch import ClientLeftError, Receive, Watch
@@ -133,15 +133,15 @@ class Exchange:
         record: Record,
         receive: Receive,
         send: Send,
-        capture: Capture | None = None,
+        hearing: Hearing | None = None,
     ) -> None:
         self._dialect, self._counting = route
         self._gateway = gateway
         self._config = config
         self._record = record
         self._receive = receive
-        self._send = capture.sending(send) if capture else send
-        self._capture = capture
+        self._send = hearing.sending(send) if hearing else send
+        self._hearing = hearing
         self._watch: Watch | None = None
         self._sent = False
         """The status line is out."""
@@ -157,14 +157,14 @@ class Exchange:
         """Answer, whatever happens."""
         try:
             body = await self._body(headers)
-            if self._capture:
-                self._capture.body = body
+            if self._hearing:
+                self._hearing.came(body)
             request = (self._counting or self._dialect).read_request(body)
             if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
                 request = msgspec.structs.replace(request, headers=carried)
             self._delivery = _delivery(headers)
-            if self._capture:
-                self._capture.request = request
+            if self._hearing:
+                self._hearing.read(request)
             self._record.asked(self._dialect.name, request)
             async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
                 await (self._count(request, self._counting) if self._counting else self._answer(request, body))
@@ -238,13 +238,13 @@ class Exchange:
 
     async def _answer(self, request: Request, body: bytes) -> None:
         turn = Turn(self._record.turn_id, int(time.time()), lambda: secrets.token_hex(12))
-        if self._capture:
-            turn = self._capture.tapped(turn)
+        if self._hearing:
+            turn = self._hearing.tapped(turn)
         relay = self._gateway.relay(request, body, turn)
         if relay is not None and await self._relayed(request, relay):
             return
         answer = self._gateway.answer(request, turn, self._delivery)
-        async with aclosing(self._capture.leaving(answer) if self._capture else answer) as events:
+        async with aclosing(self._hearing.leaving(answer) if self._hearing else answer) as events:
             if not request.stream:
                 await self._whole(request, events)
                 return

@@ -11,6 +11,7 @@ A plain ASGI callable: it can be mounted anywhere that runs ASGI, with the lifes
 """
 
 import hmac
+import logging
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
@@ -28,10 +29,12 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.gateway import Gateway
+from dragoman.server import steps
 from dragoman.server.answer import Exchange, Route, Scope, Send, encoded, error_headers, respond
 from dragoman.server.capture import Capture
 from dragoman.server.captures import Captures
 from dragoman.server.config import LOOPBACK, ServerConfig, host_name
+from dragoman.server.hearing import Hearing, Several
 from dragoman.server.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.models import listed, one_model
 from dragoman.server.record import Record
@@ -95,7 +98,8 @@ class App:
                 raise UpgradeError(f"no WebSocket is served at {quote(path)}; send POST")
             if posted is not None:
                 capture = self._captures.begin(method, path, headers) if self._captures else None
-                await Exchange(posted, self._gateway, self._config, record, receive, told, capture).run(headers)
+                beside = _beside(capture, record)
+                await Exchange(posted, self._gateway, self._config, record, receive, told, beside).run(headers)
             else:
                 await self._get(scope, headers, told)
         except DragomanError as error:
@@ -209,6 +213,14 @@ class App:
         states = self._gateway.state()
         ready = any(s["ready"] for s in states)  # where one is gone, others answer
         await respond(send, 200 if ready else 503, msgspec.json.encode({"ready": ready, "backends": states}))
+
+
+def _beside(capture: Capture | None, record: Record) -> Hearing | None:
+    """What hears the exchange: what keeps it, and what tells of its steps, where that is wanted."""
+    if not steps.log.isEnabledFor(logging.DEBUG):
+        return capture
+    told = steps.Steps(record.id)
+    return Several(capture, told) if capture else told
 
 
 def _own_path(scope: Scope) -> str:

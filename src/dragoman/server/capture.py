@@ -17,13 +17,13 @@ from dragoman.core.contracts import Backend, Described, NewId, Turn
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.values import Request
+from dragoman.server.hearing import Hearing, Send
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Of one exchange: as much as the largest body, and far longer answers than models write. What is over is not kept."""
 
 Timed: TypeAlias = tuple[int, Any]
 """Milliseconds since the request came, and what came then."""
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Any]
 T = TypeVar("T")
 
 
@@ -63,8 +63,8 @@ class Asked:
         return str(self.backend.state().get("backend", ""))
 
 
-class Capture:
-    """Hears one exchange."""
+class Capture(Hearing):
+    """Hears one exchange, and keeps it."""
 
     def __init__(
         self, method: str, path: str, headers: Mapping[str, str], now_s: Callable[[], float] = time.monotonic
@@ -89,6 +89,14 @@ class Capture:
     def ms(self) -> int:
         """Since the request came."""
         return round((self._now_s() - self._began_s) * 1000)
+
+    def came(self, body: bytes) -> None:
+        """See `Hearing`; so with all that follow."""
+        self.body = body
+
+    def read(self, request: Request) -> None:
+        """What it was read as."""
+        self.request = request
 
     def tapped(self, turn: Turn) -> Turn:
         """The same, heard from now on."""
