@@ -7,6 +7,7 @@ then `dragoman replay`, with none of these left
 import asyncio
 import json
 import re
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+import blocks
 from behind_claude import Says, Turns, behind_claude
 from dragoman import cli
 from dragoman.backends.http import Http
@@ -465,3 +467,18 @@ def test_words_that_stream_in_pieces_are_one_word() -> None:
     words = "".join(re.findall(r'"content": "(.*?)"', made))
     assert words == f"get_weather {fill.text('place')}"
     assert "secret" not in fill.json('data: {"content": "my secret', {"id"}, set(), set())
+
+
+# The page
+
+
+@pytest.mark.parametrize("command", [c for c in blocks.commands("docs/debugging.md") if c.printed], ids=str)
+def test_what_the_page_shows(
+    command: blocks.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an exchange that was captured when the page was written."""
+    shutil.copytree(Path(__file__).parent / "data/captures", tmp_path / "captures")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(command.ours) == 0
+    printed = capsys.readouterr().out
+    assert blocks.matches(command.printed, printed), printed

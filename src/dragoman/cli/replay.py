@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -142,6 +143,7 @@ def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iter
                     finish="length" if finish == "length" else "stop",
                     prompt_tail=read.tail if read else "",
                     lenient=bool(read and read.format and read.lenient),
+                    new_id=map(str, itertools.count(1)).__next__,
                 )
             )
 
