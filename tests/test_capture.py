@@ -134,7 +134,7 @@ async def test_no_secret_is_in_it(tmp_path: Path) -> None:
     for folder in (one, other):
         everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).decode()
         assert "[hidden]" in everything
-        for secret in (own, SECRET, "abcdefghijklmnopqrstuvwx", "1234567", '"google"'):
+        for secret in (own, SECRET, "abcdefghijklmnopqrstuvwx", "1234567", '"google"', "sk-live-abc", "defghijklmnop"):
             assert secret not in everything
 
 

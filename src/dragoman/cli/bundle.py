@@ -8,10 +8,16 @@ from pathlib import Path
 from dragoman.cli import serve
 from dragoman.core.errors import ConfigError
 
-EXAMPLES = """examples:
-  dragoman bundle captures
-  dragoman bundle captures/20261122T100430.284Z-req_6b2b9f5581572b656909abf2 -o bug.zip
-  dragoman replay bug.zip --explain
+EXAMPLES = """
+    examples:
+      dragoman bundle captures                             the newest of a folder, as ID.zip
+      dragoman bundle captures -o bug.zip
+      dragoman replay bug.zip --explain                    what whoever gets it can do
+
+    exit status:
+      0  it is packed; whether the problem is still in it is said
+      1  it cannot be run again
+      2  there is no such capture, or the file cannot be written
 """
 
 
@@ -24,7 +30,6 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "said is replaced by words that say nothing, of the same shape, so that what reads it does what it did. "
         "Names and schemas of tools, names of models and settings stay.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("capture", type=Path, metavar="CAPTURE", help="its folder, or a folder of several: the newest")
     command.add_argument("-o", "--out", type=Path, metavar="FILE", help="the file (default: its name and .zip, here)")

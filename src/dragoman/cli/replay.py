@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from dragoman.backends.played import Read
     from dragoman.server.captured import Captured
 
-EXAMPLES = """examples:
-  dragoman replay captures/20261122T100430.284Z-req_6b2b9f5581572b656909abf2 --explain
-  dragoman replay bug.zip --cut random --seed 7
-  dragoman replay captures --backend qwen2.5-coder-1.5b
+EXAMPLES = """
+    examples:
+      dragoman replay captures                             the newest of a folder
+      dragoman replay captures --explain                   why a call became one, or did not
+      dragoman replay bug.zip --cut random --seed 7        with its text in other pieces
+      dragoman replay captures --backend qwen2.5-coder-1.5b
 
-exit status: 0 the same, 1 not, 2 the command is wrong
+    exit status:
+      0  each stage is the same
+      1  one differs, or a model that was asked failed
+      2  there is no such capture, or the command or its settings are wrong
 """
 SHOWN_CHARS = 200
 """Of a line of a difference."""
@@ -38,7 +43,6 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="Run an exchange that serve has captured once more: what it was read as, what would be sent now, "
         "and, with what the model said then, what becomes of that. Of each stage it is told whether it is the same.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("capture", type=Path, metavar="CAPTURE", help="its folder, a folder of several, or a bundle")
     command.add_argument(

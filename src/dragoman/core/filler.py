@@ -10,7 +10,7 @@ reads the text, and looks for what stands in it twice, does what it did. Which w
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -59,28 +59,34 @@ class Filler:
             made, block = made + key.digest(), block + 1
         return bytes(made[:count])
 
-    def json(self, text: str, kept: Collection[str], whole: Collection[str], free: Collection[str]) -> str:
-        """JSON, or pieces of it with whatever between, with its strings filled in.
 
-        Members named in `kept` stay as they are where they are strings, and those named in `whole` where they are
-        objects or lists; in objects named in `free`, names of members are filled in too. A word that goes on in the
-        next member of the same name, as in a stream, is one word.
-        """
-        runs: dict[str, list[_Found]] = {}
-        for found in _strings(text, kept, whole, free):
-            runs.setdefault(found.name, []).append(found)
-        made: list[tuple[_Found, str]] = []
-        for run in runs.values():
-            filled = self.text("".join(text[each.start : each.end] for each in run))
-            at = 0
-            for each in run:
-                made.append((each, filled[at : at + each.end - each.start]))
-                at += each.end - each.start
-        out, done = [], 0
-        for each, filled in sorted(made):
-            out += [text[done : each.start], filled]
-            done = each.end
-        return "".join([*out, text[done:]])
+def changed(
+    text: str,
+    change: Callable[[str], str],
+    kept: Collection[str] = (),
+    whole: Collection[str] = (),
+    free: Collection[str] = (),
+) -> str:
+    """JSON, or pieces of it with whatever between, with its strings changed; `change` keeps their lengths.
+
+    Members named in `kept` stay as they are where they are strings, and those named in `whole` where they are objects
+    or lists; in objects named in `free`, names of members are changed too. What goes on in the next member of the same
+    name, as in a stream, is one text.
+    """
+    runs: dict[str, list[_Found]] = {}
+    for found in _strings(text, kept, whole, free):
+        runs.setdefault(found.name, []).append(found)
+    made: list[tuple[_Found, str]] = []
+    for run in runs.values():
+        joined, at = change("".join(text[each.start : each.end] for each in run)), 0
+        for each in run:
+            made.append((each, joined[at : at + each.end - each.start]))
+            at += each.end - each.start
+    out, done = [], 0
+    for each, said in sorted(made):
+        out += [text[done : each.start], said]
+        done = each.end
+    return "".join([*out, text[done:]])
 
 
 class _Found(NamedTuple):
@@ -91,7 +97,7 @@ class _Found(NamedTuple):
 
 
 def _strings(text: str, kept: Collection[str], whole: Collection[str], free: Collection[str]) -> Iterator[_Found]:
-    """The insides of the strings that are to be filled in."""
+    """The insides of the strings that are to be changed."""
     above = [""]  # of each open object or list, the member whose value it is
     name, spared, loose = "", 0, 0  # the last two: how deep what is spared, or free, began
     for token in _TOKEN.finditer(text):

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from dragoman.core.filler import changed
+
 HIDDEN: Final = "[hidden]"
 """In place of a header's value."""
 _SHORTEST: Final = 6
@@ -64,9 +66,12 @@ class Redactor:
 
     def data(self, data: bytes) -> bytes:
         """Likewise; whatever is no UTF-8 stays."""
-        text = data.decode("utf-8", "surrogateescape")
-        cleaned = self.text(text)
-        return data if cleaned is text else cleaned.encode("utf-8", "surrogateescape")
+        return self.text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    def stream(self, data: bytes) -> bytes:
+        """Likewise, of JSON in pieces, in whose strings a secret may go on from one to the next."""
+        text = changed(data.decode("utf-8", "surrogateescape"), self.text)
+        return self.text(text).encode("utf-8", "surrogateescape")
 
 
 def _starred(found: re.Match[str]) -> str:

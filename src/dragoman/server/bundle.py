@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dragoman import dialects, formats
-from dragoman.core.filler import Filler
+from dragoman.core.filler import Filler, changed
 from dragoman.core.values import Tool
 from dragoman.server.captured import Captured, output_of
 from dragoman.server.compare import joined
@@ -148,7 +148,7 @@ def _json(data: bytes, fill: Filler) -> bytes:
     """JSON, a stream of it, or lines of it; anything else has no structure that counts."""
     text = data.decode("utf-8", "surrogateescape")
     is_json = _LINES.search(text) or is_whole(data)
-    made = fill.json(text, _KEPT, _WHOLE, _FREE) if is_json else fill.text(text)
+    made = changed(text, fill.text, _KEPT, _WHOLE, _FREE) if is_json else fill.text(text)
     return made.encode("utf-8", "surrogateescape")
 
 

@@ -15,7 +15,7 @@ Lines of `.jsonl` say at `ms` when they came. Of secrets nothing is in any of th
 import base64
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import accumulate, pairwise
 from typing import Any, Final
@@ -55,9 +55,9 @@ def files(capture: Capture, outcome: Mapping[str, object], policy: Policy, hide:
     if capture.events:
         made["events.jsonl"] = _lines(capture.events, event_json)
     if capture.reply:
-        made["reply.jsonl"] = _lines(capture.reply, _message)
+        made["reply.jsonl"] = jsonl(_reply(capture.reply, hide))
     made[SUMMARY] = _pretty(_summary(capture, outcome, policy))
-    return {name: hide.data(data) for name, data in made.items()}
+    return {n: hide.stream(data) if n.endswith(".jsonl") else hide.data(data) for n, data in made.items()}
 
 
 def _summary(capture: Capture, outcome: Mapping[str, object], policy: Policy) -> dict[str, object]:
@@ -99,7 +99,7 @@ def _said(heard: Heard, hide: Redactor) -> bytes:
     """What came, in pieces, behind a line of where it was asked for, and before one of how it ended."""
     lines: list[dict[str, object]] = [{"ms": heard.ms, "to": heard.to}]
     if all(isinstance(piece, bytes) for _, piece in heard.pieces):
-        cleaned = recut(hide.data(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces])
+        cleaned = recut(hide.stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces])
         lines += [{"ms": ms, **_bytes(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
     else:
         lines += [{"ms": ms, **piece._asdict()} for ms, piece in heard.pieces]
@@ -127,11 +127,15 @@ def piece_of(line: Mapping[str, Any]) -> bytes:
     return base64.b64decode(line["base64"]) if "base64" in line else str(line["text"]).encode()
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, object]:
-    if message["type"] != "http.response.start":
-        return _bytes(message.get("body", b""))
-    fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
-    return {"status": message["status"], "headers": fields}
+def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]:
+    """The head of the answer, and its bytes in the pieces in which they were sent."""
+    bodies = [message.get("body", b"") for _, message in sent]
+    for (ms, message), body in zip(sent, recut(hide.stream(b"".join(bodies)), map(len, bodies)), strict=True):
+        if message["type"] == "http.response.start":
+            fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
+            yield {"ms": ms, "status": message["status"], "headers": fields}
+        else:
+            yield {"ms": ms, **_bytes(body)}
 
 
 def event_json(event: AnyEvent) -> dict[str, object]:
