@@ -456,3 +456,32 @@ def test_colours_are_round_the_verdict_only() -> None:
     text = screen([[Finding("a", "no", "it is gone", "start it")]], colour=True)
     assert "\x1b[1;31mno  \x1b[0m" in text
     assert re.sub(r"\x1b\[[\d;]*m", "", text) == screen([[Finding("a", "no", "it is gone", "start it")]])
+
+
+# Agents
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def test_agents_are_found_with_their_versions(tmp_path: Path) -> None:
+    """And see nothing of the user's home when they are asked."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program(folder, "codex", 'echo "codex-cli 0.98.1"; touch "$HOME/seen" seen')
+    program(folder, "opencode", "echo 1.2.3; exit 1")
+    before = sorted(tmp_path.rglob("*"))
+    status, told = doctor(tmp_path, PATH=f"{folder}:{os.defpath}")
+    assert status == 0
+    assert told["agents"]["words"] == "Codex 0.98.1, OpenCode which does not start"
+    assert told["agents"]["fix"] == "dragoman run codex"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_without_an_agent_it_is_told_what_brings_one(tmp_path: Path) -> None:
+    _, told = doctor(tmp_path)
+    assert told["agents"]["verdict"] == "note"
+    assert "npm install -g @openai/codex" in told["agents"]["lines"]

@@ -80,15 +80,16 @@ async def _found(named: Path | None, flags: Mapping[str, object]) -> list[Sequen
         return await _without_settings([itself, here.wrong_settings(path, error)])
     with_model = serve.has_embedded(config, origin)
     extras = here.extras("server", *(("embedded",) if with_model else ()))
-    servers, claude, unnamed, gateway = await asyncio.gather(
+    servers, claude, unnamed, agents, gateway = await asyncio.gather(
         asyncio.gather(*(behind.server(name, server) for name, server in config.servers.items())),
         here.claude(config.claude_cli),
         behind.unnamed(config.servers.values(), config.server),
+        here.agents_found(),
         listening.gateway(config.server),
     )
     return [
         [itself, *here.settings_found(path, config, origin), extras],
-        [*servers, here.weights_found(config, served=with_model), *claude, *unnamed],
+        [*servers, here.weights_found(config, served=with_model), *claude, *unnamed, *agents],
         gateway,
     ]
 

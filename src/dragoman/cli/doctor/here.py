@@ -2,14 +2,19 @@
 
 import asyncio
 import os
+import re
+import shutil
+import signal
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from dragoman import profiles
+from dragoman import agents, profiles
 from dragoman.backends import weights
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.cli import serve
@@ -22,6 +27,8 @@ _MODES: Final = {
     "native": "asked natively, with the client's tools",
     "text": "asked by text (`claude update` brings a version that is asked natively, unless the settings say text)",
 }
+_VERSION_S: Final = 5.0
+"""For an agent to say its version; some take a second to start."""
 _CLAUDE_S: Final = 10.0
 """For both questions to it, which take half a second; on a busy machine a few."""
 
@@ -98,6 +105,51 @@ def _here() -> Iterator[str]:
     except OSError:
         return
     yield from (f"{name} {weights.size_text(size)}" for size, name in found)
+
+
+async def agents_found() -> list[Finding]:
+    """Those that can be started on a gateway, and are installed, each with what it says of its version."""
+    there = [(name, shutil.which(program)) for name in agents.names() for program in agents.get(name).programs[:1]]
+    found = [(name, path) for name, path in there if path]
+    if not found:
+        ways = tuple(agents.get(name).install for name in agents.names() if agents.get(name).install)
+        return [Finding("agents", "note", "none is installed; any of these brings one", lines=ways)]
+    versions = await asyncio.gather(*(_version(path) for _, path in found))
+    titles = [agents.get(name).title for name, _ in found]
+    words = [f"{title} {'which does not start' if v is None else v}" for title, v in zip(titles, versions, strict=True)]
+    lines = [f"dragoman run {name}" for (name, _), v in zip(found, versions, strict=True) if v is not None]
+    return [Finding("agents", "ok" if lines else "note", ", ".join(map(str.rstrip, words)), " | ".join(lines))]
+
+
+async def _version(program: str) -> str | None:
+    """The first number in what it says; "" where it says none in time, None where it fails. Nothing of the user's is
+    there for it to read or to write.
+    """
+    with tempfile.TemporaryDirectory(prefix="dragoman-") as home:
+        places = ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *(program, "--version"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={**os.environ, **dict.fromkeys(places, home)},
+                cwd=home,
+                start_new_session=True,
+            )
+        except OSError:
+            return None
+        said = b""
+        try:
+            async with asyncio.timeout(_VERSION_S):
+                said, _ = await child.communicate()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            await child.wait()
+            return ""
+    number = re.search(rb"\d+(?:\.\d+)+", said)
+    return None if child.returncode else number[0].decode() if number else ""
 
 
 async def claude(config: ClaudeCliConfig) -> list[Finding]:

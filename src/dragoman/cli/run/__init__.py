@@ -5,16 +5,34 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Final
 
-from dragoman import agents
+from dragoman import agents, dialects
 from dragoman.agents import Agent
 from dragoman.cli import serve
+from dragoman.cli.completion import model_names, offering
 from dragoman.cli.run import printed
 from dragoman.cli.run.behind import Wanted
 from dragoman.cli.run.child import Stopped
+from dragoman.core import trim
 from dragoman.core.errors import ConfigError
 from dragoman.server import config as settings
+
+_EXAMPLES: Final = """
+    examples:
+      dragoman run claude                                  on what runs here, or on the embedded model
+      dragoman run codex --server http://127.0.0.1:1234/v1 --model qwen3-8b
+      dragoman run claude --model qwen2.5-coder-1.5b -- -p "Say hello"
+      dragoman run -- python my_agent.py                   anything that knows OPENAI_BASE_URL
+      eval "$(dragoman run any --print-env)"               the variables for this shell, of a gateway that runs
+
+    exit status:
+      that of the agent, 128 and the signal's number where one has ended it; else
+      0  done
+      1  the model, the engine, a server or the network failed
+      2  the command or its settings are wrong, or the agent is not installed
+"""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -29,18 +47,27 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog=_epilog(),
     )
     command.behind = "args"  # type: ignore[attr-defined]  # a Parser of ours
-    command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
-    command.add_argument(
-        "--model", help="the model: of a server, of the box (`dragoman pull --list`), an alias, a .gguf"
+    named = command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
+    offering(named, agents.names)
+    behind = command.add_argument_group("what it runs on")
+    model = behind.add_argument(
+        "--model",
+        metavar="NAME",
+        help="of a server, of the box, an alias, or a .gguf (default: the one that there is)",
     )
-    command.add_argument("--server", metavar="URL", help="run on the models of this server: http://127.0.0.1:1234/v1")
-    command.add_argument("--api", help="the API that it is asked by: openai_chat, openai_responses, anthropic_messages")
-    command.add_argument(
-        "--claude", action="store_true", default=None, help="run on the models of the installed claude, by its login"
+    offering(model, model_names)
+    behind.add_argument("--server", metavar="URL", help="the models of this server: http://127.0.0.1:1234/v1")
+    behind.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
+    behind.add_argument(
+        "--claude", action="store_true", default=None, help="the models of the installed claude, by its own login"
     )
-    command.add_argument("--config", type=Path, metavar="FILE", help="settings (~/.config/dragoman/config.toml)")
-    command.add_argument("--context", type=int, metavar="TOKENS", default=0, help="context that the model is run with")
-    command.add_argument("--trim", help="how far agents' words are cut for a small model: none, tools, lean")
+    behind.add_argument("--context", type=int, metavar="TOKENS", default=0, help="context that the model is run with")
+    behind.add_argument(
+        "--trim", choices=trim.NAMES, help="how far the agent's words are cut for a small model (default: none)"
+    )
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
+    )
     command.add_argument("--new", action="store_true", help="a gateway of its own, though one runs at the usual port")
     command.add_argument("--check", "--dry-run", action="store_true", help="show what would be started, and end")
     command.add_argument(
@@ -56,21 +83,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.set_defaults(run=run)
 
 
-_EXAMPLES: Final = """\
-examples:
-  dragoman run claude                                on what model there is
-  dragoman run codex --server http://127.0.0.1:1234/v1 -- exec "What is in this folder?"
-  dragoman run opencode --model qwen2.5-coder-1.5b   on a model of the box
-  dragoman run -- python my_agent.py                 any command, with the variables of both vendors' SDKs
-  eval "$(dragoman run any --print-env)"             those variables for this shell, of a gateway that runs
-
-exit status:
-  that of the agent, 128 and the number where a signal ended it; 2: it could not be started"""
-
-
 def _epilog() -> str:
-    rows = [f"  {name:10}{agents.get(name).title}" for name in agents.names()]
-    return "\n".join(["agents:", *rows, "", _EXAMPLES])
+    rows = [(name, agents.get(name)) for name in agents.names()]
+    return "agents:\n" + "\n".join(f"  {name:10}{agent.title}" for name, agent in rows) + dedent(_EXAMPLES)
 
 
 def run(args: argparse.Namespace) -> int:
