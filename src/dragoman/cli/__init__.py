@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
     """Argparse that offers the nearest name for a mistyped one, and whose help tells the same of every command."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **{"formatter_class": Help, **more})
+        super().__init__(*args, **{**more, "formatter_class": Help})
 
     behind = ""
     """Under which name the words behind `--` are kept as they stand, None where there is no `--`; empty: they are
