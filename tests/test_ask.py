@@ -163,6 +163,31 @@ def done(args: list[str]) -> int:
         return int(str(ended.code))
 
 
+async def calls_nothing_at_first(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    if not backend.tokens:
+        yield TextDelta("Hello")
+    elif len(request.messages) < 4:
+        yield ToolCallStart(0, "call_1", request.tools[0].name)
+        yield ToolCallDelta(0, '{"city": "Paris"}')
+        yield ToolCallEnd(0)
+    else:
+        yield TextDelta("Sunny.")
+    backend.tokens = 1
+    yield Finish("stop")
+
+
+def test_a_second_turn_that_the_client_does_not_see(tmp_path: Path) -> None:
+    """A call is required, and the first answer has none."""
+    with in_thread(calls_nothing_at_first) as url:
+        done = run(tmp_path, "ask", "--url", url)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split("-- asked once more, it says\n")
+    assert first.endswith("-- what comes from the model\nHello\n")
+    assert second.startswith('{"choices":')
+    assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema; asked for once more)\n' in second
+
+
 @pytest.mark.model
 def test_the_embedded_model_writes_what_is_shown(tmp_path: Path) -> None:
     """And parse reads it, as it is what the model wrote."""

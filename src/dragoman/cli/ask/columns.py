@@ -72,7 +72,7 @@ class Columns:
     def again(self) -> None:
         """A row of its own."""
         self._flush(len(self._left))
-        self._console.print(self._row(Text("asked once more, it writes", "dim"), Text()))
+        self._console.print(self._row(Text("asked once more, it says", "dim"), Text()))
 
     def raw(self, text: str) -> None:
         """On the left."""

@@ -4,6 +4,7 @@ Request ─Gateway.answer→ events → page.event
              └ tap: what the model writes → page.raw
 """
 
+import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -41,7 +42,7 @@ class Exchange:
         """`says` is what a tool answers to a call."""
         self._gateway, self._page, self._line, self._says, self._turns = gateway, page, line, says, turns
         self._asked = 0
-        """Backends, in this turn."""
+        """Models, in this turn: a backend may ask its own once more, and the guard any."""
         self._request = Request("", ())
         self._began_s = time.monotonic()
         self._first_s: float | None = None
@@ -60,7 +61,7 @@ class Exchange:
                 break
             said = [self._says(call) for call in calls]
             for call, words in zip(calls, said, strict=True):
-                self._page.result(call.name, call.arguments, words)
+                self._page.result(call.name, _on_one_line(call.arguments), words)
             results = tuple(ToolResult(call.id, (Text(words),)) for call, words in zip(calls, said, strict=True))
             made = (Message("assistant", replies[-1].parts), Message("tool", results))
             request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
@@ -89,9 +90,6 @@ class Exchange:
     def asks(self, backend: Backend, request: Request) -> None:
         """A backend is asked: see `Tap`."""
         self._request = request
-        self._asked += 1
-        if self._asked > 1:
-            self._page.again()
 
     def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """What it gives is shown as it leaves the guard."""
@@ -99,6 +97,9 @@ class Exchange:
 
     async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """What the model says goes to the page, and on as it came."""
+        self._asked += 1
+        if self._asked > 1:
+            self._page.again()
         wire = Wire(self._reader(to))
         framed = bytes if to.startswith("/") else sse.encode  # the CLI gives a server's events bare
         async with aclosing(pieces):
@@ -131,6 +132,13 @@ class Exchange:
             time.monotonic() - self._began_s,
             self._first_s,
         )
+
+
+def _on_one_line(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), ensure_ascii=False)
+    except ValueError:
+        return arguments
 
 
 def _text(piece: object) -> str:

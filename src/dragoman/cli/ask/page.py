@@ -142,7 +142,7 @@ class Plain:
     def again(self) -> None:
         """A title for the second time."""
         self._close_line()
-        self._print("-- asked once more, it writes")
+        self._print("-- asked once more, it says")
 
     def raw(self, text: str) -> None:
         """As it comes."""
