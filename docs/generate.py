@@ -123,7 +123,7 @@ def configuration_page() -> str:
     )
     servers = (
         "\n## Servers behind\n\nEach is a table of its own, `[servers.NAME]`, in the file ([servers](servers.md)); "
-        "`dragoman serve --server URL --api NAME`\nadds one that is called `behind`.\n\n"
+        "`dragoman serve --server URL`\nadds one that is called `behind`.\n\n"
         "| key | type | default | meaning |\n|---|---|---|---|\n"
     )
     return f"# Configuration\n\n{NOTE}{intro}{head}" + "\n".join(rows) + "\n" + servers + "\n".join(behind) + "\n"
