@@ -26,6 +26,8 @@ _NOT_RUN: Final = re.compile(r"<!-- not run: ([^>]+) -->\s*\Z")
 class Block:
     page: str
     """Its path from the root."""
+    heading: str
+    """What it stands under."""
     line: int
     language: str
     title: str
@@ -74,8 +76,17 @@ def _of(page: Path) -> Iterator[Block]:
         follows = _PRINTED.match(text, fence.end() + 1)
         why = _NOT_RUN.search(text, 0, fence.start())
         line = text.count("\n", 0, fence.start()) + 1
-        printed = follows[1] if follows else ""
-        yield Block(str(page.relative_to(ROOT)), line, language, title or "", code, printed, why[1] if why else "")
+        heading = re.findall(r"^#+ (.+)$", text[: fence.start()], re.M)[-1]
+        yield Block(
+            page=str(page.relative_to(ROOT)),
+            heading=heading,
+            line=line,
+            language=language,
+            title=title or "",
+            code=code,
+            printed=follows[1] if follows else "",
+            not_run=why[1] if why else "",
+        )
 
 
 BLOCKS: Final = [block for page in PAGES for block in _of(page)]

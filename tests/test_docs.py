@@ -11,7 +11,7 @@ import sys
 import tomllib
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -19,6 +19,7 @@ import pytest
 from bench import offline
 
 import blocks
+import ran
 from agents import words
 from blocks import BLOCKS, GATEWAY, PAGES, ROOT, Block, Command, matches
 from dragoman import cli
@@ -134,6 +135,12 @@ def output(command: list[str | Path], block: Block, url: str, home: Path, cwd: P
     return done.stdout
 
 
+def marked(found: list[Block]) -> list[Any]:
+    """Each with the mark of the package that its heading names (`ran`)."""
+    packages = {block: [pytest.mark.ran(block.heading, "a script")] for block in found if block.heading in ran.FRONT}
+    return [pytest.param(block, marks=packages.get(block, []), id=str(block)) for block in found]
+
+
 PYTHON: Final = [block for block in blocks.of("python") if block.page != "README.md"]
 ASKING: Final = [block for block in PYTHON if GATEWAY in block.code]
 
@@ -145,7 +152,7 @@ def test_python_by_itself(block: Block) -> None:
     assert [line.rstrip() for line in out.getvalue().splitlines()] == block.printed.splitlines()
 
 
-@pytest.mark.parametrize("block", [block for block in ASKING if SMALL not in block.code], ids=str)
+@pytest.mark.parametrize("block", marked([block for block in ASKING if SMALL not in block.code]))
 def test_python_that_asks(block: Block, played: str, tmp_path: Path) -> None:
     assert output([sys.executable, "example.py"], block, played, tmp_path).splitlines() == block.printed.splitlines()
 
@@ -156,7 +163,7 @@ def test_python_that_asks_the_model_in_the_box(block: Block, gateway: Gateway, t
     assert matches(block.printed, output([sys.executable, "example.py"], block, gateway.url, tmp_path))
 
 
-@pytest.mark.parametrize("block", blocks.of("js"), ids=str)
+@pytest.mark.parametrize("block", marked(blocks.of("js")))
 def test_javascript_that_asks(block: Block, played: str, tmp_path: Path) -> None:
     command = [offline.node(), "--input-type=module", "-"]
     printed = output(command, block, played, tmp_path, cwd=offline.CLIENTS.parent)

@@ -34,6 +34,9 @@ PROGRAMS: Final = {
 }
 
 
+@pytest.mark.ran(
+    {"claude": "Claude Code", "codex": "Codex", "opencode": "OpenCode", "hermes": "Hermes Agent"}, "a script"
+)
 @pytest.mark.parametrize("program", PROGRAMS)
 async def test_agent(program: str, tmp_path: Path) -> None:
     """The program reads a file by a call of the model's, and says what it holds."""
