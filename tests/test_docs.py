@@ -19,10 +19,12 @@ import pytest
 from bench import offline
 
 import blocks
+import dragoman.gateway
 import ran
 from agents import words
 from blocks import BLOCKS, GATEWAY, PAGES, ROOT, Block, Command, matches
 from dragoman import cli
+from dragoman.backends.http import Http
 from dragoman.core import values as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.values import Request
@@ -187,9 +189,14 @@ def test_toml(
     if block.title:
         return  # another program's
     (file := tmp_path / "config.toml").write_text(block.code)
-    assert settings.load(file, {}, {})
+    config, _ = settings.load(file, {}, {})
     for name in re.findall(r'key_env = "(\w+)"', block.code):
         monkeypatch.setenv(name, "none")
+    if config.servers and all(server.models for server in config.servers.values()):
+        gateway = dragoman.gateway.Gateway(
+            [Http(name, server, os.environ) for name, server in config.servers.items()], config.aliases
+        )
+        assert all(gateway.plan(Request(model=alias, messages=())) for alias in config.aliases)
     if "servers" in read:
         assert cli.main(["serve", "--check", "--config", str(file)]) == 0
         assert "config.toml" in capsys.readouterr().out
