@@ -1,0 +1,117 @@
+"""A model that is a program: it reads the conversation as one line of JSON, and writes its text until it ends.
+
+    [{"role": "user", "content": "Hi"}]  →  standard input
+    Hello!                               ←  standard output
+
+It knows nothing of tools: they stand in the conversation, and calls are read from its text. One process an
+answer, which ends with it, whichever way it ends.
+
+Source: docs/adding-a-backend.md (2026-11), whose example this is.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+
+from dragoman import formats
+from dragoman.core.chat import as_chat
+from dragoman.core.contracts import Model, Turn
+from dragoman.core.errors import BackendError
+from dragoman.core.events import AnyEvent, Failure, Finish, Start
+from dragoman.core.reader import MENDS, ReplyReader
+from dragoman.core.stops import StopStrings
+from dragoman.core.values import Request, ToolCall
+
+PIECE_BYTES = 64
+"""Read at once; what is there sooner is taken sooner."""
+
+
+class Pipe:
+    """One model, which is a command."""
+
+    def __init__(self, name: str, command: Sequence[str], format: str = "hermes") -> None:
+        self._model = Model(name)
+        self._command = command
+        self._format = formats.get(format)
+        self._active = 0
+
+    def models(self) -> Sequence[Model]:
+        """The one."""
+        return (self._model,)
+
+    async def refresh(self) -> None:
+        """It has no others."""
+
+    async def start(self) -> None:
+        """A process is started for each answer."""
+
+    async def close(self) -> None:
+        """Each ends with its answer."""
+
+    def state(self) -> Mapping[str, object]:
+        """For /health."""
+        return {"backend": "pipe", "model": self._model.id, "ready": True, "active": self._active}
+
+    async def count_tokens(self, request: Request) -> None:
+        """It has no tokenizer."""
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        """The answer; closing this ends the program.
+
+        Raises: BackendError: it could not be started.
+        """
+        reader, stops = self._reader(request, turn), StopStrings(request.stop)
+        async with self._running() as process:
+            assert process.stdin is not None
+            turns = [{"role": said.role, "content": said.text} for said in as_chat(request, self._format)]
+            process.stdin.write(json.dumps(turns).encode() + b"\n")
+            process.stdin.close()
+            yield Start(turn.id, request.model, turn.created)
+            async for text in _pieces(process):
+                for event in stops.pass_on(reader.feed(text)):
+                    yield event
+                if reader.over or stops.found:
+                    break
+            else:
+                if status := await process.wait():
+                    yield Failure(BackendError(f"the model's program ended with {status}"))
+                    return
+        if not stops.found:
+            for event in [*stops.pass_on(reader.close()), *stops.end()]:
+                yield event
+        yield Finish("stop_sequence" if stops.found else "stop", stops.found)
+
+    def _reader(self, request: Request, turn: Turn) -> ReplyReader:
+        tools = () if request.tool_choice.mode == "none" else request.tools
+        past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
+        mends = MENDS.difference(turn.leave)
+        return ReplyReader(self._format, tools, new_id=turn.new_id, lenient=bool(tools), taken_ids=past, mends=mends)
+
+    @contextlib.asynccontextmanager
+    async def _running(self) -> AsyncIterator[asyncio.subprocess.Process]:
+        """The program, with nothing of the environment but where programs are."""
+        pipe = asyncio.subprocess.PIPE
+        environment = {"PATH": os.environ.get("PATH", os.defpath)}
+        try:
+            process = await asyncio.create_subprocess_exec(*self._command, env=environment, stdin=pipe, stdout=pipe)
+        except OSError as e:
+            raise BackendError(f"cannot start {self._command[0]}: {e.strerror}") from None
+        self._active += 1
+        try:
+            yield process
+        finally:
+            self._active -= 1
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _pieces(process: asyncio.subprocess.Process) -> AsyncIterator[str]:
+    """The program's text as it comes; a character may come in two pieces."""
+    assert process.stdout is not None
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    while data := await process.stdout.read(PIECE_BYTES):
+        yield decode(data)

@@ -1,0 +1,71 @@
+"""Parley: an API that nobody has, in which turns say something or have tools run.
+
+    request   {"model": "m", "turns": [{"by": "user", "say": "Weather in Bern?"}],
+               "tools": [{"tool": "weather", "about": "…", "with": {…}}], "must": "weather", "limit": 100}
+              a past turn of the model  {"by": "model", "say": "…", "do": [{"id": "c1", "tool": "f", "with": {…}}]}
+              and of its tools          {"by": "tools", "told": [{"id": "c1", "say": "sun"}]}
+
+    stream    data: {"say": "Let me look."}
+              data: {"do": {"id": "c1", "tool": "weather"}}
+              data: {"with": "{\\"city\\":"}      data: {"with": "\\"Bern\\"}"}
+              data: {"done": "do", "tokens": [10, 5]}
+
+    whole     {"say": "…", "do": [{"id": "c1", "tool": "weather", "with": {…}}], "done": "do", "tokens": [10, 5]}
+
+    error     {"wrong": "…", "at": "$.turns"}
+
+`done` is "say" or "do", or "cut" at the limit, or "wrong" with the words beside it. It has no thoughts and no pictures.
+
+Source: docs/adding-a-dialect.md (2026-11), whose example this is.
+"""
+
+from typing import Final
+
+from dragoman.core import sse
+from dragoman.core.contracts import Dialect, Form
+from dragoman.core.names import NAME_FORM
+from dragoman.core.openai_errors import sign
+from dragoman.dialects.parley.replies_in import Reader
+from dragoman.dialects.parley.replies_out import Writer, status, write_error, write_reply
+from dragoman.dialects.parley.requests_in import read_request
+from dragoman.dialects.parley.requests_out import write_request
+
+DIALECT: Final = Dialect(
+    name="parley",
+    path="/v1/parley",
+    read_request=read_request,
+    writer=Writer,
+    write_reply=write_reply,
+    write_error=write_error,
+    status=status,
+    ping=sse.comment("ping"),
+    write_request=write_request,
+    reader=Reader,
+    sign=sign,
+    names=NAME_FORM,
+    forms={
+        "tool": Form(
+            example='{"tool": …, "about": …, "with": …}',
+            marks={"about": ""},
+            request='{"model":"-","turns":[{"by":"user","say":"-"}],"tools":$}',
+            path="$.tools",
+            written=("tools",),
+        ),
+        "call": Form(
+            example='{"id": …, "tool": …, "with": {…}}',
+            marks={"tool": "", "with": ""},
+            request='{"model":"-","turns":[{"by":"model","do":$}]}',
+            path="$.turns[0].do",
+            written=("turns", 1, "do"),
+            arguments="with",
+        ),
+        "result": Form(
+            example='{"id": …, "say": …}',
+            marks={"id": "", "say": ""},
+            request='{"model":"-","turns":[{"by":"tools","told":$}]}',
+            path="$.turns[0].told",
+            written=("turns", 1, "told"),
+        ),
+    },
+    pieces=(("with", "", "$"), ("do", "", "$")),
+)

@@ -1,0 +1,82 @@
+"""Parley of a server behind, to events: streamed or whole."""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from dragoman.core.contracts import Turn
+from dragoman.core.errors import UpstreamError
+from dragoman.core.names import NAME_FORM
+from dragoman.core.shape import Fields
+from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
+from dragoman.core.values import FinishReason, Request, Usage
+from dragoman.dialects.parley.requests_out import NAME
+
+
+class _Piece(Struct, forbid_unknown_fields=True):
+    """What most events are; nothing else fits into it."""
+
+    say: str = ""
+    more: str = field(name="with", default="")
+
+
+_piece: Final = msgspec.json.Decoder(_Piece).decode
+_DONE: Final[dict[str, FinishReason]] = {"say": "stop", "do": "tool_calls", "cut": "length"}
+
+
+class Reader(UpstreamReader):
+    """One answer."""
+
+    def __init__(self, request: Request, turn: Turn) -> None:
+        super().__init__(assembler(request, turn, NAME, NAME_FORM), self._event, self._whole_reply, self._end)
+        self._reason: FinishReason | None = None
+        self._calls = 0
+
+    def _end(self) -> bool:
+        if self._reason is None:
+            return False
+        self._out.finish(self._reason)
+        return True
+
+    def _quick(self, data: bytes) -> bool:
+        try:
+            piece = _piece(data)
+        except NOT_THAT:
+            return False
+        self._out.start()
+        self._out.text(piece.say)
+        if piece.more:
+            self._out.call(self._calls - 1, "", "", piece.more)
+        return True
+
+    def _event(self, fields: Fields) -> None:
+        self._out.start()
+        self._out.text(fields.string("say"))
+        if (call := fields.take("do")) is not None:
+            self._calls += 1
+            self._call(call.fields())
+        if arguments := fields.string("with"):
+            self._out.call(self._calls - 1, "", "", arguments)
+        self._done(fields)
+
+    def _whole_reply(self, fields: Fields) -> None:
+        self._out.start()
+        self._out.text(fields.string("say"))
+        for call in fields.items("do"):
+            self._calls += 1
+            self._call(call.fields())
+        self._done(fields)
+
+    def _call(self, call: Fields) -> None:
+        id, name = call.string("id"), call.string("tool")
+        self._out.call(self._calls - 1, id, name, call.object("with") or "")
+
+    def _done(self, fields: Fields) -> None:
+        if (done := fields.take("done")) is None:
+            return
+        if done.string() == "wrong":
+            raise UpstreamError(f"the server broke the reply off: {fields.string('wrong')}")
+        self._reason = _DONE[done.choice(_DONE, "end")]
+        if tokens := fields.items("tokens"):
+            self._out.usage(Usage(*(count.integer(least=0) for count in tokens[:2])))

@@ -1,0 +1,87 @@
+"""Replies of Parley, streamed and whole, and its errors."""
+
+from typing import Final, assert_never
+
+import msgspec
+
+from dragoman.core import events, sse
+from dragoman.core.collect import finish_of
+from dragoman.core.errors import DragomanError, RequestError
+from dragoman.core.events import AnyEvent, Finish, Order
+from dragoman.core.values import FinishReason, Refusal, Reply, Request, Text, ToolCall, Usage
+
+NAME: Final = "parley"
+_DONE: Final[dict[FinishReason, str]] = {"tool_calls": "do", "length": "cut", "pause": "cut"}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Writer:
+    """One streamed reply."""
+
+    def __init__(self, request: Request) -> None:
+        self._order = Order(NAME)
+        self._usage = Usage()
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        self._order.step(event)
+        match event:
+            case events.TextDelta(text) | events.RefusalDelta(text):
+                return _said({"say": text}) if text else b""
+            case events.ToolCallStart(_, id, name):
+                return _said({"do": {"id": id, "tool": name}})
+            case events.ToolCallDelta(_, text):
+                return _said({"with": text}) if text else b""
+            case events.UsageUpdate(usage):
+                self._usage = usage
+                return b""
+            case Finish():
+                return _said({"done": _done(finish_of(event, self._order)), "tokens": _tokens(self._usage)})
+            case events.Failure(error):
+                return _said({"done": "wrong", **_wrong(error)})
+            case events.Start() | events.ReasoningDelta() | events.VendorBlock() | events.Warning():
+                return b""
+            case events.ToolCallEnd() | events.ToolCallIncomplete():
+                return b""
+            case _:
+                assert_never(event)
+
+
+def write_reply(reply: Reply, request: Request) -> bytes:
+    """The body of a whole reply."""
+    said = "".join(part.text for part in reply.parts if isinstance(part, Text | Refusal))
+    calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+    body: dict[str, object] = {"say": said} if said else {}
+    if calls and reply.finish != "length":  # one that was cut off is no JSON
+        body["do"] = [{"id": c.id, "tool": c.name, "with": msgspec.Raw(c.arguments.encode())} for c in calls]
+    return _encode({**body, "done": _done(reply.finish), "tokens": _tokens(reply.usage)})
+
+
+def write_error(error: DragomanError) -> bytes:
+    """The body of an error."""
+    return _encode(_wrong(error))
+
+
+def status(error: DragomanError) -> int:
+    """Its status."""
+    return error.status_hint
+
+
+def _wrong(error: DragomanError) -> dict[str, object]:
+    return {"wrong": error.message, **({"at": error.path} if isinstance(error, RequestError) and error.path else {})}
+
+
+def _said(fields: dict[str, object]) -> bytes:
+    return sse.encode(_encode(fields))
+
+
+def _done(reason: FinishReason) -> str:
+    return _DONE.get(reason, "say")
+
+
+def _tokens(usage: Usage) -> list[int]:
+    return [usage.input_tokens, usage.output_tokens]
