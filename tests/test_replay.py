@@ -10,19 +10,23 @@ import re
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import blocks
 from behind_claude import Says, Turns, behind_claude
 from dragoman import cli
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.played import Cut, Recut
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
 from dragoman.core.filler import Filler, changed
+from dragoman.core.redact import Redactor
 from dragoman.core.values import Usage
 from dragoman.gateway import Gateway
 from dragoman.server.captured import error_of, event_of
@@ -230,6 +234,37 @@ def test_the_real_model_in_the_box_whose_call_was_cut_off(tmp_path: Path, capsys
     assert "the problem is still in it" in capsys.readouterr().out
     assert "What is the weather" not in "".join(unpacked(tmp_path / "bug.zip").values())
     assert cli.main(["replay", str(tmp_path / "bug.zip")]) == 0
+
+
+async def test_a_request_that_goes_on_from_an_earlier_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The earlier one is in no memory any more."""
+    async with keeping(tmp_path / "kept", says(CALL), mode="inject", format="hermes") as url:
+        one = await ask(url, RESPONSES, False, **asked(RESPONSES), instructions="Mallorca")
+        (call,) = (each for each in one.json()["output"] if each["type"] == "function_call")
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "It is sunny."}
+        body = {"model": "m", "input": [result], "previous_response_id": one.json()["id"], "stream": True}
+        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            assert (await client.post(RESPONSES, json=body | asked(RESPONSES))).status_code == 200
+        _, folder = await kept(tmp_path / "kept", 2)
+    assert "Earlier" in (folder / "values.json").read_text()
+    assert "get_weather" in (folder / "1/values.json").read_text().partition('"tools"')[0]
+    status, said = await replayed(capsys, folder)
+    assert status == 0, said
+    assert "the problem is still in it" in await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
+    status, said = await replayed(capsys, tmp_path / "bug.zip")
+    assert status == 0, said
+
+
+async def test_what_claude_says_it_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "kept"
+    async with behind_claude(Turns([Says("Hello there.")]), tmp_path, "native", capture=str(place)) as chain:
+        answer = await ask(chain.url, CHAT, False)
+        assert float(answer.headers["x-dragoman-cost-usd"]) > 0
+        await kept(place)
+    status, said = await replayed(capsys, place)
+    assert status == 0, said
 
 
 # What differs
@@ -467,6 +502,32 @@ def test_words_that_stream_in_pieces_are_one_word() -> None:
     words = "".join(re.findall(r'"content": "(.*?)"', made))
     assert words == f"get_weather {fill.text('place')}"
     assert "secret" not in changed('data: {"content": "my secret', fill.text)
+
+
+@given(st.text(max_size=60), st.lists(st.text(max_size=8), max_size=3), st.integers(0, 99))
+def test_any_text_keeps_its_shape(text: str, keep: list[str], seed: int) -> None:
+    fill = Filler(keep, bytes([seed]))
+    made = fill.text(text)
+    assert len(made) == len(text)
+    assert [len(char.encode()) for char in made] == [len(char.encode()) for char in text]
+    assert fill.text(text) == made
+    said = json.dumps({"content": text, "arguments": json.dumps({"city": text})}, ensure_ascii=bool(seed % 2))
+    filled = changed(said, fill.text)
+    assert len(filled) == len(said)
+    assert json.loads(filled).keys() == {"content", "arguments"}
+    assert json.loads(json.loads(filled)["arguments"]).keys()
+    assert len(Redactor(keep).text(said)) == len(said)
+
+
+@given(st.lists(st.text(max_size=9)), st.sampled_from(get_args(Cut)), st.integers(0, 99))
+def test_words_that_are_cut_otherwise_are_the_same_words(pieces: list[str], cut: Cut, seed: int) -> None:
+    recut = Recut(cut, seed)
+    made = [piece for text in pieces for piece in recut.feed(text)] + recut.close()
+    assert "".join(made) == "".join(pieces)
+    if cut == "whole":
+        assert len(made) <= 1
+    if cut == "chars":
+        assert all(len(piece) == 1 for piece in made)
 
 
 # The page

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman import profiles
+from dragoman import __version__, profiles
 from dragoman.cli import parse, serve
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway
@@ -87,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         args.out.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(args.out / name, now.files)
     print(f"{name}: {_about(was)}")
+    for note in _notes(was):
+        print(f"  ({note})")
     same = True
     for stage in compare(was, now, recut=args.cut != "recorded"):
         print(f"  {stage.name:<12}{'differs' if stage.difference else 'same'}")
@@ -111,6 +113,15 @@ def _about(was: "Captured") -> str:
     ways = [" ".join([one.get("backend", ""), *filter(None, one.get("way", {}).values())][:3]) for one in asked]
     how = log.get("error") or log.get("finish") or log.get("status")
     return f"{log.get('path', '')} by {', '.join(dict.fromkeys(ways)) or 'nobody'}: {how}"
+
+
+def _notes(was: "Captured") -> Iterator[str]:
+    """What may make a difference that is no fault."""
+    summary = was.json("summary.json")
+    if (then := summary.get("dragoman", __version__)) != __version__:
+        yield f"captured by dragoman {then}; this is {__version__}"
+    if summary.get("is_cut"):
+        yield "it was too large to be kept whole"
 
 
 def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:

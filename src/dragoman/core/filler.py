@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 _PIECE: Final = re.compile(r"(?P<escape>\\+u[0-9a-fA-F]{4}|\\+.)|(?P<word>\w+)", re.DOTALL)
-_PART: Final = re.compile(r"(?P<letters>[^\W\d_]+)|(?P<digits>\d+)")
+_PART: Final = re.compile(r"(?P<letters>[^\W0-9_]+)|(?P<digits>[0-9]+)")
 _TOKEN: Final = re.compile(r'"(?P<said>(?:[^"\\\n]|\\.)*)(?:"|$)(?P<key>\s*:)?|[\[{]|[\]}]', re.MULTILINE)
 """A string that is cut off, as the last of a stream that broke, is one too."""
 _OF_BYTES: Final = {2: (0x3B1, 17), 3: (0x4E00, 5000), 4: (0x20000, 5000)}
@@ -105,7 +105,7 @@ def _strings(text: str, kept: Collection[str], whole: Collection[str], free: Col
         if said[0] in "[{":
             above.append(name or above[-1])
             spared = spared or (len(above) if above[-1] in whole else 0)
-            loose = loose or (len(above) if above[-1] in free and said == "{" else 0)
+            loose = loose or (len(above) if name in free and said == "{" else 0)
         elif said[0] in "]}":
             spared, loose = (0 if depth == len(above) else depth for depth in (spared, loose))
             above = above[:-1] or [""]

@@ -22,7 +22,7 @@ from dragoman.core.filler import Filler, changed
 from dragoman.core.values import Tool
 from dragoman.server.captured import Captured, output_of
 from dragoman.server.compare import joined
-from dragoman.server.replay import Replay
+from dragoman.server.replay import Replay, goes_on
 from dragoman.server.stages import SUMMARY, Files, jsonl, recut
 
 _HEADERS: Final = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "x-dragoman-delivery")
@@ -32,7 +32,7 @@ _KEPT: Final = frozenset(
         *("model", "role", "type", "id", "object", "status", "media_type", "detail", "encoding", "format", "event"),
         *("finish_reason", "stop_reason", "stop_sequence", "stop", "effort", "mode", "tool_choice", "service_tier"),
         *("call_id", "tool_call_id", "tool_use_id", "item_id", "response_id", "previous_response_id"),
-        "system_fingerprint",
+        *("system_fingerprint", "is", "kind", "dialect", "parameters", "reply_id", "event"),
     )
 )
 """Members whose strings an API reads, and no person wrote."""
@@ -116,6 +116,8 @@ def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
         for count in range(1, was.heard(number) + 1):
             name = f"{number}/said-{count}.jsonl"
             yield name, jsonl(_said(was.lines(name), fill))
+        if goes_on(was):
+            yield f"{number}/values.json", _json(was.files.get(f"{number}/values.json", b""), fill)
         if not was.json(f"{number}/backend.json").get("kind"):  # then these are all that is known
             yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill)
 

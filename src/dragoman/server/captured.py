@@ -9,9 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from dragoman.backends.engine import Done, Output, Piece, Progress
-from dragoman.core import errors, events
+from dragoman.core import errors, events, values
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.values import Request
 from dragoman.server.stages import SUMMARY, Files, piece_of
 
 MOST_BYTES: Final = 512 * 1024 * 1024
@@ -131,3 +132,33 @@ def event_of(line: Mapping[str, Any]) -> AnyEvent:
     except (msgspec.ValidationError, TypeError) as e:
         raise ConfigError(f"{line.get('event')!r} is no event: {e}") from None
     return made
+
+
+def request_of(said: Mapping[str, Any]) -> Request:
+    """The request that was told so.
+
+    Raises: ConfigError: it is none.
+    """
+    try:
+        made = _value(said)
+    except (AttributeError, TypeError, msgspec.ValidationError) as e:
+        raise ConfigError(f"a request was expected, this is none: {e}") from None
+    if not isinstance(made, Request):
+        raise ConfigError(f"a request was expected, this is {type(made).__name__}")
+    return made
+
+
+def _value(said: Any) -> Any:
+    """A value, as `plain` tells it; what nobody looks into stays JSON."""
+    if isinstance(said, list):
+        return tuple(map(_value, said))
+    if not isinstance(said, dict) or "is" not in said:
+        return said
+    fields = {name: _field(name, inner) for name, inner in said.items() if name != "is"}
+    return getattr(values, said["is"])(**fields)
+
+
+def _field(name: str, said: Any) -> Any:
+    if name == "extra":
+        return {key: msgspec.Raw(msgspec.json.encode(inner)) for key, inner in said.items()}
+    return msgspec.Raw(msgspec.json.encode(said)) if name == "raw" else _value(said)

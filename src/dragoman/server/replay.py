@@ -17,12 +17,13 @@ from dragoman.backends.played import Cut, Read, Recut, played
 from dragoman.core.contracts import Backend, Relay, Turn
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.redact import Redactor
-from dragoman.core.values import Request
+from dragoman.core.values import Earlier, Request
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import Policy
+from dragoman.memory import Memory, Recalled
 from dragoman.server.answer import Exchange, Route
 from dragoman.server.capture import Capture
-from dragoman.server.captured import Captured, error_of, event_of, output_of, piece
+from dragoman.server.captured import Captured, error_of, event_of, output_of, piece, request_of
 from dragoman.server.config import ServerConfig
 from dragoman.server.record import Record
 from dragoman.server.stages import Files, files
@@ -107,13 +108,18 @@ class Replay(Capture):
         asked: dict[tuple[str, str], Backend] = {}
         order = []
         for number in range(1, self._was.asked + 1):
-            facts = self._was.json(f"{number}/backend.json")
+            facts = self._was.json(f"{number}/backend.json") | {"cost_usd": self._cost_usd(number)}
             key = facts.get("backend", ""), facts.get("model", "")
             if key not in asked:
                 asked[key] = played(facts, key[1], self.reads, self._cut, self._seed)
                 order.append((asked[key], key[1]))
         unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
-        return _Gateway(order, policy, is_relayed=1 in unread)
+        return _Gateway(order, policy, _Memory(self._was), is_relayed=1 in unread)
+
+    def _cost_usd(self, number: int) -> float | None:
+        """What a backend told of that, which it was not in the model's words."""
+        told = (line["usage"].get("cost_usd") for line in self._was.lines(f"{number}/events.jsonl") if "usage" in line)
+        return next((cost for cost in told if cost is not None), None)
 
     async def answered(self) -> Files:
         """All stages, as they are now.
@@ -177,11 +183,32 @@ async def answered(capture: Capture, gateway: Gateway, was: Captured, id: str = 
     return files(capture, record.facts(), gateway.policy, Redactor(gateway.secrets()))
 
 
+class _Memory(Memory):
+    """Knows what the first backend was asked, where that went on from an earlier answer."""
+
+    def __init__(self, was: Captured) -> None:
+        super().__init__()
+        self._was = was
+
+    def recall(self, request: Request) -> Recalled:
+        """See `Memory`; whole again as it was then."""
+        names = request.previous or any(isinstance(p, Earlier) for m in request.messages for p in m.parts)
+        if "1/values.json" not in self._was.files or not names:
+            return super().recall(request)
+        whole = request_of(self._was.json("1/values.json"))
+        return Recalled(msgspec.structs.replace(whole, model=request.model))
+
+
+def goes_on(was: Captured) -> bool:
+    """Whether the request names earlier answers, which are in no capture."""
+    return b'"is": "Earlier"' in was.files.get("values.json", b"")
+
+
 class _Gateway(Gateway):
     """One that asks whom was asked."""
 
-    def __init__(self, order: list[tuple[Backend, str]], policy: Policy, *, is_relayed: bool) -> None:
-        super().__init__([backend for backend, _ in order], policy=policy)
+    def __init__(self, order: list[tuple[Backend, str]], policy: Policy, memory: Memory, *, is_relayed: bool) -> None:
+        super().__init__([backend for backend, _ in order], memory=memory, policy=policy)
         self._order, self._is_relayed = order, is_relayed
 
     def plan(self, request: Request) -> list[tuple[Backend, Request]]:
