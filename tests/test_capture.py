@@ -19,6 +19,7 @@ import pytest
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
 from dragoman.core.contracts import Turn
+from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.redact import Redactor, headers, secret_variables
 from dragoman.core.values import Request
@@ -246,6 +247,23 @@ async def test_a_folder_that_cannot_be_written_to_breaks_no_answer(
         await kept(place)
     [told] = caplog.records
     assert "cannot be kept" in told.getMessage()
+
+
+async def test_a_template_that_is_gone_breaks_no_answer(tmp_path: Path) -> None:
+    (template := tmp_path / "of-mine.jinja").write_text("{{ messages }}")
+    far = {"mode": "inject", "format": "hermes", "template": str(template)}
+    async with keeping(tmp_path / "kept", says("hi"), **far) as url:
+        await ask(url, CHAT, True)
+        template.unlink()
+        assert "[DONE]" in (await ask(url, CHAT, True)).text
+        _, folder = await kept(tmp_path / "kept", 2)
+    assert "cannot read the chat template" in json.loads((folder / "1/backend.json").read_text())["untold"]
+
+
+def test_a_folder_that_there_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot make .*: not a directory - at server.capture"):
+        captures.folder(str(tmp_path / "file" / "kept"))
 
 
 async def test_a_client_that_leaves(tmp_path: Path) -> None:

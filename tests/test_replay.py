@@ -31,7 +31,7 @@ from dragoman.core.values import Usage
 from dragoman.gateway import Gateway
 from dragoman.server.captured import error_of, event_of
 from dragoman.server.stages import error_json, event_json
-from far import RESPONSES, Play, ask, dies, falls_silent, server, whole
+from far import RESPONSES, Play, Server, ask, dies, falls_silent, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
 from scripted import Scripted, plain, serving
 from test_capture import TOOLS, folders, keeping, kept, lines, says
@@ -195,6 +195,33 @@ async def test_the_next_backend_was_asked(tmp_path: Path, capsys: pytest.Capture
     status, said = await replayed(capsys, tmp_path)
     assert status == 0, said
     assert "by one parse hermes, other parse hermes: tool_calls" in said
+
+
+@pytest.mark.parametrize("kind", ["llama_cpp", "vllm", "lm_studio"])
+async def test_what_holds_a_model_is_sent_again(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path, says(CALL), mode="inject", format="hermes", kind=kind) as url:
+        await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
+        [folder] = await kept(tmp_path)
+    assert re.search("grammar|structur|json_schema", (folder / "1/sent-1.json").read_text())
+    status, said = await replayed(capsys, tmp_path)
+    assert status == 0, said
+
+
+async def test_a_setting_that_is_refused_is_refused_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.dumps({"error": {"message": "Unsupported parameter: 'top_k'"}})
+
+    async def play(server: Server, writer: Any) -> None:
+        refused = b'"top_k"' in server.asked[-1][2]
+        await (whole(400, told) if refused else says("hi"))(server, writer)
+
+    async with keeping(tmp_path, play) as url:
+        assert (await ask(url, MESSAGES, True, top_k=3)).status_code == 200
+        [folder] = await kept(tmp_path)
+    assert "top_k" in (folder / "1/sent-1.json").read_text()
+    assert "top_k" not in (folder / "1/sent-2.json").read_text()
+    status, said = await replayed(capsys, tmp_path)
+    assert status == 0, said
+    assert stages(said)["sent 1, 2"] == "same"
 
 
 @pytest.mark.parametrize("mode", ["native", "text"])

@@ -172,4 +172,8 @@ class Capture(Hearing):
 
 
 def _facts(backend: Backend, request: Request) -> Mapping[str, object]:
-    return backend.facts(request.model) if isinstance(backend, Described) else {}
+    """What it tells of itself; an answer does not fail for that it cannot, as where its template's file is gone."""
+    try:
+        return backend.facts(request.model) if isinstance(backend, Described) else {}
+    except DragomanError as error:
+        return {"untold": error.message}
