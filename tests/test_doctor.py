@@ -166,7 +166,8 @@ def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
     assert told["server near"]["verdict"] == "ok"
     assert url in told["server near"]["words"]
     assert told["server gone"]["verdict"] == told["server keyed"]["verdict"] == "no"
-    assert "is the server running?" in told["server gone"]["words"]
+    gone = "nothing answers at http://127.0.0.1:9: Connection refused; is the server running?"
+    assert told["server gone"]["words"] == gone
     assert told["server keyed"]["fix"] == "export NOT_SET=…"
     assert told["server gone"]["fix"] == "start it there, or take [servers.gone] out of the settings"
 

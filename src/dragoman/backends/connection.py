@@ -142,7 +142,11 @@ class Connection:
                 got = await _head(response, HEAD_BYTES if is_error else MOST_BYTES)
                 fields = {name.lower(): value for name, value in response.headers.items()}
                 return Said(response.status, fields, self._hidden(got) if is_error else got)
-        except (aiohttp.ClientError, TimeoutError) as e:
+        except aiohttp.ClientConnectorError as e:
+            raise BackendError(_why(e.os_error)) from None
+        except TimeoutError:
+            raise BackendError(f"no answer within {within_s:g} s") from None
+        except aiohttp.ClientError as e:
             raise BackendError(str(e) or type(e).__name__) from None
 
     def url(self, path: str) -> str:
