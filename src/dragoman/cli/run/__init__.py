@@ -25,7 +25,7 @@ _EXAMPLES: Final = """
       dragoman run codex --server http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman run claude --model qwen2.5-coder-1.5b -- -p "Say hello"
       dragoman run -- python my_agent.py                   anything that knows OPENAI_BASE_URL
-      eval "$(dragoman run any --print-env)"               the variables for this shell, of a gateway that runs
+      eval "$(dragoman run any --print-env)"               variables of a gateway that runs
 
     exit status:
       that of the agent, 128 and the signal's number where one has ended it; else
