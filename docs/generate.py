@@ -99,16 +99,23 @@ def _row(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def _linked(text: str) -> str:
+    """Where it names another page, the link to that."""
+    return re.sub(
+        r"docs/([a-z-]+)\.md", lambda page: f"[{page[1].replace('-', ' ')}]({page[0].removeprefix('docs/')})", text
+    )
+
+
 def configuration_page() -> str:
     """Every setting."""
     rows = []
     for key, kind, default, meaning in config.documented():
         variable = "DRAGOMAN_" + key.replace(".", "_").upper()
-        rows.append(f"| `{key}` | {kind} | `{_default(default)}` | {meaning} | `{variable}` |")
+        rows.append(f"| `{key}` | {kind} | `{_default(default)}` | {_linked(meaning)} | `{variable}` |")
     behind = []
     for key, kind, default, meaning in config.documented_server():
         given = "must be given" if default is msgspec.NODEFAULT else f"`{_default(default)}`"
-        behind.append(f"| `{key}` | {kind} | {given} | {meaning} |")
+        behind.append(f"| `{key}` | {kind} | {given} | {_linked(meaning)} |")
     head = "| key | type | default | meaning | environment |\n|---|---|---|---|---|\n"
     intro = (
         "One TOML file (`~/.config/dragoman/config.toml`, `--config FILE` or `DRAGOMAN_CONFIG`), the environment over\n"
