@@ -3,6 +3,8 @@
 `python docs/generate.py` writes them; with `--check` it only says whether they are fresh.
 """
 
+import argparse
+import os
 import re
 import sys
 from collections import Counter
@@ -25,7 +27,7 @@ import faults
 import kinds
 
 import test_canitoolcall as neutral
-from dragoman import formats
+from dragoman import cli, formats
 from dragoman.cli.formats import facts
 from dragoman.profiles.proven import Proven
 from dragoman.server import config
@@ -140,7 +142,27 @@ def _default(value: object) -> str:
     return "[]" if value == () else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
+COMMANDS_INTRO = """\
+The command line, as each command tells it (`dragoman COMMAND --help`). More of them stands where it belongs:
+[configuration](configuration.md) for `serve`, [running agents](run.md), [models](models.md) for `pull`,
+[probe](probe.md), [debugging](debugging.md) for `replay` and `bundle`, [the
+library](library.md#why-was-that-no-call) for `parse --explain`, [local models](local.md#trimming) for `tokens`.
+
+"""
+
+
+def commands_page() -> str:
+    """What each command says of itself."""
+    os.environ["COLUMNS"] = "100"  # whatever the terminal has
+    top = cli.parser()
+    (commands,) = (each for each in top._actions if isinstance(each, argparse._SubParsersAction))
+    told = {"dragoman": top} | {f"dragoman {name}": command for name, command in commands.choices.items()}
+    sections = [f"## {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n" for name, parser in told.items()]
+    return f"# Commands\n\n{NOTE}{COMMANDS_INTRO}" + "\n".join(sections)
+
+
 PAGES = {
+    DOCS / "commands.md": commands_page,
     DOCS / "formats.md": formats_page,
     DOCS / "configuration.md": configuration_page,
     DOCS / "edge-cases.md": partial(edge_cases.page, NOTE),
