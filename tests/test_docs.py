@@ -174,6 +174,19 @@ def test_javascript_that_asks(block: Block, played: str, tmp_path: Path) -> None
 
 # Files
 
+LOOKED_AT: Final = {"console", "js", "json", "python", "sh", "toml", "yaml"}
+"""By this file, and tests/test_quick_start.py."""
+
+
+def test_every_kind_of_example_is_looked_at() -> None:
+    assert {block.language for block in BLOCKS} - {"text"} <= LOOKED_AT
+    assert all(block.title for block in blocks.of("yaml"))
+
+
+@pytest.mark.parametrize("block", blocks.of("sh"), ids=str)
+def test_shell(block: Block, tmp_path: Path) -> None:
+    subprocess.run(["/bin/sh", "-e"], input=block.code, env=environment(tmp_path), cwd=tmp_path, text=True, check=True)
+
 
 @pytest.mark.parametrize("block", blocks.of("json"), ids=str)
 def test_json(block: Block) -> None:
