@@ -22,16 +22,13 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
 
 import pyte
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from bench import offline
 
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "pictures"
@@ -66,9 +63,6 @@ class Picture:
     """What lies in the folder."""
     weights: tuple[str, ...] = ()
     """Models that are here already: those of whoever makes the picture."""
-    programs: Mapping[str, Callable[[], Path]] = field(default_factory=dict)
-    """Agents that `make clients` has installed."""
-    variables: Mapping[str, str] = field(default_factory=dict)
     moves: bool = False
     rows: int = ROWS
     """For programs that fill the screen, how high it is."""
@@ -95,17 +89,6 @@ PICTURES = {
         weights=("qwen2.5-coder-1.5b",),
         moves=True,
     ),
-    "run": Picture(
-        (
-            "dragoman run claude --model qwen2.5-coder-1.5b -- -p 'Read notes.txt and say what it holds' --bare "
-            "--tools Read --allowedTools Read",
-        ),
-        files={"notes.txt": "Meet Ada at the lighthouse on Tuesday.\n"},
-        weights=("qwen2.5-coder-1.5b",),
-        programs={"claude": offline.claude_code},
-        variables={"ANTHROPIC_API_KEY": "none"},
-        moves=True,
-    ),
 }
 
 
@@ -121,8 +104,6 @@ def home(picture: Picture) -> Iterator[dict[str, str]]:
         command = programs / "dragoman"
         command.write_text(f"#!{python}\nimport sys\nfrom dragoman.cli import main\nsys.exit(main())\n")
         command.chmod(0o755)
-        for name, program in picture.programs.items():
-            (programs / name).symlink_to(program())
         kept = HOME / ".cache" / "dragoman" / "weights"
         kept.mkdir(parents=True)
         for model in picture.weights:
@@ -139,7 +120,6 @@ def home(picture: Picture) -> Iterator[dict[str, str]]:
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
             "COLORTERM": "truecolor",
-            **picture.variables,
         }
     finally:
         shutil.rmtree(HOME)
