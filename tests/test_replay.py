@@ -284,6 +284,32 @@ async def test_a_request_that_goes_on_from_an_earlier_answer(
     assert status == 0, said
 
 
+async def test_a_conversation_in_the_model_s_own_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which the gateway remembers, and no client sends back so."""
+    bare = '```json\n{"name": "get_weather",\n "arguments": {"city":   "Mallorca"}}\n```'
+    async with keeping(tmp_path / "kept", says(bare), mode="inject", format="hermes") as url:
+        one = await ask(url, CHAT, False, tools=TOOLS)
+        (call,) = one.json()["choices"][0]["message"]["tool_calls"]
+        call["function"]["arguments"] = '{"city":"Mallorca"}'
+        told = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        told += [{"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]
+        turns = [{"role": "user", "content": "Weather in Mallorca?"}, *told]
+        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            answer = await client.post(CHAT, json={"model": "m", "messages": turns, "tools": TOOLS})
+            assert answer.status_code == 200
+        _, folder = await kept(tmp_path / "kept", 2)
+    sent = (folder / "1/sent-1.json").read_text()
+    assert "```json" in sent
+    assert 'city\\":   \\"Mallorca' in sent
+    status, said = await replayed(capsys, folder)
+    assert status == 0, said
+    await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
+    with zipfile.ZipFile(tmp_path / "bug.zip") as bundle:
+        assert not [name for name in bundle.namelist() if b"Mallorca" in bundle.read(name)]
+    status, said = await replayed(capsys, tmp_path / "bug.zip")
+    assert status == 0, said
+
+
 async def test_what_claude_says_it_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "kept"
     async with behind_claude(Turns([Says("Hello there.")]), tmp_path, "native", capture=str(place)) as chain:

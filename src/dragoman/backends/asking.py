@@ -55,7 +55,7 @@ class Asking:
         self.kind = _kind(name, config)
         self._target = _target(name, config, self.kind)
         self._trim = trim.checked(config.trim, f"servers.{name}.trim")
-        self._own_words = OwnWords()
+        self.own_words = OwnWords()
         """What models wrote of late whose text is read here."""
         self._templates = completions.Templates(name, config.first_byte_s)
         self._refused: set[bytes] = set()
@@ -134,7 +134,7 @@ class Asking:
         reader = completions.Reader(request, turn) if by_prompt else self._dialect.reader(request, turn)
         told = self._told.get(way.template)
         opened = outgoing.opened or (told.prompt_tail if told else "")
-        return Reading(reader, outgoing, self._reread(request, turn, way, opened, outgoing), Listener(self._own_words))
+        return Reading(reader, outgoing, self._reread(request, turn, way, opened, outgoing), Listener(self.own_words))
 
     def _format(self, request: Request, way: Way) -> Format:
         """What the model writes: as the settings say, else its template, else its name."""
@@ -181,13 +181,13 @@ class Asking:
             case "native":
                 return request, ()
             case "parse":
-                return as_text.parsed(self._own_words.restored(request)), ()
+                return as_text.parsed(self.own_words.restored(request)), ()
             case "inject":
-                return as_text.injected(self._own_words.restored(request), self._format(request, way))
+                return as_text.injected(self.own_words.restored(request), self._format(request, way))
 
     def _prompted(self, request: Request, way: Way) -> Outgoing:
         """The request as a prompt."""
-        shown = readable(self._own_words.restored(request))
+        shown = readable(self.own_words.restored(request))
         prompt = self._templates.of(request.model, way.template).prompt(shown, self._format(request, way))
         return completions.written(shown, prompt)
 

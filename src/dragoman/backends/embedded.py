@@ -117,6 +117,10 @@ class Embedded:
         settings = msgspec.to_builtins(config) | {"model": named or self._model.id}
         return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
 
+    def shown(self, request: Request) -> Request:
+        """See `Described`."""
+        return self.own_words.restored(request)
+
     def secrets(self) -> Sequence[str]:
         """It has none."""
         return ()

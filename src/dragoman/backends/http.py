@@ -113,6 +113,10 @@ class Http:
         """How it is asked for this model; see `Described`."""
         return {"kind": "http", "url": self._connection.where, **self._asking.facts(model, self.ways.of(model))}
 
+    def shown(self, request: Request) -> Request:
+        """See `Described`."""
+        return self._asking.own_words.restored(request)
+
     def secrets(self) -> Sequence[str]:
         """The key that it wants."""
         return (self._connection.key,) if self._connection.key else ()

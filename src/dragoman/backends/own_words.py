@@ -80,6 +80,14 @@ class OwnWords:
         messages = tuple(self._message(m) if m.role == "assistant" else m for m in request.messages)
         return replace(request, messages=messages)
 
+    def learn(self, request: Request) -> None:
+        """Remember the model's turns of a request that `restored` gave."""
+        for message in request.messages:
+            calls = tuple(part for part in message.parts if isinstance(part, ToolCall))
+            if message.role == "assistant" and calls:
+                text = "".join(part.text for part in message.parts if isinstance(part, Text))
+                self.keep(message.written, text, calls)
+
     def _message(self, message: Message) -> Message:
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
         key = _key(calls[0].id) if calls else ""

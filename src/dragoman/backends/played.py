@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -123,6 +123,9 @@ class _Http(Http):
         if "template" in facts:
             self._asking.take(model, way, facts)
 
+    def learn(self, request: Request) -> None:
+        self._asking.own_words.learn(request)
+
 
 def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> Backend:
     from dragoman import profiles
@@ -130,6 +133,9 @@ def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Ca
     from dragoman.core.reader import ReplyReader
 
     class Played(embedded.Embedded):
+        def learn(self, request: Request) -> None:
+            self.own_words.learn(request)
+
         def reader(self, request: Request, turn: Turn, prepared: Any) -> ReplyReader:
             tools = request.tools if prepared.has_tools else ()
             reads.append(Read(self.format, tools, prepared.tail, lenient=prepared.has_tools))
@@ -211,6 +217,14 @@ async def _nothing() -> AsyncGenerator[AnyEvent, None]:
 
 
 _KINDS: Final[Mapping[str, Callable[..., Backend]]] = {"http": _Http, "embedded": _embedded, "claude_cli": _claude}
+
+
+@runtime_checkable
+class Learns(Protocol):
+    """One that shows a model its own turns in its own words."""
+
+    def learn(self, request: Request) -> None:
+        """Remember those of this request, as it was shown to the model then."""
 
 
 def played(facts: Mapping[str, Any], model: str, reads: list[Read], cut: Cut, seed: int) -> Backend:

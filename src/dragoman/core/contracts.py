@@ -436,5 +436,8 @@ class Described(Protocol):
     def facts(self, model: str) -> Mapping[str, object]:
         """All that a replay has to know of it, as JSON has it; nothing secret."""
 
+    def shown(self, request: Request) -> Request:
+        """The request with what it remembers of the model's own words, `Message.written`."""
+
     def secrets(self) -> Sequence[str]:
         """What is to be shown to nobody."""

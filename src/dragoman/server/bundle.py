@@ -116,7 +116,7 @@ def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
         for count in range(1, was.heard(number) + 1):
             name = f"{number}/said-{count}.jsonl"
             yield name, jsonl(_said(was.lines(name), fill))
-        if goes_on(was):
+        if goes_on(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
             yield f"{number}/values.json", _json(was.files.get(f"{number}/values.json", b""), fill)
         if not was.json(f"{number}/backend.json").get("kind"):  # then these are all that is known
             yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill)

@@ -112,7 +112,8 @@ class Capture(Hearing):
 
     def asks(self, backend: Backend, request: Request) -> None:
         """See `Tap`."""
-        self.asked.append(Asked(backend, request, self.ms, _facts(backend, request)))
+        shown = backend.shown(request) if isinstance(backend, Described) else request
+        self.asked.append(Asked(backend, shown, self.ms, _facts(backend, request)))
 
     async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `Tap`."""

@@ -49,6 +49,10 @@ class ClaudeCli:
         _, version, mode = self._installed
         return {"kind": "claude_cli", "version": version, "mode": mode, "budget": self._has_budget}
 
+    def shown(self, request: Request) -> Request:
+        """It remembers none."""
+        return request
+
     def secrets(self) -> Sequence[str]:
         """What its environment holds of keys."""
         return secret_variables(self._environ)
