@@ -1,8 +1,10 @@
 """What `dragoman run` is to the command that it starts: its terminal, its signals, its end, and what is left behind."""
 
 import errno
+import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from bench import offline
 
 import gateway
 from dragoman.cli.run import printed
@@ -238,12 +241,26 @@ def test_what_is_shown_has_no_key(far: str, tmp_path: Path) -> None:
         (["run", "claude", "-p", "hi"], "goes behind `--`"),
         (["run", "codex"], "npm install -g @openai/codex"),
         (["run", "any", "--"], "expected an agent"),
-        (["run", "--model", "smollm", "--", "true"], "unknown model 'smollm'; did you mean 'smollm2'?"),
-        (["run", "--", "true"], "dragoman pull qwen2.5-coder-1.5b"),
     ],
 )
 def test_errors_say_what_to_type(words: list[str], told: str, tmp_path: Path) -> None:
-    done = run(tmp_path, *words, DRAGOMAN_HOME=str(tmp_path), DRAGOMAN_SERVER_PORT="1")
+    done = run(tmp_path, *words)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model", "smollm"], "unknown model 'smollm'; did you mean 'smollm2'?"),
+        ([], "dragoman pull qwen2.5-coder-1.5b"),
+    ],
+)
+def test_where_there_is_nothing_to_run_on(words: list[str], told: str, tmp_path: Path) -> None:
+    """In a network in which no server of this machine is."""
+    alone = [*offline.unshared(), *command("run", *words, "--", "true")]
+    env = {**at_home(tmp_path), "DRAGOMAN_HOME": str(tmp_path)}
+    done = subprocess.run(alone, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2
     assert told in done.stderr
 
@@ -272,3 +289,44 @@ def test_variables_are_quoted_for_the_shell(value: str) -> None:
 )
 def test_a_proxy_is_not_asked_for_this_machine(given: Mapping[str, str], kept: object) -> None:
     assert printed.direct(given) == (kept or {} if not isinstance(kept, str) else {"NO_PROXY": kept, "no_proxy": kept})
+
+
+def beside(far: str) -> dict[str, str]:
+    """Settings by which the far gateway is the one that runs."""
+    return {"DRAGOMAN_SERVER_PORT": far.rpartition(":")[2]}
+
+
+def test_a_gateway_that_runs_is_used(far: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", ASK + "print(ask(), os.environ['OPENAI_BASE_URL'])"]
+    done = run(tmp_path, "run", "--model", "m", "--", *words, **beside(far))
+    assert done.stdout == f"Hello {far}/v1\n", done.stderr
+    assert done.stderr == f"dragoman: any command on m, the gateway at {far}, 100 tokens of context\n"
+    done = run(tmp_path, "run", "--model", "m", "--new", "--", *words, **beside(far))
+    assert "unknown model 'm'" in done.stderr
+
+
+def test_variables_for_a_shell_lead_to_the_gateway_that_runs(far: str, tmp_path: Path) -> None:
+    printing = [sys.executable, "-m", "dragoman", "run", "any", "--model", "m", "--print-env"]
+    script = f'eval "$({shlex.join(printing)})" && {shlex.join([sys.executable, "-c", ASK + "print(ask())"])}'
+    env = {**at_home(tmp_path), **beside(far)}
+    done = subprocess.run(
+        ["sh", "-c", script], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert done.stdout == "Hello\n", done.stderr
+
+
+def test_the_files_of_printed_variables_stay_and_are_private(far: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "hermes").symlink_to("/bin/true")
+    more = {"PATH": str(tmp_path / "bin"), "DRAGOMAN_HOME": str(tmp_path / "kept"), **beside(far)}
+    words = ("run", "hermes", "--model", "m", "--context", "65536", "--print-env=json")
+    done = run(tmp_path, *words, **more)
+    folder = Path(json.loads(done.stdout)["HERMES_MANAGED_DIR"])
+    assert folder == tmp_path / "kept" / "run" / "hermes"
+    assert (folder.stat().st_mode & 0o777, (folder / "config.yaml").stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_without_one_that_runs_there_is_nothing_to_print(tmp_path: Path) -> None:
+    done = run(tmp_path, "run", "any", "--print-env", DRAGOMAN_SERVER_PORT="1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no gateway answers at port 1; start one: dragoman serve" in done.stderr

@@ -211,7 +211,7 @@ def _with_embedded(
     """The embedded model, with the context that an agent's prompt needs, and for one conversation, as settings say."""
     profile = profiles.get(model) if model and not (serve.is_file(model) or model.startswith("hf:")) else None
     eased: dict[str, object] = {"context_tokens": profile.context_tokens} if profile else {}
-    eased |= {"parallel": 1, "trim": "lean", **({"model": profile.name if profile else model} if model else {})}
+    eased |= {"parallel": 1, "trim": "tools", **({"model": profile.name if profile else model} if model else {})}
     eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
     eased |= {"context_tokens": wanted.context_tokens} if wanted.context_tokens else {}
     eased |= {"trim": wanted.trim} if wanted.trim else {}

@@ -1,0 +1,134 @@
+"""What an agent is started with, made of the user's environment, files and words: pure, no agent runs."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import agents
+from dragoman.agents import Launch, Wiring
+from dragoman.core.errors import ConfigError
+
+EACH = pytest.mark.parametrize("name", agents.names())
+
+
+def launch(
+    name: str, *args: str, environ: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None, **more: Any
+) -> Launch:
+    there = {Path(path): text for path, text in (files or {}).items()}
+    wiring = Wiring(
+        url="http://127.0.0.1:1",
+        key="k",
+        model="m",
+        program="/bin/agent",
+        args=args,
+        environ=environ or {},
+        home=Path("/home/ada"),
+        folder=Path("/private"),
+        read=there.get,
+        **{"context_tokens": 131072, "output_tokens": 8192, **more},
+    )
+    return agents.get(name).launch(wiring)
+
+
+def settings(made: Launch) -> Any:
+    (text,) = made.files.values()
+    return json.loads(text)
+
+
+@EACH
+def test_the_users_own_words_stand_last_and_whole(name: str) -> None:
+    made = launch(name, "exec", "--flag", "two words")
+    assert made.command[-3:] == ("exec", "--flag", "two words")
+
+
+@EACH
+def test_says_where_it_is_from(name: str) -> None:
+    agent = agents.get(name)
+    assert "2026-11" in agent.source
+    assert bool(agent.programs) == bool(agent.install)
+
+
+def test_of_two_settings_of_claude_code_the_users_count() -> None:
+    own = json.dumps({"model": "theirs", "env": {"ANTHROPIC_MODEL": "theirs"}, "hooks": {}})
+    for given in (("--settings", own), (f"--settings={own}",), ("--settings", "/own.json")):
+        made = launch("claude", *given, "-p", "hi", files={"/own.json": own})
+        assert made.command == ("/bin/agent", "--settings", "/private/settings.json", "-p", "hi")
+        assert (settings(made)["model"], settings(made)["hooks"]) == ("theirs", {})
+        assert settings(made)["env"]["ANTHROPIC_MODEL"] == "theirs"
+        assert settings(made)["env"]["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:1"
+
+
+def test_settings_that_cannot_be_read_are_left_to_claude_code() -> None:
+    made = launch("claude", "--settings", "/nowhere.json")
+    assert made.command[-2:] == ("--settings", "/nowhere.json")
+
+
+def test_what_eases_gives_way_to_the_user_and_what_wires_does_not() -> None:
+    own = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "99", "ANTHROPIC_BASE_URL": "elsewhere", "CLAUDE_CODE_USE_BEDROCK": "1"}
+    made = launch("claude", environ=own)
+    assert "CLAUDE_CODE_MAX_OUTPUT_TOKENS" not in made.environ
+    assert made.environ["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:1"
+    assert made.environ["CLAUDE_CODE_USE_BEDROCK"] is None
+    assert made.environ["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == "131072"
+    assert "CLAUDE_CODE_MAX_OUTPUT_TOKENS" not in settings(made)["env"]
+
+
+def test_a_small_context_is_no_window_for_claude_code() -> None:
+    made = launch("claude", context_tokens=32768)
+    assert made.environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "32768"
+    assert "CLAUDE_CODE_AUTO_COMPACT_WINDOW" not in made.environ
+
+
+def test_thoughts_are_off_where_the_model_has_none() -> None:
+    assert launch("claude", thinks=False).environ["MAX_THINKING_TOKENS"] == "0"
+    assert "MAX_THINKING_TOKENS" not in launch("claude").environ
+    assert 'model_reasoning_effort="none"' in launch("codex", thinks=False).command
+    assert settings(launch("hermes", thinks=False))["agent"] == {"reasoning_effort": "none"}
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "hermes", "openclaw", "opencode"])
+def test_nothing_is_said_of_a_context_that_is_not_known(name: str) -> None:
+    made = launch(name, context_tokens=0, output_tokens=0)
+    said = json.dumps([made.command, made.environ, made.files]).lower()
+    assert "context_tokens" not in said
+    assert "context_window" not in said
+    assert "context_length" not in said
+    assert "contextwindow" not in said
+    assert '\\"limit\\"' not in said
+
+
+def test_opencode_merges_what_the_user_has_in_the_same_variable() -> None:
+    own = {"OPENCODE_CONFIG_CONTENT": '{"model": "own/x", "provider": {"own": {}}}'}
+    content = json.loads(str(launch("opencode", environ=own).environ["OPENCODE_CONFIG_CONTENT"]))
+    assert content["model"] == "own/x"
+    assert set(content["provider"]) == {"own", "dragoman"}
+
+
+@pytest.mark.parametrize("environ", [{}, {"HERMES_MANAGED_DIR": "/rules"}])
+def test_rules_of_an_administrator_of_hermes_are_not_hidden(environ: Mapping[str, str]) -> None:
+    folder = environ.get("HERMES_MANAGED_DIR", "/etc/hermes")
+    with pytest.raises(ConfigError, match=rf"{folder}/config.yaml holds rules"):
+        launch("hermes", environ=environ, files={f"{folder}/config.yaml": "approvals: {}"})
+
+
+def test_hermes_wants_a_long_context() -> None:
+    with pytest.raises(ConfigError, match=r"64,000 tokens of context, and m is run with 32,768"):
+        launch("hermes", context_tokens=32768)
+
+
+@pytest.mark.parametrize(
+    ("environ", "own"),
+    [
+        ({}, "/home/ada/.openclaw/openclaw.json"),
+        ({"OPENCLAW_STATE_DIR": "/state"}, "/state/openclaw.json"),
+        ({"OPENCLAW_CONFIG_PATH": "/other/my.json", "OPENCLAW_INCLUDE_ROOTS": "/more"}, "/other/my.json"),
+    ],
+)
+def test_openclaw_includes_the_users_own(environ: Mapping[str, str], own: str) -> None:
+    made = launch("openclaw", environ=environ, files={own: "{}"})
+    assert settings(made)["$include"] == own
+    assert str(made.environ["OPENCLAW_INCLUDE_ROOTS"]).split(":")[-1] == str(Path(own).parent)
+    assert "$include" not in settings(launch("openclaw", environ=environ))
