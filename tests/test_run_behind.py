@@ -1,0 +1,69 @@
+"""On what a run runs, where nothing is named: the servers that answer on this machine."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dragoman.backends import nearby
+from dragoman.cli.run.behind import Behind, Offer, Wanted, chosen
+from dragoman.core.errors import ConfigError
+from dragoman.server import config as settings
+from far import Play, server, whole
+
+
+def listing(*models: str) -> Play:
+    """A server of a known kind."""
+    data = [{"id": id, "object": "model", "owned_by": "vllm", "max_model_len": 4096} for id in models]
+    return whole(200, json.dumps({"object": "list", "data": data}))
+
+
+async def behind(monkeypatch: pytest.MonkeyPatch, *urls: str, **more: Any) -> Behind:
+    monkeypatch.setattr(nearby, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
+    config, origin = settings.load(None, {}, {"server.port": 0})
+    plainly = {
+        "agent": "claude",
+        "args": (),
+        "model": "",
+        "named": False,
+        "new": False,
+        "context_tokens": 0,
+        "trim": "",
+    }
+    return await chosen(config, origin, Wanted(**{**plainly, "ask": None, **more}))
+
+
+async def test_the_one_model_of_the_one_server_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(listing("qwen3")) as one:
+        found = await behind(monkeypatch, one.url)
+    assert (found.offer.model, found.offer.server) == ("qwen3", "vllm")
+    assert found.config.servers["vllm"].url == f"{one.url}/v1"
+    assert (found.context_tokens, found.output_tokens) == (4096, 1024)
+
+
+async def test_the_lines_to_type_name_each_model_of_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(listing("a", "b")) as one, server(listing("c")) as other:
+        with pytest.raises(ConfigError) as told:
+            await behind(monkeypatch, one.url, other.url, args=("-p", "two words"))
+    assert str(told.value).splitlines()[1:] == [
+        f"  dragoman run claude --server {one.url}/v1 --model a -- -p 'two words'",
+        f"  dragoman run claude --server {one.url}/v1 --model b -- -p 'two words'",
+        f"  dragoman run claude --server {other.url}/v1 --model c -- -p 'two words'",
+    ]
+
+
+async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last(offers: Any) -> Offer:
+        offer: Offer = offers[-1]
+        return offer
+
+    async with server(listing("a", "b")) as one:
+        assert (await behind(monkeypatch, one.url, ask=last)).offer.model == "b"
+        assert (await behind(monkeypatch, one.url, model="a")).offer.model == "a"
+        with pytest.raises(ConfigError, match=r"no model 'aa'; did you mean 'a'\?"):
+            await behind(monkeypatch, one.url, model="aa")
+
+
+async def test_what_was_said_of_the_context_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(listing("a")) as one:
+        assert (await behind(monkeypatch, one.url, context_tokens=9000)).context_tokens == 9000
