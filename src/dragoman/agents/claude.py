@@ -41,7 +41,7 @@ def launch(wiring: Wiring) -> Launch:
         "ANTHROPIC_API_KEY": "",
         **dict.fromkeys(_ROLES, wiring.model),
     }
-    settings: Any = {"env": {**wires, **dict.fromkeys(_CLOUDS, "")}, "model": wiring.model}
+    settings: Any = {"env": {**wires, **dict.fromkeys(_CLOUDS, "")}, "model": wiring.model, "apiKeyHelper": ""}
     args = wiring.args
     if (theirs := option(args, "--settings")) is not None and (read := _read(theirs, wiring)) is not None:
         settings, args = merged(settings, read), without(args, "--settings")

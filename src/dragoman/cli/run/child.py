@@ -27,6 +27,16 @@ class Stopped(Exception):
         self.status = 128 + number
 
 
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Within the block, which holds up the event loop, Ctrl-C ends it; else that would wait for the loop."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Attended:
     """The signals of this process while a block runs, and the one child that gets them."""
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final
 
 from dragoman.agents import Launch
 from dragoman.cli.run.behind import Offer
+from dragoman.cli.run.child import interruptible
 
 SHELLS: Final = ("posix", "fish", "powershell", "json")
 _DIRECT: Final = ("127.0.0.1", "localhost")
@@ -24,11 +24,8 @@ def ask(offers: Sequence[Offer]) -> Offer:
         print(f"  {number}  {offer.model}, {offer.title}", file=sys.stderr)
     while True:
         print(f"model [1-{len(offers)}, 1]: ", end="", file=sys.stderr, flush=True)
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a loop's would wait for the line
-        try:
+        with interruptible():
             said = sys.stdin.readline()
-        finally:
-            signal.signal(signal.SIGINT, before)
         if not said:
             raise KeyboardInterrupt
         if (chosen := said.strip() or "1").isdecimal() and 1 <= int(chosen) <= len(offers):

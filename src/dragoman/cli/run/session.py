@@ -19,7 +19,7 @@ from dragoman.backends.weights import home
 from dragoman.cli import serve
 from dragoman.cli.run import printed
 from dragoman.cli.run.behind import Behind, Wanted, chosen, running
-from dragoman.cli.run.child import Attended
+from dragoman.cli.run.child import Attended, interruptible
 from dragoman.core.errors import ConfigError
 from dragoman.server import config as settings
 from dragoman.server.run import serving
@@ -43,14 +43,15 @@ class Session:
         Raises: ConfigError: it is not clear what it is to run on. Stopped: a signal came before there was an agent.
         """
         behind = await chosen(config, origin, self._wanted)
-        with self._attended.signals(), _folder() as folder:
+        with _folder() as folder:
             if self._args.check:
                 launch = self._launch(behind, behind.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
                 print(printed.shown(launch, folder, os.environ))
                 return 0
             if behind.offer.url:
-                key = _key(behind.config)
-                return await self._start(self._launch(behind, behind.offer.url, key, folder), behind, folder)
+                launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
+                with self._attended.signals():
+                    return await self._start(launch, behind, folder)
             with _log(self._args, folder) as log:
                 return await self._on_a_new_one(behind, folder, log)
 
@@ -77,10 +78,12 @@ class Session:
         key = secrets.token_urlsafe(24)
         own = msgspec.structs.replace(behind.config.server, host="127.0.0.1", port=0, keys=(key,))
         config = msgspec.structs.replace(behind.config, server=own)
-        gateway = serve.gateway(config, serve.has_embedded(config, behind.origin), log.say)
-        async with serving(gateway, own) as url:
-            log.silent = True
-            return await self._start(self._launch(behind, url, key, folder), behind, folder)
+        with interruptible():  # weights may have to be fetched first
+            gateway = serve.gateway(config, serve.has_embedded(config, behind.origin), log.say)
+        with self._attended.signals():
+            async with serving(gateway, own) as url:
+                log.silent = True
+                return await self._start(self._launch(behind, url, key, folder), behind, folder)
 
     async def _start(self, launch: Launch, behind: Behind, folder: Path) -> int:
         _write(launch.files, folder)
@@ -136,7 +139,10 @@ def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
     """The gateway's log in a file, which stays where that is asked for, or something went wrong."""
     file, log = args.log or folder / _LOG, _Log()
     text = "%(asctime)s %(levelname)s %(name)s %(message)s"
-    written = logging.FileHandler(file, mode="a" if args.log else "w", encoding="utf-8")
+    try:
+        written = logging.FileHandler(file, mode="a" if args.log else "w", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write the log {file}: {(error.strerror or str(error)).lower()}") from None
     logging.basicConfig(
         handlers=[written, log], level=_LEVELS[args.debug], format=text if args.debug else "%(message)s"
     )
