@@ -11,12 +11,12 @@ reads the text, and looks for what stands in it twice, does what it did. Which w
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from hashlib import blake2b
+from hashlib import blake2b, shake_128
 from typing import Final, NamedTuple
 
 _PIECE: Final = re.compile(r"(?P<escape>\\+u[0-9a-fA-F]{4}|\\+.)|(?P<word>\w+)", re.DOTALL)
 _PART: Final = re.compile(r"(?P<letters>[^\W0-9_]+)|(?P<digits>[0-9]+)")
-_TOKEN: Final = re.compile(r'"(?P<said>(?:[^"\\\n]|\\.)*)(?:"|$)(?P<key>\s*:)?|[\[{]|[\]}]', re.MULTILINE)
+_TOKEN: Final = re.compile(r'"(?P<said>(?:[^"\\\n]|\\.)*+)(?:"|\\?$)(?P<key>\s*:)?|[\[{]|[\]}]', re.MULTILINE)
 """A string that is cut off, as the last of a stream that broke, is one too."""
 _OF_BYTES: Final = {2: (0x3B1, 17), 3: (0x4E00, 5000), 4: (0x20000, 5000)}
 """Letters whose UTF-8 is so long: Greek, Han and Han again; the first and how many."""
@@ -53,11 +53,8 @@ class Filler:
         return int.from_bytes(self._bytes(text, 4))
 
     def _bytes(self, text: str, count: int) -> bytes:
-        made, block = bytearray(), 0
-        while len(made) < count:
-            key = blake2b(f"{block}:{text.lower()}".encode("utf-8", "surrogatepass"), key=self._salt)
-            made, block = made + key.digest(), block + 1
-        return bytes(made[:count])
+        word = blake2b(text.lower().encode("utf-8", "surrogatepass"), key=self._salt)
+        return shake_128(word.digest()).digest(count)
 
 
 def changed(
