@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench import offline
 from rich.console import Console
 
 from dragoman.cli import main
@@ -92,6 +93,20 @@ def test_a_round_trip_without_a_terminal(tmp_path: Path) -> None:
     assert blocks[4].splitlines()[:2] == ["what comes from the model", "It is sunny."]
     assert blocks[5] == "what its client gets\nIt is sunny.\n  (finish: stop)\n"
     assert re.fullmatch(r"2 turns · 30 tokens in, 10 out · \d+\.\d s, \d+\.\d s to the first word\n", blocks[6])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the CLI is started as on Unix")
+def test_the_installed_claude(tmp_path: Path) -> None:
+    """The real one, by its own login; behind it the model is played, which calls tools by the CLI's names for them."""
+    with in_thread(answers) as url:
+        path = os.pathsep.join([str(offline.claude_code().parent), os.defpath])
+        login = {"ANTHROPIC_API_KEY": "sk-ant-dummy", "ANTHROPIC_BASE_URL": url, "DRAGOMAN_CLAUDE_CLI_MODELS": "m"}
+        done = run(tmp_path, "ask", "--claude", "--model", "m", PATH=path, **login)
+    assert done.returncode == 0, done.stderr
+    assert "model: m, of claude_cli, mode native" in done.stdout
+    assert '"type":"tool_use"' in done.stdout, "as claude has it of the model"
+    assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema' in done.stdout
+    assert "It is sunny." in done.stdout
 
 
 def test_own_tools_and_results(tmp_path: Path) -> None:

@@ -33,6 +33,15 @@ class Line:
             self.say("")
 
     @contextmanager
+    def saying(self, words: str) -> Iterator[None]:
+        """Say it while this goes on; the line is gone behind it, however that ends."""
+        self.say(words)
+        try:
+            yield
+        finally:
+            self.clear()
+
+    @contextmanager
     def counting(self) -> Iterator[None]:
         """Count the seconds while this goes on; the line is gone behind it."""
         task = asyncio.ensure_future(self._count()) if self._tty else None

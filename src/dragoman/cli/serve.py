@@ -17,6 +17,7 @@ from dragoman import dialects, extras, profiles
 from dragoman.backends import weights
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.embedded_config import EmbeddedConfig
+from dragoman.cli._line import Line
 from dragoman.cli.completion import model_names, offering
 from dragoman.cli.pull import fetched
 from dragoman.core.contracts import Backend
@@ -177,7 +178,9 @@ def _claude(config: ClaudeCliConfig, port: int, say: Callable[[str], None]) -> t
         )
     from dragoman.backends.claude_cli import ClaudeCli, login
 
-    if missing := asyncio.run(login.missing(config, os.environ)):
+    with Line(sys.stderr).saying("asking claude whether somebody is logged in"):
+        missing = asyncio.run(login.missing(config, os.environ))
+    if missing:
         say(missing)
     return (ClaudeCli(config, os.environ),)
 

@@ -91,11 +91,11 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(missing)
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is on the page
     line = Line(sys.stderr)
-    backends = serve.backends(config, embedded=embedded, measures=False, say=line.say)
     asked = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
     request = Request(args.model or "", asked, tools, choice, stream=True, stream_usage=True)
-    gateway = Gateway(backends, policy=config.guard)
-    asyncio.run(_ask(request, args, config, gateway, line))
+    with line.saying("starting"):
+        backends = serve.backends(config, embedded=embedded, measures=False, say=line.say)
+        asyncio.run(_ask(request, args, config, Gateway(backends, policy=config.guard), line))
     return 0
 
 

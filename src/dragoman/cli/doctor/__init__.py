@@ -17,6 +17,7 @@ import msgspec
 from dragoman import __version__
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.cli import serve
+from dragoman.cli._line import Line
 from dragoman.cli.doctor import behind, here, listening
 from dragoman.cli.doctor.finding import Finding
 from dragoman.cli.doctor.screen import screen
@@ -59,7 +60,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Look, and tell."""
-    groups = asyncio.run(_found(args.config, {"claude_cli.enabled": args.claude, "servers.behind.url": args.server}))
+    flags = {"claude_cli.enabled": args.claude, "servers.behind.url": args.server}
+    with Line(sys.stderr).saying("looking"):
+        groups = asyncio.run(_found(args.config, flags))
     findings = list(itertools.chain.from_iterable(groups))
     if args.json:
         print(json.dumps(msgspec.to_builtins(findings), ensure_ascii=False, indent=2))
