@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from dragoman import cli
+from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.probe.remembered import remember
+from dragoman.backends.probe.report import Choice
+from dragoman.cli.completion import all_model_names, model_names
 from gateway import environment, run
 
 SHELLS = {
@@ -72,6 +76,13 @@ def test_a_shell_completes_commands(shell: str, home: Path) -> None:
 )
 def test_options_and_names(line: str, names: list[str], home: Path) -> None:
     assert sorted(offered(home, "bash", line)) == names
+
+
+def test_models_that_servers_were_found_to_have(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_HOME", str(home))
+    remember(HttpConfig(url="http://127.0.0.1:1"), "mistral-nemo", "", "1", Choice("native", "a test has it"))
+    (home / "probes" / "broken.json").write_text("{")
+    assert set(all_model_names()) == {*model_names(), "mistral-nemo"}
 
 
 def test_without_argcomplete_the_line_to_type_is_told(tmp_path: Path) -> None:

@@ -486,3 +486,18 @@ def test_without_an_agent_it_is_told_what_brings_one(tmp_path: Path) -> None:
     _, told = doctor(tmp_path)
     assert told["agents"]["verdict"] == "note"
     assert "npm install -g @openai/codex" in told["agents"]["lines"]
+
+
+@pytest.mark.parametrize(
+    ("args", "variables", "fix"),
+    [
+        (["--server", "here:1"], {}, None),
+        (["--config", "not-there.toml"], {}, "name one that is there: dragoman doctor --config FILE"),
+        ([], {"DRAGOMAN_SERVER_HOST": "0.0.0.0"}, "mend the variable; `env | grep DRAGOMAN_` shows all"),
+    ],
+    ids=["flag", "file", "variable"],
+)
+def test_what_mends_settings(args: list[str], variables: dict[str, str], fix: str | None, tmp_path: Path) -> None:
+    status, told = doctor(tmp_path, *args, **variables)
+    assert status == 1
+    assert told["settings"].get("fix") == fix

@@ -66,6 +66,15 @@ def model_names() -> list[str]:
     return [name for model in profiles.models() for name in (model.name, *model.aliases)]
 
 
+def all_model_names() -> list[str]:
+    """Those, and what servers were found to have."""
+    try:
+        from dragoman.backends.probe import remembered
+    except ImportError:
+        return model_names()
+    return [*model_names(), *remembered.models()]
+
+
 def _argcomplete() -> "ModuleType":
     try:
         import argcomplete

@@ -13,7 +13,7 @@ import msgspec
 
 from dragoman import dialects, extras
 from dragoman.backends.http_config import HttpConfig
-from dragoman.cli.completion import offering
+from dragoman.cli.completion import all_model_names, offering
 from dragoman.core.errors import ConfigError
 from dragoman.profiles import servers
 
@@ -51,9 +51,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="URL",
         help="where it is: http://127.0.0.1:1234/v1 (default: list those that run here)",
     )
-    command.add_argument(
+    model = command.add_argument(
         "--model", default="", metavar="NAME", help="the model to ask (default: the only one that it lists)"
     )
+    offering(model, all_model_names)
     command.add_argument("--api", choices=dialects.names(), help="the API to ask it by (default: that of its kind)")
     kind = command.add_argument(
         "--kind", default="", help="what it is (default: what it tells of itself; docs/kinds.md)"

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -45,6 +46,15 @@ def recall(config: HttpConfig, model: str) -> Remembered | None:
         return None
     known = found.rules == _RULES and found.choice.format in ("", *formats.names())
     return found if known else None
+
+
+def models() -> list[str]:
+    """Those of which something is known, of any server."""
+    found = set()
+    for file in (home() / "probes").glob("*.json"):
+        with suppress(OSError, msgspec.DecodeError):
+            found.add(msgspec.json.decode(file.read_bytes(), type=Remembered).model)
+    return sorted(found)
 
 
 def remember(config: HttpConfig, model: str, kind: str, fingerprint: str, choice: Choice) -> Remembered:

@@ -18,7 +18,7 @@ from dragoman.cli import serve
 from dragoman.cli._line import Line
 from dragoman.cli.ask import tools as demo
 from dragoman.cli.ask.page import Head, Page, Plain, Raw
-from dragoman.cli.completion import model_names, offering
+from dragoman.cli.completion import all_model_names, offering
 from dragoman.core.contracts import Backend, Described
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.values import Message, Request, Text, Tool, ToolChoice
@@ -49,7 +49,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("prompt", nargs="?", metavar="PROMPT", help=f"the question (default: {demo.QUESTION})")
     whom = command.add_argument_group("whom to ask")
     model = whom.add_argument("--model", metavar="NAME", help="the model (default: the first that is served)")
-    offering(model, model_names)
+    offering(model, all_model_names)
     one = whom.add_mutually_exclusive_group()
     one.add_argument("--server", metavar="URL", help="a server behind: http://127.0.0.1:1234/v1")
     one.add_argument("--claude", action="store_true", default=None, help="the installed claude, by its own login")

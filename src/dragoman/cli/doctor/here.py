@@ -35,8 +35,13 @@ _CLAUDE_S: Final = 10.0
 
 def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
     """They cannot be used, so nothing can be said of what they name."""
-    where = f"{path}, then: dragoman doctor" if path else "the variable; `env | grep DRAGOMAN_` shows all"
-    return told("settings", "no", error.message, f"mend {where}")
+    if error.message.endswith(", from flag"):
+        return told("settings", "no", error.message)
+    if path is None:
+        return told("settings", "no", error.message, "mend the variable; `env | grep DRAGOMAN_` shows all")
+    is_there = path.is_file()
+    fix = f"mend {path}, then: dragoman doctor" if is_there else "name one that is there: dragoman doctor --config FILE"
+    return told("settings", "no", error.message, fix)
 
 
 def settings_found(path: Path | None, config: settings.Config, origin: Mapping[str, str]) -> list[Finding]:

@@ -11,7 +11,7 @@ from typing import Final
 from dragoman import agents, dialects
 from dragoman.agents import Agent
 from dragoman.cli import serve
-from dragoman.cli.completion import model_names, offering
+from dragoman.cli.completion import all_model_names, offering
 from dragoman.cli.run import printed
 from dragoman.cli.run.behind import Wanted
 from dragoman.cli.run.child import Stopped
@@ -55,7 +55,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="NAME",
         help="of a server, of the box, an alias, or a .gguf (default: the one that there is)",
     )
-    offering(model, model_names)
+    offering(model, all_model_names)
     behind.add_argument("--server", metavar="URL", help="the models of this server: http://127.0.0.1:1234/v1")
     behind.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
     behind.add_argument(
