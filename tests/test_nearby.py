@@ -18,7 +18,7 @@ def port_of(url: str) -> int:
 
 
 def test_the_usual_ports_are_those_of_the_kinds() -> None:
-    assert {1234, 8000, 8080, 11434, 52415} <= set(ports())
+    assert {1234, 8000, 8080, 8484, 11434, 52415} <= set(ports())
     assert len(set(ports())) == len(ports())
 
 

@@ -16,8 +16,9 @@ import msgspec
 import pytest
 
 from dragoman import dialects, formats
+from dragoman.backends import nearby
 from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.probe import DECISIVE, MEASURES, Report, around, probe
+from dragoman.backends.probe import DECISIVE, MEASURES, Report, probe
 from dragoman.backends.probe.leaked import Leaked, leaked
 from dragoman.backends.probe.measures.images import red_png
 from dragoman.backends.probe.reach import connected
@@ -737,7 +738,7 @@ async def test_servers_on_this_machine_are_listed(
 
     async with odd(of(calls)) as unknown, odd(vllm) as known, odd(other) as page:
         urls = [server.url for server in (unknown, known, page)]
-        monkeypatch.setattr(around, "usual_ports", lambda: tuple(int(url.rpartition(":")[2]) for url in urls))
+        monkeypatch.setattr(nearby, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
         status, out, _ = await asyncio.to_thread(command, capsys)
         assert status == 0
         assert out == f"{urls[0]}/v1  of no known kind  m\n{urls[1]}/v1  vLLM  a, b\n"
@@ -746,7 +747,3 @@ async def test_servers_on_this_machine_are_listed(
     status, out, err = await asyncio.to_thread(command, capsys)
     assert (status, out) == (1, "")
     assert "dragoman probe URL" in err
-
-
-def test_usual_ports_are_those_of_the_rows() -> None:
-    assert {1234, 8080, 8484, 11434} <= set(around.usual_ports())

@@ -13,6 +13,7 @@ import msgspec
 
 from dragoman import dialects, extras
 from dragoman.backends.http_config import HttpConfig
+from dragoman.cli._line import Line
 from dragoman.cli.completion import all_model_names, offering
 from dragoman.core.errors import ConfigError
 from dragoman.profiles import servers
@@ -85,8 +86,18 @@ def run(args: argparse.Namespace) -> int:
         config = msgspec.structs.replace(config, api=servers.get(args.kind).api)
     if args.api:
         config = msgspec.structs.replace(config, api=args.api)
-    report = asyncio.run(probe(config, os.environ, args.model, within_s=args.within, tokens=args.tokens, tell=_tell))
-    _tell("")
+    line = Line(sys.stderr)
+    with line.saying("asking what it is"):
+        report = asyncio.run(
+            probe(
+                config,
+                os.environ,
+                args.model,
+                within_s=args.within,
+                tokens=args.tokens,
+                tell=lambda what: line.say(f"measuring: {what}"),
+            )
+        )
     remember(config, report.model, report.kind, report.fingerprint, report.choice)  # mode auto goes by it
     print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else table(report, config))
     return 0
@@ -94,24 +105,22 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(as_json: bool) -> int:
     """The servers that run on this machine."""
-    from dragoman.backends.probe.around import around, usual_ports
+    from dragoman.backends.nearby import nearby
 
-    found = asyncio.run(around(usual_ports()))
+    found = asyncio.run(nearby(os.environ))
     if as_json:
-        print(json.dumps(msgspec.to_builtins(found), indent=2))
+        rows = [
+            {"url": url, "kind": kind.name if kind else "", "title": kind.title if kind else "", "models": models}
+            for url, kind, models in found
+        ]
+        print(json.dumps(rows, indent=2))
     for near in () if as_json else found:
         listed = near.models if len(near.models) <= _LISTED_AT_MOST else (*near.models[:_LISTED_AT_MOST], "…")
-        print(f"{near.url}  {near.title or 'of no known kind'}  {', '.join(listed) or 'no model'}")
+        print(f"{near.url}  {near.kind.title if near.kind else 'of no known kind'}  {', '.join(listed) or 'no model'}")
     if not found:
         print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
         return 1
     return 0
-
-
-def _tell(what: str) -> None:
-    """What is being measured, on one line of a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{what and f'measuring: {what}'}", end="", file=sys.stderr, flush=True)
 
 
 def table(report: "Report", config: HttpConfig) -> str:
