@@ -42,6 +42,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.values import Request, Text, Tool, ToolCall, Usage
 from dragoman.dialects import get
+from dragoman.library import parse
 from gateway import command, environment, run
 from scripted import Scripted, in_thread, plain
 
@@ -205,20 +206,12 @@ def test_a_second_turn_that_the_client_does_not_see(tmp_path: Path) -> None:
 
 @pytest.mark.model
 def test_the_embedded_model_writes_what_is_shown(tmp_path: Path) -> None:
-    """And parse reads it, as it is what the model wrote."""
+    """And its calls can be read again, as it is what the model wrote."""
     done = run(tmp_path, "ask", "--raw")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("<tool_call>\n")
-    read = run_with(tmp_path, done.stdout, "parse")
-    (call, *_) = json.loads(read)["parts"]
-    assert (call["name"], json.loads(call["arguments"])) == ("get_weather", {"city": "Paris"})
-
-
-def run_with(home: Path, text: str, *args: str) -> str:
-    done = subprocess.run(
-        command(*args), env=environment(home), input=text, capture_output=True, text=True, timeout=60, check=True
-    )
-    return done.stdout
+    (call, *_) = (part for part in parse(done.stdout, "hermes").parts if isinstance(part, ToolCall))
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
 
 
 # At a terminal
