@@ -15,9 +15,10 @@ real programs, each in a home of its own and without a network. Behind them is o
 - *recorded*: a real server's answers, byte for byte, or a real model's texts;
 - *played*: a server of that API, real down to the socket, whose model does what the test says.
 
-A real agent on a real small model is rare here, as models that fit the tests' machine do not call tools freely: what
-a larger one would call is what the played ones do. `make test ARGS="--ran"` writes what passed, and this page and the
-README's table are made of that; a test fails where the two are not of one mind.
+Few agents stand in front of real models here, as those that fit the tests' machine rarely call tools freely, and take
+minutes (`tests/test_agents_on_models.py`, only with `--every`); what a larger one would call is what the played ones
+do. `make test ARGS="--ran"` writes what passed, and this page and the README's table are made of that; a test fails
+where the two are not of one mind.
 
 """
 

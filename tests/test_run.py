@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from bench import offline
 
 import agents
 import homes
 from agents import PROMPT, Calling
+from gateway import CHAT
 from scripted import IMPATIENT, Served, served
 from test_examples import SOURCES
 
@@ -33,10 +35,12 @@ async def untouched(home: Path, script: Calling) -> AsyncIterator[Served]:
         yield far
     assert homes.digests(home) == before
     assert {request.model for request in script.asked} == {"m"}
+    assert {path for path, _ in far.sent} == {CHAT}
     assert (script.called().name, json.loads(script.called().arguments)) == (script.tool, script.arguments)
     assert "pomegranate" in script.result()
 
 
+@pytest.mark.ran("Claude Code", "Chat Completions")
 async def test_claude_code(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("Read", {"file_path": str(folder / "notes.txt")})
@@ -46,6 +50,7 @@ async def test_claude_code(tmp_path: Path) -> None:
     assert said.strip() == script.result().strip()
 
 
+@pytest.mark.ran("Codex", "Chat Completions")
 async def test_codex(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("exec_command", {"cmd": "cat notes.txt"})
@@ -57,6 +62,7 @@ async def test_codex(tmp_path: Path) -> None:
     assert said == script.result()
 
 
+@pytest.mark.ran("OpenCode", "Chat Completions")
 async def test_opencode(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("read", {"filePath": str(folder / "notes.txt")})
@@ -66,6 +72,7 @@ async def test_opencode(tmp_path: Path) -> None:
     assert [line["part"]["text"] for line in told if line["type"] == "text"][-1] == script.result()
 
 
+@pytest.mark.ran("Hermes Agent", "Chat Completions")
 async def test_hermes(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("read_file", {"path": str(folder / "notes.txt")})

@@ -37,12 +37,12 @@ class Real(NamedTuple):
 
 
 @contextlib.contextmanager
-def llama_server(template: Path | None = None, *, reads: bool = True) -> Iterator[str]:
+def llama_server(template: Path | None = None, *, reads: bool = True, model: str = SMALL) -> Iterator[str]:
     """The URL of llama.cpp's server, there within seconds, with one place.
 
     It has this chat template or the model's own, which knows no tools; unless it `reads` calls, they stay in the text.
     """
-    args = (str(weights.find(SMALL)), "4096", str(template or ""), *([] if reads else ["pure"]))
+    args = (str(weights.find(model)), "4096", str(template or ""), *([] if reads else ["pure"]))
     with process([sys.executable, str(HERE / "llama_server.py"), *args]) as (server, log):
         yield until(lambda: first_url(server, log), "llama-server's URL", START_S) or ""
 
