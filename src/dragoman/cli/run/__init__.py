@@ -63,7 +63,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     behind.add_argument("--context", type=int, metavar="TOKENS", default=0, help="context that the model is run with")
     behind.add_argument(
-        "--trim", choices=trim.NAMES, help="how far the agent's words are cut for a small model (default: none)"
+        "--trim", choices=trim.NAMES, help="how far the agent's words are cut (default: of the box tools, else none)"
     )
     command.add_argument(
         "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
