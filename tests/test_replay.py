@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import zipfile
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,11 +24,12 @@ from dragoman import cli
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.played import Cut, Recut
+from dragoman.core.contracts import Turn
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
 from dragoman.core.filler import Filler, changed
 from dragoman.core.redact import Redactor
-from dragoman.core.values import Usage
+from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.server.captured import error_of, event_of
 from dragoman.server.stages import error_json, event_json
@@ -177,7 +179,14 @@ async def test_a_client_that_left(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with serving(Gateway([Scripted(plain)]), capture=str(tmp_path)) as (_, url):
+    class Added(Scripted):
+        """One that has its model heard, and tells no facts."""
+
+        async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+            async for event in turn.heard("pipe", b"what is sent", super().ask(request, turn)):
+                yield event
+
+    async with serving(Gateway([Added(plain)]), capture=str(tmp_path)) as (_, url):
         await ask(url, MESSAGES, True)
         await kept(tmp_path)
     status, said = await replayed(capsys, tmp_path)

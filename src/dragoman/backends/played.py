@@ -216,7 +216,7 @@ async def _nothing() -> AsyncGenerator[AnyEvent, None]:
         yield event
 
 
-_KINDS: Final[Mapping[str, Callable[..., Backend]]] = {"http": _Http, "embedded": _embedded, "claude_cli": _claude}
+KINDS: Final[Mapping[str, Callable[..., Backend]]] = {"http": _Http, "embedded": _embedded, "claude_cli": _claude}
 
 
 @runtime_checkable
@@ -232,6 +232,6 @@ def played(facts: Mapping[str, Any], model: str, reads: list[Read], cut: Cut, se
 
     Raises: ConfigError: the facts are none.
     """
-    if (made := _KINDS.get(facts.get("kind", ""))) is None:
+    if (made := KINDS.get(facts.get("kind", ""))) is None:
         return _Given(facts, model)
     return made(facts, model, reads, partial(Recut, cut, seed))

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dragoman import dialects, formats
+from dragoman.backends.played import KINDS
 from dragoman.core.filler import Filler, changed
 from dragoman.core.values import Tool
 from dragoman.server.captured import Captured, output_of
@@ -118,7 +119,7 @@ def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
             yield name, jsonl(_said(was.lines(name), fill))
         if goes_on(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
             yield f"{number}/values.json", _json(was.files.get(f"{number}/values.json", b""), fill)
-        if not was.json(f"{number}/backend.json").get("kind"):  # then these are all that is known
+        if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are all that is known
             yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill)
 
 

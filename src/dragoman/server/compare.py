@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from dragoman import dialects
+from dragoman.backends.played import KINDS
 from dragoman.server.captured import Captured
 from dragoman.server.stages import piece_of
 
@@ -36,7 +37,8 @@ def compare(was: Captured, now: Captured, *, recut: bool = False) -> Iterator[St
     yield Stage("values", _documents(was, now, "values.json"))
     for number in range(1, max(was.asked, now.asked) + 1):
         yield Stage(f"asked {number}", _documents(was, now, f"{number}/values.json"))
-        for count in range(1, max(was.heard(number), now.heard(number)) + 1):
+        is_known = was.json(f"{number}/backend.json").get("kind") in KINDS  # of others only the events are replayed
+        for count in range(1, max(was.heard(number), now.heard(number)) + 1 if is_known else 1):
             label = f"sent {number}" if count == 1 else f"sent {number}, {count}"
             yield Stage(label, _sent(was, now, number, count))
         yield Stage(f"events {number}", _events(was, now, f"{number}/events.jsonl", recut))

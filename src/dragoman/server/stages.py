@@ -102,12 +102,26 @@ def _said(heard: Heard, hide: Redactor) -> bytes:
         cleaned = recut(hide.stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces])
         lines += [{"ms": ms, **_bytes(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
     else:
-        lines += [{"ms": ms, **piece._asdict()} for ms, piece in heard.pieces]
+        lines += [{"ms": ms, **_piece(piece)} for ms, piece in heard.pieces]
     if heard.error is not None:
         lines.append({"error": error_json(heard.error)})
     elif heard.left:
         lines.append({"left": True})
     return jsonl(lines)
+
+
+def _piece(piece: object) -> Mapping[str, object]:
+    """A piece of whatever kind a backend hears."""
+    match piece:
+        case bytes():
+            return _bytes(piece)
+        case str():
+            return {"text": piece}
+        case tuple() if hasattr(piece, "_asdict"):
+            told: Mapping[str, object] = piece._asdict()
+            return told
+        case _:
+            return {"said": plain(piece)}
 
 
 def recut(data: bytes, sizes: Iterable[int]) -> list[bytes]:
