@@ -117,7 +117,7 @@ async def started(
             limit=2**20,  # a line tells of all tools and commands
         )
         try:
-            async with asyncio.timeout(2 * DEADLINE_S):
+            async with asyncio.timeout(4 * DEADLINE_S):  # some take half a minute of a processor to start
                 yield process
         finally:
             with contextlib.suppress(ProcessLookupError):
