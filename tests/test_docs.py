@@ -34,7 +34,7 @@ from scripted import Scripted, in_thread
 
 SMALL: Final = "smollm2-135m"
 """Who names it in a page is answered by it; any other model is played."""
-PLAYED: Final = ("qwen2.5-coder-1.5b",)
+PLAYED: Final = ("qwen2.5-coder-1.5b", "claude-code-cli/sonnet")
 SHOWN: Final = ("formats", "parse", "tokens")
 """Commands that say the same on every machine; of others the words are checked, and `serve` looks at its settings."""
 
