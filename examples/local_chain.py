@@ -83,8 +83,8 @@ def _environment(url: str, model: str, context: int) -> Mapping[str, str]:
 
 def _room(context: int) -> Mapping[str, str]:
     """How much a model that Claude Code does not know takes, which it would believe to be 200,000 tokens or more."""
-    names = ("CLAUDE_CODE_MAX_CONTEXT_TOKENS", "CLAUDE_CODE_AUTO_COMPACT_WINDOW")
-    return {**dict.fromkeys(names, str(context)), "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(min(8192, context // 4))}
+    output = min(8192, context // 4)
+    return {"CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(context), "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(output)}
 
 
 @contextlib.contextmanager
