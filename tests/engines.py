@@ -11,16 +11,15 @@ from functools import cache
 from typing import Any
 from unittest.mock import MagicMock
 
-import pytest
+import llguidance
+import tvm_ffi  # noqa: F401 before the stand-ins, which it would take for what they stand for
 
-pytest.importorskip("tvm_ffi", exc_type=ImportError)
 _ABSENT = [name for name in ("torch", "transformers") if name not in sys.modules]
 sys.modules.update({name: MagicMock() for name in _ABSENT})
-xgrammar: Any = pytest.importorskip("xgrammar", exc_type=ImportError)
+import xgrammar  # noqa: E402 as it wants them
+
 for _name in _ABSENT:
     del sys.modules[_name]
-
-llguidance: Any = pytest.importorskip("llguidance", exc_type=ImportError)
 
 _BYTES = [bytes([i]) for i in range(256)]
 _COMPILER = xgrammar.GrammarCompiler(

@@ -149,7 +149,8 @@ def test_many_optional_members_make_no_large_grammar() -> None:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Any]:
-    xllamacpp = pytest.importorskip("xllamacpp")
+    import xllamacpp
+
     params = xllamacpp.CommonParams()
     params.model.path = str(weights.find(profiles.default().name))
     params.n_ctx, params.verbosity, params.warmup = 1024, 1, False
