@@ -17,6 +17,7 @@ import pytest
 from bench import offline
 
 import gateway
+from agents import NOWHERE
 from dragoman.cli.run import printed
 from gateway import DEADLINE_S, command, environment, exists
 from scripted import in_thread, plain
@@ -129,6 +130,19 @@ def test_a_command_asks_the_model_and_nothing_is_left(far: str, tmp_path: Path) 
     assert (done.returncode, done.stdout) == (0, "Hello m\n"), done.stderr
     assert done.stderr == f"dragoman: any command on m, {far}/v1, 100 tokens of context\n"
     assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("logged_in", [True, False])
+def test_on_the_installed_claude(logged_in: bool, far: str, tmp_path: Path) -> None:
+    """The real one; behind it the model is played. Where nobody is logged in that is said, and the command is run."""
+    path = os.pathsep.join([str(offline.claude_code().parent), os.defpath])
+    more = {"PATH": path, "DRAGOMAN_CLAUDE_CLI_MODELS": "m", "HTTPS_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
+    more |= {"ANTHROPIC_API_KEY": "sk-ant-dummy", "ANTHROPIC_BASE_URL": far} if logged_in else {}
+    code = ASK + ("print(ask())" if logged_in else "print('nothing asked')")
+    done = run(tmp_path, "run", "any", "--claude", "--model", "m", "--", sys.executable, "-c", code, **more)
+    said = ["dragoman: claude is not logged in; run: claude auth login"] if not logged_in else []
+    assert done.stdout == ("Hello\n" if logged_in else "nothing asked\n"), done.stderr
+    assert done.stderr.splitlines() == [*said, "dragoman: any command on m, claude"]
 
 
 def test_standard_input_and_the_exit_status_are_the_commands(far: str, tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:
     embedded = serve.embedded_name(config.embedded) if serve.has_embedded(config, origin) else ""
     if embedded:
         _want("embedded")
+    asyncio.run(serve.asked_claude(config, serve.say))
     return serve.gateway(config, bool(embedded), serve.say)
 
 

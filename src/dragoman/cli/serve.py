@@ -99,11 +99,12 @@ def run(args: argparse.Namespace) -> int:
             say(missing)
         else:
             _servers(config, measures=False)  # finds an API that there is not, and a key that is not set
-            _claude(config.claude_cli, config.server.port, say)
+            asyncio.run(asked_claude(config, say))
         return 0
     if missing:
         raise ConfigError(missing)
     _log_to_stderr(args.log)
+    asyncio.run(asked_claude(config, say))
     from dragoman.server.run import run as serve
 
     return serve(gateway(config, bool(name), say), config.server, lambda url: say(f"listening on {url}"), say=say)
@@ -146,7 +147,7 @@ def backends(
 
     Raises: ConfigError: the settings are wrong. RemoteError: the weights cannot be had.
     """
-    claude = _claude(config.claude_cli, config.server.port, say)
+    claude = _claude(config.claude_cli)
     return [*_servers(config, measures), *claude, *(_embedded(config.embedded, say) if embedded else ())]
 
 
@@ -169,19 +170,30 @@ def _is_ours(url: str, port: int) -> bool:
         return False
 
 
-def _claude(config: ClaudeCliConfig, port: int, say: Callable[[str], None]) -> tuple[Backend, ...]:
-    if not config.enabled:
-        return ()
-    if _is_ours(os.environ.get("ANTHROPIC_BASE_URL", ""), port):
+async def asked_claude(config: settings.Config, say: Callable[[str], None]) -> None:
+    """Where the installed claude is to be asked, ask it whether somebody is logged in; `say` is told if nobody is.
+
+    Raises: ConfigError: it is not there, cannot be used, or would ask the gateway of these settings.
+    """
+    if not config.claude_cli.enabled:
+        return
+    if _is_ours(os.environ.get("ANTHROPIC_BASE_URL", ""), config.server.port):
         raise ConfigError(
             "claude would ask this very gateway, which would ask claude: unset ANTHROPIC_BASE_URL, which names it"
         )
-    from dragoman.backends.claude_cli import ClaudeCli, login
+    from dragoman.backends.claude_cli import login
 
     with Line(sys.stderr).saying("asking claude whether somebody is logged in"):
-        missing = asyncio.run(login.missing(config, os.environ))
+        missing = await login.missing(config.claude_cli, os.environ)
     if missing:
         say(missing)
+
+
+def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
+    if not config.enabled:
+        return ()
+    from dragoman.backends.claude_cli import ClaudeCli
+
     return (ClaudeCli(config, os.environ),)
 
 

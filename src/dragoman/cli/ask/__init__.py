@@ -93,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
     line = Line(sys.stderr)
     asked = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
     request = Request(args.model or "", asked, tools, choice, stream=True, stream_usage=True)
+    asyncio.run(serve.asked_claude(config, line.say))
     with line.saying("starting"):
         backends = serve.backends(config, embedded=embedded, measures=False, say=line.say)
         asyncio.run(_ask(request, args, config, Gateway(backends, policy=config.guard), line))

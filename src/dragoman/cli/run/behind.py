@@ -141,7 +141,9 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
     if config.claude_cli.enabled:
         from dragoman.backends.claude_cli.models import listed as claudes
 
-        offers += [Offer(m.aliases[0], "", "", "claude", f"--model {m.aliases[0]}") for m in claudes(())]
+        offers += [
+            Offer(m.aliases[0], "", "", "claude", f"--model {m.aliases[0]}") for m in claudes(config.claude_cli.models)
+        ]
     if serve.has_embedded(config, origin):
         name = serve.embedded_name(config.embedded)
         offers.append(Offer(name, "", "", "this machine", f"--model {name}"))

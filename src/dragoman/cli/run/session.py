@@ -81,6 +81,7 @@ class Session:
         with interruptible():  # weights may have to be fetched first
             gateway = serve.gateway(config, serve.has_embedded(config, behind.origin), log.say)
         with self._attended.signals():
+            await serve.asked_claude(config, log.say)
             async with serving(gateway, own) as url:
                 log.silent = True
                 return await self._start(self._launch(behind, url, key, folder), behind, folder)
