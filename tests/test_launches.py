@@ -21,14 +21,13 @@ def launch(
     wiring = Wiring(
         url="http://127.0.0.1:1",
         key="k",
-        model="m",
         program="/bin/agent",
         args=args,
         environ=environ or {},
         home=Path("/home/ada"),
         folder=Path("/private"),
         read=there.get,
-        **{"context_tokens": 131072, "output_tokens": 8192, **more},
+        **{"context_tokens": 131072, "output_tokens": 8192, "model": "m", **more},
     )
     return agents.get(name).launch(wiring)
 
@@ -49,6 +48,24 @@ def test_says_where_it_is_from(name: str) -> None:
     agent = agents.get(name)
     assert "2026-11" in agent.source
     assert bool(agent.programs) == bool(agent.install)
+
+
+@EACH
+@pytest.mark.parametrize(
+    "model", ["${HOME}", "a{env:KEY}", "{file:/etc/passwd}", "two\nlines", "a\0", "\x1b[2J", "\ud83d"]
+)
+def test_a_name_that_would_be_read_as_something_of_the_users_is_refused(name: str, model: str) -> None:
+    with pytest.raises(ConfigError, match=r"under \[aliases\]") as told:
+        launch(name, model=model)
+    assert repr(model) in str(told.value)
+
+
+@EACH
+@pytest.mark.parametrize("model", ["qwen3:8b", "org/model@q4", "$model {x}", "modèle 🚀"])
+def test_any_other_name_is_given_as_it_is(name: str, model: str) -> None:
+    made = launch(name, model=model)
+    said = [*made.command, *map(str, made.environ.values()), *made.files.values()]
+    assert any(model in text or json.dumps(model)[1:-1] in text for text in said)
 
 
 def test_of_two_settings_of_claude_code_the_users_count() -> None:

@@ -9,6 +9,7 @@ model work better gives way to a value that the user has set. What the user pass
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +20,8 @@ from dragoman.core.errors import ConfigError, nearest, quote
 
 ANY: Final = "any"
 """The agent that is meant where none is named: whatever command stands behind `--`."""
+_EXPANDED: Final = re.compile(r"\$\{|\{(?:env|file):", re.IGNORECASE)
+"""How agents write a variable or a file in their configurations, in whose place they put what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,18 @@ class Wiring:
     """Room for one answer; 0: not known."""
     thinks: bool = True
     """Whether the model has thoughts, as far as is known."""
+
+    def __post_init__(self) -> None:
+        """A server names its models as it likes, and the name goes into configurations and variables.
+
+        Raises: ConfigError: an agent would read something of the user's in its place, or could not be given it.
+        """
+        if _EXPANDED.search(self.model) or not self.model.isprintable():
+            raise ConfigError(
+                f"no agent is given the model name {quote(self.model)}: ${{…}}, {{env:…}} and {{file:…}} would be read "
+                f"as variables and files of yours, and what cannot be printed is refused too; give it another name "
+                f"in the settings, under [aliases], and run on that: --model ALIAS"
+            )
 
     def unset(self, **values: str) -> dict[str, str]:
         """Those of the variables that the user has not set."""
