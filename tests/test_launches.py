@@ -1,6 +1,7 @@
 """What an agent is started with, made of the user's environment, files and words: pure, no agent runs."""
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,17 @@ def test_any_other_name_is_given_as_it_is(name: str, model: str) -> None:
     made = launch(name, model=model)
     said = [*made.command, *map(str, made.environ.values()), *made.files.values()]
     assert any(model in text or json.dumps(model)[1:-1] in text for text in said)
+
+
+def test_names_beyond_the_first_plane_stand_as_they_are_where_json_is_read_as_yaml() -> None:
+    (text,) = launch("hermes", model="🚀").files.values()
+    assert '"default": "🚀"' in text
+
+
+def test_codex_reads_every_name_as_toml() -> None:
+    made = launch("codex", model='🚀 "quoted" \\ è')
+    read = tomllib.loads("\n".join(word for word in made.command[1:] if word != "-c"))
+    assert read["model"] == read["review_model"] == '🚀 "quoted" \\ è'
 
 
 def test_of_two_settings_of_claude_code_the_users_count() -> None:

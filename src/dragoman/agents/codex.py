@@ -39,7 +39,9 @@ def launch(wiring: Wiring) -> Launch:
     if wiring.context_tokens:
         settings["model_context_window"] = wiring.context_tokens
         settings["model_auto_compact_token_limit"] = round(wiring.context_tokens * _COMPACT_AT)
-    ours = (word for name, value in settings.items() for word in ("-c", f"{name}={json.dumps(value)}"))
+    # TOML refuses the escapes of letters beyond the BMP that JSON has.
+    written = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in settings.items())
+    ours = (word for setting in written for word in ("-c", setting))
     return Launch((wiring.program, *ours, *wiring.args), {_KEY: wiring.key})
 
 

@@ -49,7 +49,7 @@ def launch(wiring: Wiring) -> Launch:
     return Launch(
         (wiring.program, *wiring.args),
         {_VARIABLE: str(wiring.folder)},
-        {_CONFIG: json.dumps(config, indent=2)},  # which is YAML too
+        {_CONFIG: json.dumps(config, indent=2, ensure_ascii=False)},  # which is YAML too, but for escapes of pairs
     )
 
 
