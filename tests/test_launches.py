@@ -18,17 +18,16 @@ EACH = pytest.mark.parametrize("name", agents.names())
 def launch(
     name: str, *args: str, environ: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None, **more: Any
 ) -> Launch:
+    more = {"url": "http://127.0.0.1:1", "model": "m", "folder": Path("/private"), **more}
     there = {Path(path): text for path, text in (files or {}).items()}
     wiring = Wiring(
-        url="http://127.0.0.1:1",
         key="k",
         program="/bin/agent",
         args=args,
         environ=environ or {},
         home=Path("/home/ada"),
-        folder=Path("/private"),
         read=there.get,
-        **{"context_tokens": 131072, "output_tokens": 8192, "model": "m", **more},
+        **{"context_tokens": 131072, "output_tokens": 8192, **more},
     )
     return agents.get(name).launch(wiring)
 
@@ -136,6 +135,20 @@ def test_opencode_merges_what_the_user_has_in_the_same_variable() -> None:
     assert set(content["provider"]) == {"own", "dragoman"}
 
 
+@EACH
+def test_what_an_earlier_launch_has_left_in_the_shell_is_not_taken_for_the_users(name: str) -> None:
+    """Variables were printed, and the same shell begins again on another gateway and model."""
+    content = json.dumps({"agent": {"own": {"model": "own/x"}}, "provider": {"own": {}}})
+    own = {"OPENCODE_CONFIG_CONTENT": content, "OPENCLAW_CONFIG_PATH": "/own/openclaw.json"}
+    files, kept = {"/own/openclaw.json": "{}"}, Path("/kept")
+    first = launch(name, environ=own, files=files, kept=kept, folder=kept, model="old", url="http://127.0.0.1:2")
+    shell = own | {name: value for name, value in first.environ.items() if value is not None}
+    files |= {f"/kept/{file}": text for file, text in first.files.items()}
+    again, fresh = (launch(name, environ=environ, files=files, kept=kept) for environ in (shell, own))
+    assert (again.command, again.files) == (fresh.command, fresh.files)
+    assert shell | again.environ == own | fresh.environ
+
+
 @pytest.mark.parametrize("environ", [{}, {"HERMES_MANAGED_DIR": "/rules"}])
 def test_rules_of_an_administrator_of_hermes_are_not_hidden(environ: Mapping[str, str]) -> None:
     folder = environ.get("HERMES_MANAGED_DIR", "/etc/hermes")
@@ -153,6 +166,8 @@ def test_hermes_wants_a_long_context() -> None:
     [
         ({}, "/home/ada/.openclaw/openclaw.json"),
         ({"OPENCLAW_STATE_DIR": "/state"}, "/state/openclaw.json"),
+        ({"OPENCLAW_CONFIG_PATH": "conf/my.json"}, f"{Path.cwd()}/conf/my.json"),
+        ({"OPENCLAW_STATE_DIR": "~/state"}, f"{Path.home()}/state/openclaw.json"),
         ({"OPENCLAW_CONFIG_PATH": "/other/my.json", "OPENCLAW_INCLUDE_ROOTS": "/more"}, "/other/my.json"),
     ],
 )

@@ -45,6 +45,8 @@ class Wiring:
     """Private to this run: where the files of the launch will be."""
     read: Callable[[Path], str | None]
     """A file of the user's; None where there is none."""
+    kept: Path | None = None
+    """Where the files of an earlier launch stay, whose variables the user's may still be; None: nowhere."""
     context_tokens: int = 0
     """Of the model; 0: not known."""
     output_tokens: int = 0

@@ -30,6 +30,8 @@ def launch(wiring: Wiring) -> Launch:
             f"{wiring.context_tokens:,}; start its server with more, or take another model"
         )
     managed = Path(wiring.environ.get(_VARIABLE) or _USUAL)
+    if managed == wiring.kept:
+        managed = Path(_USUAL)
     if found := next((managed / file for file in _FILES if wiring.read(managed / file) is not None), None):
         raise ConfigError(
             f"{found} holds rules of an administrator for Hermes, which those of this run would hide; give Hermes the "

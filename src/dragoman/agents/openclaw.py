@@ -32,16 +32,18 @@ def launch(wiring: Wiring) -> Launch:
     if wiring.read(own) is not None:
         config = {"$include": str(own), **config}
         roots = [root for root in wiring.environ.get(_ROOTS, "").split(os.pathsep) if root]
-        environ[_ROOTS] = os.pathsep.join([*roots, str(own.parent)])
+        environ[_ROOTS] = os.pathsep.join(dict.fromkeys([*roots, str(own.parent)]))
     return Launch((wiring.program, *wiring.args), environ, {_CONFIG: json.dumps(config, indent=2)})
 
 
 def _own(wiring: Wiring) -> Path:
-    """The user's own configuration, where there is one."""
-    if named := wiring.environ.get(_PATH):
-        return Path(named)
+    """The user's own configuration, where there is one; an earlier one of ours includes it."""
+    named = wiring.environ.get(_PATH)
+    if named and wiring.kept and Path(named) == wiring.kept / _CONFIG:
+        named = json.loads(wiring.read(Path(named)) or "{}").get("$include")
     state = wiring.environ.get(_STATE)
-    return (Path(state) if state else wiring.home / ".openclaw") / _CONFIG
+    own = Path(named) if named else (Path(state) if state else wiring.home / ".openclaw") / _CONFIG
+    return own.expanduser().absolute()  # what is included is looked for from the folder of ours
 
 
 AGENT: Final = Agent(

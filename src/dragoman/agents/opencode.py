@@ -33,9 +33,29 @@ def launch(wiring: Wiring) -> Launch:
         "agent": {agent: {"model": name} for agent in _AGENTS},
     }
     with suppress(ValueError):  # OpenCode would have refused it
-        config = merged(config, json.loads(wiring.environ.get(_CONTENT) or "{}"))
+        config = merged(config, _theirs(json.loads(wiring.environ.get(_CONTENT) or "{}")))
     eases = wiring.unset(OPENCODE_DISABLE_AUTOUPDATE="1", OPENCODE_DISABLE_MODELS_FETCH="1")
     return Launch((wiring.program, *wiring.args), {_CONTENT: json.dumps(config), **eases})
+
+
+def _theirs(content: Any) -> Any:
+    """What the user's variable holds, without what an earlier launch has put there."""
+    match content:
+        case {"provider": {"dragoman": _, **others}}:
+            return _without_ours(content | {"provider": others})
+        case _:
+            return content
+
+
+def _without_ours(value: Any) -> Any:
+    """Without the provider's name and the names of its models, wherever they stand."""
+    if isinstance(value, dict):
+        return {name: _without_ours(each) for name, each in value.items() if not _is_ours(each)}
+    return value
+
+
+def _is_ours(value: object) -> bool:
+    return value == ["dragoman"] or (isinstance(value, str) and value.startswith("dragoman/"))
 
 
 AGENT: Final = Agent(

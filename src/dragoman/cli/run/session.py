@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from dragoman import agents
 from dragoman.agents import Agent, Launch, Wiring
 from dragoman.backends.weights import home
 from dragoman.cli import serve
@@ -63,7 +64,7 @@ class Session:
         if not await running(config):
             raise ConfigError(f"no gateway answers at port {config.server.port}; start one: dragoman serve")
         behind = await chosen(config, origin, self._wanted._replace(new=False, named=False))
-        folder = home() / "run" / (self._args.agent or "any")
+        folder = self._kept()
         launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
         if launch.files:
             folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -96,6 +97,10 @@ class Session:
         given = {name: value for name, value in environ.items() if value is not None}
         return await self._attended.run(launch.command, given)
 
+    def _kept(self) -> Path:
+        """Where the files last that printed variables lead to."""
+        return home() / "run" / (self._args.agent or agents.ANY)
+
     def _launch(self, behind: Behind, url: str, key: str, folder: Path) -> Launch:
         return self._agent.launch(
             Wiring(
@@ -108,6 +113,7 @@ class Session:
                 home=Path.home(),
                 folder=folder,
                 read=_read,
+                kept=self._kept(),
                 context_tokens=behind.context_tokens,
                 output_tokens=behind.output_tokens,
                 thinks=behind.thinks,
