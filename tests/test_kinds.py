@@ -17,7 +17,7 @@ from far import gateway, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
 
 KINDS = pytest.mark.parametrize("kind", servers.kinds(), ids=lambda kind: kind.name)
-PLACE = re.compile(r"host|(POST )?/[\w./]+([@#][^ ]+)")
+PLACE = re.compile(r"host|(POST )?/[\w./]*([@#][^ ]+)")
 DATED = re.compile(r"\(.*20\d\d-\d\d\)")
 
 

@@ -5,10 +5,13 @@ import socket
 
 import pytest
 
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.nearby import Nearby, nearby, ports
+from dragoman.gateway import Gateway
 from dragoman.profiles import servers
 from far import says_nothing, server, whole
-from scripted import plain, served
+from scripted import plain, served, serving
 
 MODELS = whole(200, json.dumps({"object": "list", "data": [{"id": "qwen3", "object": "model", "owned_by": "vllm"}]}))
 
@@ -33,6 +36,16 @@ async def test_a_gateway_is_known_for_one() -> None:
         (found,) = await nearby({}, [port_of(s.url)])
     assert found.kind == servers.get("dragoman")
     assert found.models[0] == "m"
+
+
+async def test_a_gateway_is_known_for_one_whatever_is_behind() -> None:
+    """Its models are listed under the name of the server behind, which may be that of a kind."""
+    async with server(MODELS) as far:
+        behind = Http("vllm", HttpConfig(url=f"{far.url}/v1", models=("qwen3",)), {})
+        async with serving(Gateway([behind])) as (_, url):
+            (found,) = await nearby({}, [port_of(url)])
+    assert found.kind == servers.get("dragoman")
+    assert "qwen3" in found.models
 
 
 async def test_what_is_no_such_server_is_passed_over() -> None:

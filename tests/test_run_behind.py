@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 from dragoman.backends import nearby
-from dragoman.cli.run.behind import Behind, Offer, Wanted, chosen
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
+from dragoman.cli.run.behind import Behind, Offer, Wanted, chosen, running
 from dragoman.core.errors import ConfigError
+from dragoman.gateway import Gateway
 from dragoman.server import config as settings
 from far import Play, server, whole
+from scripted import serving
 
 
 def listing(*models: str) -> Play:
@@ -67,3 +71,22 @@ async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: p
 async def test_what_was_said_of_the_context_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(listing("a")) as one:
         assert (await behind(monkeypatch, one.url, context_tokens=9000)).context_tokens == 9000
+
+
+def at(url: str, *keys: str) -> settings.Config:
+    """Settings of a gateway at this port."""
+    return settings.load(None, {}, {"server.port": int(url.rpartition(":")[2]), "server.keys": keys})[0]
+
+
+async def test_a_gateway_that_runs_is_known_whatever_is_behind_it() -> None:
+    async with server(listing("qwen3")) as far:
+        behind = Http("behind", HttpConfig(url=f"{far.url}/v1", models=("qwen3",)), {})
+        async with serving(Gateway([behind]), keys=("a-key-of-its-own",)) as (_, url):
+            assert [offer.model for offer in await running(at(url, "a-key-of-its-own"))] == ["qwen3"]
+
+
+async def test_what_is_no_gateway_is_told_no_key_of_one() -> None:
+    async with server(listing("qwen3")) as foreign:
+        assert await running(at(foreign.url, "a-key-of-its-own")) == []
+    assert [line for line, _, _ in foreign.asked] == ["GET / HTTP/1.1"]
+    assert "a-key-of-its-own" not in str(foreign.asked)

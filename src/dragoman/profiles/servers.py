@@ -4,7 +4,8 @@ A place in what a server tells of itself is written as
 
     host                                        of its URL
     /v1/models@server                           the header of that answer
-    /props#default_generation_settings/n_ctx    the member of that answer's JSON
+    /#name                                      the member of that answer's JSON
+    /props#default_generation_settings/n_ctx    a member within a member
     /v1/models#data/{model}/max_model_len       of the item of a list whose id, key or name is the model's
     POST /api/show#model_info/*.context_length  of the answer to {"model": "the model's"}; `*` stands for anything
 """

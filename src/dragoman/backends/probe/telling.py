@@ -65,11 +65,17 @@ class Telling:
     async def kind(self) -> Kind | None:
         """The first kind of which there is a sign."""
         for kind in servers.kinds():
-            for sign in kind.signs:
-                told = await self.told(sign.at)
-                if told is not None and sign.fits(told):
-                    return kind
+            if await self.is_a(kind):
+                return kind
         return None
+
+    async def is_a(self, kind: Kind) -> bool:
+        """Whether there is a sign of this kind; nothing else is asked."""
+        for sign in kind.signs:
+            told = await self.told(sign.at)
+            if told is not None and sign.fits(told):
+                return True
+        return False
 
     async def models(self) -> tuple[str, ...]:
         """The names that it lists."""

@@ -101,7 +101,7 @@ async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted
 
 
 async def running(config: settings.Config) -> list[Offer]:
-    """The models of a gateway that runs at the port of the settings; none where none does."""
+    """The models of a gateway that runs at the port of the settings; none where none does. No other is told its key."""
     from dragoman.backends.probe.reach import connected
     from dragoman.backends.probe.telling import Telling
     from dragoman.server.counted import url
@@ -109,11 +109,12 @@ async def running(config: settings.Config) -> list[Offer]:
     if not config.server.port:
         return []
     where = url(config.server)
-    async with connected(_gateway(config, where), os.environ) as connection:
-        telling = Telling(connection, where)
-        if await telling.kind() != servers.get("dragoman"):
+    gateway = _gateway(config, where)
+    async with connected(msgspec.structs.replace(gateway, key=""), os.environ) as connection:
+        if not await Telling(connection, where).is_a(servers.get("dragoman")):
             return []
-        models = _distinct(await telling.models())
+    async with connected(gateway, os.environ) as connection:
+        models = _distinct(await Telling(connection, where).models())
     return [Offer(model, "", where, f"the gateway at {where}", f"--model {model}") for model in models]
 
 
