@@ -22,14 +22,15 @@ def listing(*models: str) -> Play:
     return whole(200, json.dumps({"object": "list", "data": data}))
 
 
-async def behind(monkeypatch: pytest.MonkeyPatch, *urls: str, **more: Any) -> Behind:
+async def behind(monkeypatch: pytest.MonkeyPatch, *urls: str, named: str = "", **more: Any) -> Behind:
+    """What is chosen where servers are at these URLs, and where `named` is one that flags name."""
     monkeypatch.setattr(nearby, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
-    config, origin = settings.load(None, {}, {"server.port": 0})
+    config, origin = settings.load(None, {}, {"server.port": 0, "servers.behind.url": named or None})
     plainly = {
         "agent": "claude",
         "args": (),
         "model": "",
-        "named": False,
+        "named": bool(named),
         "new": False,
         "context_tokens": 0,
         "trim": "",
@@ -54,6 +55,27 @@ async def test_the_lines_to_type_name_each_model_of_each_server(monkeypatch: pyt
         f"  dragoman run claude --server {one.url}/v1 --model b -- -p 'two words'",
         f"  dragoman run claude --server {other.url}/v1 --model c -- -p 'two words'",
     ]
+
+
+async def test_the_lines_to_type_are_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(listing("a b", "x; touch pwned #")) as one:
+        with pytest.raises(ConfigError) as told:
+            await behind(monkeypatch, one.url)
+    assert str(told.value).splitlines()[1:] == [
+        f"  dragoman run claude --server {one.url}/v1 --model 'a b'",
+        f"  dragoman run claude --server {one.url}/v1 --model 'x; touch pwned #'",
+    ]
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "\x1b[2J", "two\nlines"])
+async def test_a_name_with_control_characters_is_no_offer(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(listing(odd, "plain")) as one:
+        assert (await behind(monkeypatch, one.url)).offer.model == "plain"
+    async with server(listing(odd)) as one:
+        with pytest.raises(ConfigError, match=r"no model is loaded at .*, or none by a name that can be typed"):
+            await behind(monkeypatch, one.url)
+        with pytest.raises(ConfigError, match="no model is listed, or none by a name that can be typed"):
+            await behind(monkeypatch, named=f"{one.url}/v1")
 
 
 async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ from bench import offline
 import gateway
 from agents import NOWHERE
 from dragoman.cli.run import printed
+from dragoman.cli.run.child import Attended
+from dragoman.core.errors import ConfigError
 from gateway import DEADLINE_S, command, environment, exists
 from scripted import in_thread, plain
 
@@ -277,6 +279,11 @@ def test_where_there_is_nothing_to_run_on(words: list[str], told: str, tmp_path:
     done = subprocess.run(alone, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+async def test_what_no_variable_can_hold_is_refused() -> None:
+    with pytest.raises(ConfigError, match="true cannot be started with these settings: embedded null byte"):
+        await Attended().run(["true"], {"OPENAI_MODEL": "a\0b"})
 
 
 @pytest.mark.parametrize("value", ["plain", "two words", "it's", '"$HOME" `id` \\ \n;'])

@@ -36,7 +36,7 @@ class Offer(NamedTuple):
     title: str = ""
     """Where it is, for people."""
     line: str = ""
-    """The flags that name it."""
+    """The flags that name it, as they are typed."""
 
 
 class Behind(NamedTuple):
@@ -87,13 +87,16 @@ async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted
     found = await _nearby(config)
     if found.servers:
         offers = [
-            Offer(model, name, "", server.url, f"--server {server.url} --model {model}")
+            Offer(model, name, "", server.url, _flags(model, server.url))
             for name, server in found.servers.items()
-            for model in server.models
+            for model in _sayable(server.models)
         ]
         if not offers:
             urls = " and ".join(server.url for server in found.servers.values())
-            raise ConfigError(f"no model is loaded at {urls}; load one there, or name one: --model NAME")
+            raise ConfigError(
+                f"no model is loaded at {urls}, or none by a name that can be typed; "
+                "load one there, or name one: --model NAME"
+            )
         return await _behind(found, origin, _picked(offers, wanted), wanted)
     if wanted.model:
         profiles.get(wanted.model)  # which says that there is none
@@ -114,13 +117,22 @@ async def running(config: settings.Config) -> list[Offer]:
         if not await Telling(connection, where).is_a(servers.get("dragoman")):
             return []
     async with connected(gateway, os.environ) as connection:
-        models = _distinct(await Telling(connection, where).models())
-    return [Offer(model, "", where, f"the gateway at {where}", f"--model {model}") for model in models]
+        models = _distinct(_sayable(await Telling(connection, where).models()))
+    return [Offer(model, "", where, f"the gateway at {where}", _flags(model)) for model in models]
 
 
 def _gateway(config: settings.Config, where: str) -> HttpConfig:
     key = config.server.keys[0] if config.server.keys else ""
     return HttpConfig(url=f"{where}/v1", key=key, connect_timeout_s=_UNKNOWN_S)
+
+
+def _flags(model: str, url: str = "") -> str:
+    return shlex.join([*(("--server", url) if url else ()), "--model", model])
+
+
+def _sayable(models: Sequence[str]) -> list[str]:
+    """Without names that no variable or line can hold: those with control characters, which a terminal might obey."""
+    return [name for name in models if name.isprintable()]
 
 
 def _distinct(models: Sequence[str]) -> list[str]:
@@ -137,17 +149,17 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
     for (name, server), models in zip(config.servers.items(), listed, strict=True):
         if models is None:
             silent.append(server.url)
-        flags = f"--server {server.url} " if wanted.named else ""
-        offers += [Offer(model, name, "", server.url, f"{flags}--model {model}") for model in models or ()]
+        url = server.url if wanted.named else ""
+        offers += [Offer(model, name, "", server.url, _flags(model, url)) for model in _sayable(models or ())]
     if config.claude_cli.enabled:
         from dragoman.backends.claude_cli.models import listed as claudes
 
         offers += [
-            Offer(m.aliases[0], "", "", "claude", f"--model {m.aliases[0]}") for m in claudes(config.claude_cli.models)
+            Offer(m.aliases[0], "", "", "claude", _flags(m.aliases[0])) for m in claudes(config.claude_cli.models)
         ]
     if serve.has_embedded(config, origin):
         name = serve.embedded_name(config.embedded)
-        offers.append(Offer(name, "", "", "this machine", f"--model {name}"))
+        offers.append(Offer(name, "", "", "this machine", _flags(name)))
     elif not wanted.named and _is_embedded(wanted.model) and wanted.model not in [o.model for o in offers]:
         return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
     if not offers and silent:
@@ -221,7 +233,7 @@ def _with_embedded(
     config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
     name = serve.embedded_name(config.embedded)
     origin = origin | {f"embedded.{key}": "run" for key in eased}
-    return config, origin, Offer(name, "", "", "this machine", f"--model {name}")
+    return config, origin, Offer(name, "", "", "this machine", _flags(name))
 
 
 def _picked(offers: Sequence[Offer], wanted: Wanted, config: settings.Config | None = None) -> Offer:
@@ -241,6 +253,8 @@ def _picked(offers: Sequence[Offer], wanted: Wanted, config: settings.Config | N
         raise ConfigError(
             f"no model {quote(wanted.model)}{_near(wanted.model, offers)}; there are\n{_lines(offers, wanted)}"
         )
+    if not offers:
+        raise ConfigError("no model is listed, or none by a name that can be typed; name one: --model NAME")
     if len(offers) == 1:
         return offers[0]
     if wanted.ask:

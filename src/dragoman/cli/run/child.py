@@ -80,6 +80,8 @@ class Attended:
             self._process = subprocess.Popen(command, env=environ)
         except OSError as error:
             raise ConfigError(f"{command[0]} cannot be started: {(error.strerror or str(error)).lower()}") from None
+        except ValueError as error:  # of a name in somebody's settings
+            raise ConfigError(f"{command[0]} cannot be started with these settings: {error}") from None
         code = await asyncio.to_thread(self._ended, self._process)
         return code if code >= 0 else 128 - code
 
