@@ -18,6 +18,7 @@ from bench import offline
 
 import gateway
 from agents import NOWHERE
+from dragoman.agents import Launch
 from dragoman.cli.run import printed
 from dragoman.cli.run.child import Attended
 from dragoman.core.errors import ConfigError
@@ -288,15 +289,13 @@ async def test_what_no_variable_can_hold_is_refused() -> None:
 
 @pytest.mark.parametrize("value", ["plain", "two words", "it's", '"$HOME" `id` \\ \n;'])
 def test_variables_are_quoted_for_the_shell(value: str) -> None:
-    from dragoman.agents import Launch
-
-    line = printed.environment(Launch(("x",), {"VALUE": value, "GONE": None}), "posix")
+    line = printed.environment(Launch(("x",), {"VALUE": value, "GONE": None}), "posix", {})
     shell = subprocess.run(
         ["sh", "-c", f'{line}\nprintf %s "$VALUE${{GONE-gone}}"'], env={"GONE": "x"}, capture_output=True, text=True
     )
     assert shell.stdout == f"{value}gone"
-    assert printed.environment(Launch(("x",), {"V": "it's"}), "powershell") == "$Env:V = 'it''s'"
-    assert printed.environment(Launch(("x",), {"V": "it's \\"}), "fish") == "set -gx V 'it\\'s \\\\'"
+    assert printed.environment(Launch(("x",), {"V": "it's"}), "powershell", {}) == "$Env:V = 'it''s'"
+    assert printed.environment(Launch(("x",), {"V": "it's \\"}), "fish", {}) == "set -gx V 'it\\'s \\\\'"
 
 
 @pytest.mark.parametrize(
@@ -310,6 +309,14 @@ def test_variables_are_quoted_for_the_shell(value: str) -> None:
 )
 def test_a_proxy_is_not_asked_for_this_machine(given: Mapping[str, str], kept: object) -> None:
     assert printed.direct(given) == (kept or {} if not isinstance(kept, str) else {"NO_PROXY": kept, "no_proxy": kept})
+
+
+@pytest.mark.parametrize("shell", printed.SHELLS)
+def test_what_is_printed_keeps_a_proxy_from_this_machine(shell: str) -> None:
+    made = Launch(("x",), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    said = printed.environment(made, shell, {"HTTP_PROXY": "http://proxy", "NO_PROXY": "intra"})
+    assert said.count("intra,127.0.0.1,localhost") == 2
+    assert "NO_PROXY" not in printed.environment(made, shell, {})
 
 
 def beside(far: str) -> dict[str, str]:

@@ -53,11 +53,12 @@ def shown(launch: Launch, folder: Path, environ: Mapping[str, str]) -> str:
     return _SECRET.sub(r"\1(not shown)", "\n".join(lines))
 
 
-def environment(launch: Launch, shell: str) -> str:
-    """The variables of a launch as lines for a shell, or as JSON, in which null takes one away."""
+def environment(launch: Launch, shell: str, environ: Mapping[str, str]) -> str:
+    """What of the environment changes as lines for a shell, or as JSON, in which null takes one away."""
+    changes = {**direct(environ), **launch.environ}
     if shell == "json":
-        return json.dumps(dict(launch.environ), indent=2)
-    return "\n".join(_line(name, value, shell) for name, value in launch.environ.items())
+        return json.dumps(changes, indent=2)
+    return "\n".join(_line(name, value, shell) for name, value in changes.items())
 
 
 def _line(name: str, value: str | None, shell: str) -> str:

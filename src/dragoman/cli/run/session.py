@@ -69,7 +69,7 @@ class Session:
         if launch.files:
             folder.mkdir(0o700, parents=True, exist_ok=True)
             _write(launch.files, folder)
-        print(printed.environment(launch, self._args.print_env))
+        print(printed.environment(launch, self._args.print_env, os.environ))
         if launch.command[1:]:
             serve.say(f"then: {printed.quoted(launch.command, self._args.print_env)}")
         return 0
