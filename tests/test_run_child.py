@@ -24,6 +24,7 @@ from dragoman.cli.run.child import Attended
 from dragoman.core.errors import ConfigError
 from gateway import DEADLINE_S, command, environment, exists
 from scripted import in_thread, plain
+from test_launches import launch as launched
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
 
@@ -248,6 +249,20 @@ def test_what_is_shown_has_no_key(far: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "OPENAI_API_KEY=(not shown)" in done.stdout
     assert "OPENAI_BASE_URL=http://127.0.0.1:PORT/v1" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["claude", "opencode"])
+def test_of_what_is_merged_with_ours_the_users_names_alone_are_shown(name: str) -> None:
+    own = json.dumps({"env": {"DATABASE_URL": "postgres://ada:lovelace@db"}, "permissions": ["Read(/home/ada)"]})
+    given = {"claude": ({}, "--settings", own), "opencode": ({"OPENCODE_CONFIG_CONTENT": own},)}
+    environ, *args = given[name]
+    made = launched(name, *args, "--append", "Bearer abcdefgh", "seen-in-the-environment", environ=environ)
+    assert "lovelace" in str((made.environ, made.files))
+    told = printed.shown(made, Path("/private"), {"OWN_TOKEN": "seen-in-the-environment"})
+    assert "DATABASE_URL" in told
+    assert "permissions" in told
+    assert "http://127.0.0.1:1" in told
+    assert not [secret for secret in ("ada", "abcdefgh", "seen-in") if secret in told]
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ class Launch:
     """Variables over the user's; None takes one away."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts by name, to be written into the private folder."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """Where something of the user's is merged into a variable or a file: what is shown in place of its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +147,8 @@ def merged(below: object, above: object) -> object:
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
     return below | {name: merged(below[name], value) if name in below else value for name, value in above.items()}
+
+
+def members(value: object) -> object:
+    """JSON of the user's as it may be shown: the names of what is set, not to what."""
+    return {name: members(each) for name, each in value.items()} if isinstance(value, dict) else "(yours)"

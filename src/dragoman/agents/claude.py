@@ -6,9 +6,9 @@ token (`ANTHROPIC_AUTH_TOKEN`): an API key would be asked about at the first sta
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from dragoman.agents import Agent, Launch, Wiring, merged, option, without
+from dragoman.agents import Agent, Launch, Wiring, members, merged, option, without
 
 _ROLES: Final = (
     "ANTHROPIC_MODEL",
@@ -41,10 +41,11 @@ def launch(wiring: Wiring) -> Launch:
         "ANTHROPIC_API_KEY": "",
         **dict.fromkeys(_ROLES, wiring.model),
     }
-    settings: Any = {"env": {**wires, **dict.fromkeys(_CLOUDS, "")}, "model": wiring.model, "apiKeyHelper": ""}
-    args = wiring.args
+    settings: object = {"env": {**wires, **dict.fromkeys(_CLOUDS, "")}, "model": wiring.model, "apiKeyHelper": ""}
+    shown, args = settings, wiring.args
     if (theirs := option(args, "--settings")) is not None and (read := _read(theirs, wiring)) is not None:
-        settings, args = merged(settings, read), without(args, "--settings")
+        settings, shown = merged(settings, read), merged(settings, members(read))
+        args = without(args, "--settings")
     eases = wiring.unset(
         CLAUDE_CODE_ATTRIBUTION_HEADER="0",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
@@ -56,6 +57,7 @@ def launch(wiring: Wiring) -> Launch:
         (wiring.program, "--settings", str(wiring.folder / _SETTINGS), *args),
         {**wires, **eases, **dict.fromkeys((name for name in _CLOUDS if name in wiring.environ), None)},
         {_SETTINGS: json.dumps(settings, indent=2)},
+        shown={_SETTINGS: json.dumps(shown, indent=2)},
     )
 
 

@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from typing import Any, Final
 
-from dragoman.agents import Agent, Launch, Wiring, merged
+from dragoman.agents import Agent, Launch, Wiring, members, merged
 
 _CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
 _AGENTS: Final = ("build", "plan", "general", "explore", "title", "summary", "compaction")
@@ -17,7 +17,7 @@ def launch(wiring: Wiring) -> Launch:
     model: dict[str, object] = {"name": wiring.model, "tool_call": True, "reasoning": wiring.thinks}
     if wiring.context_tokens:  # without, it would never shorten a conversation
         model["limit"] = {"context": wiring.context_tokens, "output": wiring.output_tokens}
-    config: Any = {
+    config = {
         "provider": {
             "dragoman": {
                 "npm": "@ai-sdk/openai-compatible",
@@ -32,10 +32,15 @@ def launch(wiring: Wiring) -> Launch:
         "small_model": name,
         "agent": {agent: {"model": name} for agent in _AGENTS},
     }
+    theirs: Any = {}
     with suppress(ValueError):  # OpenCode would have refused it
-        config = merged(config, _theirs(json.loads(wiring.environ.get(_CONTENT) or "{}")))
+        theirs = _theirs(json.loads(wiring.environ.get(_CONTENT) or "{}"))
     eases = wiring.unset(OPENCODE_DISABLE_AUTOUPDATE="1", OPENCODE_DISABLE_MODELS_FETCH="1")
-    return Launch((wiring.program, *wiring.args), {_CONTENT: json.dumps(config), **eases})
+    return Launch(
+        (wiring.program, *wiring.args),
+        {_CONTENT: json.dumps(merged(config, theirs)), **eases},
+        shown={_CONTENT: json.dumps(merged(config, members(theirs)))},
+    )
 
 
 def _theirs(content: Any) -> Any:

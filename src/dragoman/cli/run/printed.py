@@ -11,6 +11,7 @@ from typing import Final
 from dragoman.agents import Launch
 from dragoman.cli.run.behind import Offer
 from dragoman.cli.run.child import interruptible
+from dragoman.core.redact import Redactor, secret_variables
 
 SHELLS: Final = ("posix", "fish", "powershell", "json")
 _DIRECT: Final = ("127.0.0.1", "localhost")
@@ -44,13 +45,16 @@ def direct(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown(launch: Launch, folder: Path, environ: Mapping[str, str]) -> str:
-    """The command, what of the environment changes, and the files of a launch; no key is shown."""
-    changes = {**direct(environ), **launch.environ}
+    """The command, what of the environment changes, and the files of a launch; no key is shown.
+
+    Nor are the user's own values where they are merged into ours, as any of them may be a secret.
+    """
     lines = ["command", f"  {shlex.join(launch.command)}", "environment"]
-    lines += [f"  {name}={value}" if value is not None else f"  {name} is unset" for name, value in changes.items()]
+    for name, value in {**direct(environ), **launch.environ}.items():
+        lines.append(f"  {name} is unset" if value is None else f"  {name}={launch.shown.get(name, value)}")
     for name, text in launch.files.items():
-        lines += [f"file {folder / name}", *(f"  {line}" for line in text.splitlines())]
-    return _SECRET.sub(r"\1(not shown)", "\n".join(lines))
+        lines += [f"file {folder / name}", *(f"  {line}" for line in launch.shown.get(name, text).splitlines())]
+    return Redactor(secret_variables(environ)).text(_SECRET.sub(r"\1(not shown)", "\n".join(lines)))
 
 
 def environment(launch: Launch, shell: str, environ: Mapping[str, str]) -> str:
