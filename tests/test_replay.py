@@ -592,6 +592,83 @@ def test_words_that_are_cut_otherwise_are_the_same_words(pieces: list[str], cut:
         assert all(len(piece) == 1 for piece in made)
 
 
+# What others send
+
+CAPTURES = Path(__file__).parent / "data/captures"
+DEEP = b"[" * 100_000
+NONE_OF_OURS = {
+    "a summary that is a list": {"summary.json": b"[]"},
+    "a summary with a turn that is none": {"summary.json": b'{"turn": []}'},
+    "a summary with warnings that are none": {"summary.json": b'{"warnings": ["it is"]}'},
+    "a summary with a guard of another kind": {"summary.json": b'{"guard": {"hold_chars": "many"}}'},
+    "a request that is a list": {"request.json": b"[]"},
+    "headers that are a list": {"request.json": b'{"headers": []}'},
+    "JSON that is too deep": {"request.json": DEEP},
+    "JSON that is none": {"request.json": b"{"},
+    "a backend that tells nothing": {"1/backend.json": b'{"kind": "http"}'},
+    "a backend that tells otherwise": {"1/backend.json": b'{"kind": "http", "way": {"mode": 1}}'},
+    "a backend with an error that is none": {"1/backend.json": b'{"error": "it broke"}'},
+    "values that are a list": {"1/values.json": b"[]"},
+    "tools that are none": {"1/values.json": b'{"tools": [1]}'},
+    "events that are none": {"1/events.jsonl": b"[]\n{}\n"},
+}
+"""By what is wrong: the files of a capture that are not as they were written."""
+
+
+def zipped(path: Path, changed: dict[str, bytes]) -> Path:
+    """A capture with these files changed, packed."""
+    [folder] = CAPTURES.iterdir()
+    made = {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, data in (made | changed).items():
+            bundle.writestr(name, data)
+    return path
+
+
+def refused(capsys: pytest.CaptureFixture[str], command: str, path: Path, *args: str) -> bool:
+    """Whether it is said that this is no capture."""
+    status = cli.main([command, str(path), *args])
+    return status == 2 and "is no capture" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("files", NONE_OF_OURS.values(), ids=NONE_OF_OURS)
+def test_files_that_are_not_as_they_were_written_are_no_capture(
+    files: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = zipped(tmp_path / "bug.zip", files)
+    assert refused(capsys, "replay", path)
+    assert refused(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
+    assert not (tmp_path / "out.zip").exists()
+
+
+@pytest.mark.parametrize("said", [b"", b'{"text": "it came from nowhere"}\n'], ids=["nothing", "no place"])
+def test_words_from_nowhere_are_not_packed(said: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = zipped(tmp_path / "bug.zip", {"1/said-1.jsonl": said})
+    assert refused(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
+    assert cli.main(["replay", str(path)]) == 1
+
+
+@pytest.mark.parametrize("broken", ["corrupt", "locked", "packed otherwise", "no zip"])
+def test_a_zip_that_cannot_be_unpacked_is_no_capture(
+    broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = zipped(tmp_path / "bug.zip", {})
+    data = bytearray(path.read_bytes())
+    first, listed = data.index(b"PK\3\4"), data.index(b"PK\1\2")
+    if broken == "corrupt":
+        data[first + 60 : first + 90] = b"\xff" * 30
+    elif broken == "locked":
+        data[first + 6] |= 1
+        data[listed + 8] |= 1
+    elif broken == "packed otherwise":
+        data[first + 8] = data[listed + 10] = 14
+    else:
+        data = data[: len(data) // 2]
+    path.write_bytes(data)
+    assert refused(capsys, "replay", path)
+    assert refused(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
+
+
 # The page
 
 

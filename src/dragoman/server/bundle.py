@@ -116,7 +116,7 @@ def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
         yield f"{number}/backend.json", _backend(was, number, fill)
         for count in range(1, was.heard(number) + 1):
             name = f"{number}/said-{count}.jsonl"
-            yield name, jsonl(_said(was.lines(name), fill))
+            yield name, jsonl(_said(was.said(number, count), fill))
         if goes_on(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
             yield f"{number}/values.json", _json(was.files.get(f"{number}/values.json", b""), fill)
         if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are all that is known
@@ -204,7 +204,8 @@ def _names(was: Captured) -> Iterator[str]:
     for number in range(1, was.asked + 1):
         for tool in was.json(f"{number}/values.json").get("tools", ()):
             yield tool.get("name", "")
-            yield from _schema_names(json.loads(tool.get("parameters", Tool("").parameters)))
+            with suppress(msgspec.DecodeError, RecursionError):  # one that is none names nothing
+                yield from _schema_names(msgspec.json.decode(tool.get("parameters", Tool("").parameters)))
         for count in range(1, was.heard(number) + 1):
             yield from _sent_names(was.files.get(f"{number}/sent-{count}.json", b""))
 

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from dragoman.core import errors, events, values
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.values import Request
+from dragoman.guard.policy import Policy
 from dragoman.server.stages import SUMMARY, Files, piece_of
 
 MOST_BYTES: Final = 512 * 1024 * 1024
@@ -30,7 +32,7 @@ def load(path: Path) -> tuple[str, Files]:
         return path.stem, _bundle(path)
     except OSError as e:
         raise ConfigError(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError):  # RuntimeError: it wants a password
         raise ConfigError(f"{path} is no capture: expected its folder, or a bundle of it") from None
 
 
@@ -49,10 +51,99 @@ def _bundle(path: Path) -> Files:
         inside = bundle.infolist()
         if sum(each.file_size for each in inside) > MOST_BYTES:
             raise ConfigError(f"{path} is no capture: unpacked it is over {MOST_BYTES} bytes")
+        if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in inside):
+            raise ConfigError(f"{path} is no capture: it is not packed as bundles are")
         made = {each.filename: bundle.read(each) for each in inside}
     if SUMMARY not in made:
         raise ConfigError(f"{path} is no capture: there is no {SUMMARY} in it")
     return made
+
+
+class _Came(msgspec.Struct, frozen=True):
+    method: str = ""
+    path: str = ""
+    headers: dict[str, str] = {}
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    id: str = ""
+    created: int = 0
+    ids: list[str] = []
+
+
+class _Warned(msgspec.Struct, frozen=True):
+    code: str
+    message: str = ""
+
+
+class _Log(msgspec.Struct, frozen=True):
+    path: str = ""
+    status: int = 0
+    error: str | None = None
+    finish: str | None = None
+
+
+class _Summary(msgspec.Struct, frozen=True):
+    dragoman: str = ""
+    turn: _Turn = _Turn()
+    guard: Policy = Policy()
+    warnings: list[_Warned] = []
+    log: _Log = _Log()
+
+
+class _Error(msgspec.Struct, frozen=True):
+    error: str
+    said: str = ""
+    message: str = ""
+    path: str = ""
+    model: str = ""
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    backend: str = ""
+    model: str = ""
+    kind: str = ""
+    url: str = ""
+    settings: dict[str, Any] = {}
+    way: dict[str, Any] = {}
+    error: _Error | None = None
+
+
+class _Tool(msgspec.Struct, frozen=True):
+    name: str = ""
+    parameters: str = "{}"
+
+
+class _Request(msgspec.Struct, frozen=True):
+    tools: list[_Tool] = []
+
+
+class _Line(msgspec.Struct, frozen=True):
+    ms: float = 0
+    to: str = ""
+    text: str = ""
+    base64: str = ""
+    headers: dict[str, str] = {}
+    error: _Error | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    event: str
+    error: _Error | None = None
+    usage: dict[str, Any] = {}
+    text: str = ""
+    name: str = ""
+    code: str = ""
+    reason: str = ""
+
+
+_SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "request.json": _Came,
+    SUMMARY: _Summary,
+    "backend.json": _Asked,
+    "values.json": _Request,
+}
+"""What is read of each file without looking whether it is there."""
 
 
 class Captured:
@@ -66,21 +157,33 @@ class Captured:
 
         Raises: ConfigError: it is not as it was written.
         """
-        try:
-            found: dict[str, Any] = json.loads(self.files.get(name, b"{}"))
-        except ValueError as e:
-            raise ConfigError(f"{self.name}: {name} is no JSON: {e}") from None
-        return found
+        return self._read(name, self.files[name], _SHAPES.get(name.rpartition("/")[2])) if name in self.files else {}
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """Those of a file; none where there is no such file.
 
         Raises: ConfigError: they are not as they were written.
         """
+        is_events = name.rpartition("/")[2] == "events.jsonl"
+        return [self._read(name, d, _Event if is_events else _Line) for d in self.files.get(name, b"").splitlines()]
+
+    def said(self, number: int, count: int) -> list[dict[str, Any]]:
+        """What a model said: where it was asked for, then its pieces.
+
+        Raises: ConfigError: that is not there, or not as it was written.
+        """
+        name = f"{number}/said-{count}.jsonl"
+        if not (lines := self.lines(name)) or "to" not in lines[0]:
+            raise ConfigError(f"{self.name} is no capture: {name} does not begin with where it was sent")
+        return lines
+
+    def _read(self, name: str, data: bytes, shape: type[msgspec.Struct] | None) -> dict[str, Any]:
         try:
-            return [json.loads(line) for line in self.files.get(name, b"").splitlines()]
-        except ValueError as e:
-            raise ConfigError(f"{self.name}: {name} is no JSON: {e}") from None
+            found: dict[str, Any] = msgspec.convert(json.loads(data), dict[str, Any])
+            msgspec.convert(found, shape or dict[str, Any])
+        except (ValueError, RecursionError) as e:  # what is of another shape is a ValueError too
+            raise ConfigError(f"{self.name} is no capture: {name} is not as it was written: {e}") from None
+        return found
 
     @property
     def asked(self) -> int:
@@ -141,7 +244,7 @@ def request_of(said: Mapping[str, Any]) -> Request:
     """
     try:
         made = _value(said)
-    except (AttributeError, TypeError, msgspec.ValidationError) as e:
+    except (AttributeError, TypeError, RecursionError, msgspec.ValidationError) as e:
         raise ConfigError(f"a request was expected, this is none: {e}") from None
     if not isinstance(made, Request):
         raise ConfigError(f"a request was expected, this is {type(made).__name__}")

@@ -71,7 +71,7 @@ class Replay(Capture):
             if "error" in (told := self._was.json(f"{number}/backend.json")):  # it was never sent
                 raise error_of(told["error"])
             raise BackendError(f"more is asked now than was captured: there is no {name}")
-        _, *lines = self._was.lines(name)
+        _, *lines = self._was.said(number, count)
         for each in self._pieces(to, [line for line in lines if "ms" in line]):
             heard.pieces.append((self.ms, each))
             yield cast(T, each)
@@ -111,12 +111,20 @@ class Replay(Capture):
             facts = self._was.json(f"{number}/backend.json") | {"cost_usd": self._cost_usd(number)}
             key = facts.get("backend", ""), facts.get("model", "")
             if key not in asked:
-                asked[key] = played(facts, key[1], self.reads, self._cut, self._seed)
+                asked[key] = self._backend(f"{number}/backend.json", facts, key[1])
                 order.append((asked[key], key[1]))
             if isinstance(backend := asked[key], Learns) and f"{number}/values.json" in self._was.files:
                 backend.learn(request_of(self._was.json(f"{number}/values.json")))
         unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
         return _Gateway(order, policy, _Memory(self._was), is_relayed=1 in unread)
+
+    def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
+        try:
+            return played(facts, model, self.reads, self._cut, self._seed)
+        except KeyError as e:
+            raise ConfigError(f"{self._was.name} is no capture: {name} does not tell {e}") from None
+        except (TypeError, msgspec.ValidationError) as e:
+            raise ConfigError(f"{self._was.name} is no capture: {name} is not as it was written: {e}") from None
 
     def _cost_usd(self, number: int) -> float | None:
         """What a backend told of that, which it was not in the model's words."""
