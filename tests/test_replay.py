@@ -669,6 +669,19 @@ def test_a_zip_that_cannot_be_unpacked_is_no_capture(
     assert refused(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
 
 
+def test_a_capture_is_named_from_within_it_as_from_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [folder] = CAPTURES.iterdir()
+    shutil.copytree(folder, tmp_path / folder.name)
+    monkeypatch.chdir(tmp_path / folder.name)
+    assert cli.main(["bundle", "."]) == 0
+    assert Path(f"{folder.name}.zip").is_file()
+    capsys.readouterr()
+    assert cli.main(["replay", "."]) == 0
+    assert capsys.readouterr().out.startswith(f"{folder.name}: ")
+
+
 # The page
 
 

@@ -28,7 +28,7 @@ def load(path: Path) -> tuple[str, Files]:
     """
     try:
         if path.is_dir():
-            return _folder(path)
+            return _folder(path.resolve())
         return path.stem, _bundle(path)
     except OSError as e:
         raise ConfigError(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
