@@ -308,6 +308,26 @@ async def nothing() -> AsyncGenerator[AnyEvent, None]:
         ("sk-proj-abcdefghijklmnopqrst", "****************************"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefgh", "*" * 45),
         ("known: hush-hush", "known: *********"),
+        ('{"authorization":"Token abcdef01"}', '{"authorization":"**************"}'),
+        ('{"accessToken":"abcdefgh", "token": "ijklmn"}', '{"accessToken":"********", "token": "******"}'),
+        ('{"password": "correct \\"horse\\" battery", "a": 1}', '{"password": "*************************", "a": 1}'),
+        (r'"{\"secret\": \"a \\\"b\\\" c\"}"', r'"{\"secret\": \"*************\"}"'),
+        ("_authToken=npm_0123", "_authToken=********"),
+        ("password: hunter2secret", "password: *************"),
+        ("aws_secret_access_key = a1/b2+c3", "aws_secret_access_key = ********"),
+        ('curl -H "x-api-key: abcdefgh"', 'curl -H "x-api-key: ********"'),
+        ("Authorization: ApiKey s3cr3tabc", "Authorization: ApiKey *********"),
+        ("Authorization: Custom s3cr3tabc", "Authorization: ****************"),
+        ("postgres://u:p@w@h/db", "postgres://u:***@h/db"),
+        (r"postgres:\/\/u:pw@h", r"postgres:\/\/u:**@h"),
+        ("-----BEGIN A PRIVATE KEY-----\nProc-Type: 4", "-----BEGIN A PRIVATE KEY-----*************"),
+        (r'{"a": "-----BEGIN PRIVATE KEY-----\nMII", "b": 1}', '{"a": "-----BEGIN PRIVATE KEY-----*****", "b": 1}'),
+        (r'"keys:\nsk-live-0123456789abcdef"', r'"keys:\n************************"'),
+        (r'{"known": "hush\u002dhush"}', '{"known": "**************"}'),
+        ('{"token": 12345678, "tokens": "abcdef12", "max_token": 1.5}', None),
+        ("per token: 12345678. The token: therefore", None),
+        ("{%- set eos_token = '<|im_end|>' %} token = next_token2()", None),
+        ("password: string; token=$TOKEN; http://localhost:8484/v1?a=b@c", None),
         ('{"max_tokens": 1000, "password": {"type": "string"}}', None),
         ('"the secret is out": "sk-short"', None),
     ],
@@ -315,6 +335,12 @@ async def nothing() -> AsyncGenerator[AnyEvent, None]:
 def test_secrets_go_and_lengths_stay(text: str, left: str | None) -> None:
     assert Redactor(["hush-hush", "short"]).text(text) == (text if left is None else left)
     assert len(Redactor(["hush-hush"]).data(text.encode())) == len(text)
+
+
+@pytest.mark.parametrize("text", ["sk-", "token=", "password:'", "-----BEGIN PRIVATE KEY-----", "://a:", "\\"])
+def test_hostile_text_takes_no_longer(text: str) -> None:
+    """Minutes, were each place where a secret may begin read to the end."""
+    assert len(Redactor(["hush-hush"]).text(text * 100_000 + "(")) == len(text) * 100_000 + 1
 
 
 def test_headers_and_variables_by_their_names() -> None:
