@@ -244,6 +244,13 @@ def test_a_failure_of_the_model_leaves_the_log(far: str, tmp_path: Path) -> None
     assert left(tmp_path) == [log.parent.name]
 
 
+def test_a_log_that_is_asked_for_is_for_its_owner_alone(far: str, tmp_path: Path) -> None:
+    done = run(tmp_path, *agent(far, "ask()", "--log", str(tmp_path / "kept.log")))
+    assert done.returncode == 0, done.stderr
+    assert '"status":200' in (tmp_path / "kept.log").read_text()
+    assert (tmp_path / "kept.log").stat().st_mode & 0o777 == 0o600
+
+
 def test_what_is_shown_has_no_key(far: str, tmp_path: Path) -> None:
     done = run(tmp_path, *agent(far, "", "--check"), OPENAI_API_KEY="sk-own")
     assert done.returncode == 0, done.stderr

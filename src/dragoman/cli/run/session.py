@@ -147,6 +147,7 @@ def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
     file, log = args.log or folder / _LOG, _Log()
     text = "%(asctime)s %(levelname)s %(name)s %(message)s"
     try:
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))  # made so that nobody else can read it
         written = logging.FileHandler(file, mode="a" if args.log else "w", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write the log {file}: {(error.strerror or str(error)).lower()}") from None
