@@ -32,7 +32,7 @@ from dragoman.core.redact import Redactor
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.server.captured import error_of, event_of
-from dragoman.server.stages import error_json, event_json
+from dragoman.server.stages import error_json, event_json, jsonl, line_of, piece_of
 from far import RESPONSES, Play, Server, ask, dies, falls_silent, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
 from scripted import Scripted, plain, serving
@@ -489,6 +489,19 @@ async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
     assert "no whole call" in explained
     status, again = await replayed(capsys, tmp_path / "bug.zip", "--cut", "random")
     assert status == 0, again
+
+
+async def test_a_character_that_came_in_two_pieces_is_bundled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = json.dumps({"choices": [{"index": 0, "delta": {"content": "schön"}}]}, ensure_ascii=False)
+    data = f"data: {said}\n\ndata: [DONE]\n\n".encode()
+    middle = data.index("ö".encode()) + 1
+    told = [{"ms": 0, "to": CHAT}, *({"ms": 1, **line_of(part)} for part in (data[:middle], data[middle:]))]
+    path = zipped(tmp_path / "bug.zip", {"1/said-1.jsonl": jsonl(told)})
+    assert "the problem is still in it" in await bundled(capsys, path, "-o", tmp_path / "out.zip")
+    _, *made = unpacked(tmp_path / "out.zip")["1/said-1.jsonl"].splitlines()
+    assert [len(piece_of(json.loads(line))) for line in made] == [middle, len(data) - middle]
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)

@@ -24,7 +24,7 @@ from dragoman.core.values import Tool
 from dragoman.server.captured import Captured, output_of
 from dragoman.server.compare import joined
 from dragoman.server.replay import Replay, goes_on
-from dragoman.server.stages import SUMMARY, Files, jsonl, recut
+from dragoman.server.stages import SUMMARY, Files, jsonl, line_of, recut
 
 _HEADERS: Final = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "x-dragoman-delivery")
 """Those that stay: what a client is, and what it asks for."""
@@ -172,7 +172,7 @@ def _said(lines: list[dict[str, Any]], fill: Filler) -> Iterator[dict[str, Any]]
     if is_http:
         data = [bytes(output_of(line)) for line in spoken]  # type: ignore[arg-type]
         pieces = iter(recut(_json(b"".join(data), fill), map(len, data)))
-        texts: Iterator[dict[str, Any]] = ({"text": piece.decode("utf-8", "surrogateescape")} for piece in pieces)
+        texts: Iterator[dict[str, Any]] = map(line_of, pieces)
     else:
         words = fill.text("".join(line["text"] for line in spoken))
         ends = list(_ends(len(line["text"]) for line in spoken))

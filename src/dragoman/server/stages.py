@@ -100,7 +100,7 @@ def _said(heard: Heard, hide: Redactor) -> bytes:
     lines: list[dict[str, object]] = [{"ms": heard.ms, "to": heard.to}]
     if all(isinstance(piece, bytes) for _, piece in heard.pieces):
         cleaned = recut(hide.stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces])
-        lines += [{"ms": ms, **_bytes(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
+        lines += [{"ms": ms, **line_of(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
     else:
         lines += [{"ms": ms, **_piece(piece)} for ms, piece in heard.pieces]
     if heard.error is not None:
@@ -114,7 +114,7 @@ def _piece(piece: object) -> Mapping[str, object]:
     """A piece of whatever kind a backend hears."""
     match piece:
         case bytes():
-            return _bytes(piece)
+            return line_of(piece)
         case str():
             return {"text": piece}
         case tuple() if hasattr(piece, "_asdict"):
@@ -129,7 +129,8 @@ def recut(data: bytes, sizes: Iterable[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
-def _bytes(piece: bytes) -> dict[str, object]:
+def line_of(piece: bytes) -> dict[str, object]:
+    """A line of these bytes; base64 where they are no text, as when a character was cut."""
     try:
         return {"text": piece.decode()}
     except UnicodeDecodeError:
@@ -149,7 +150,7 @@ def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]
             fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
             yield {"ms": ms, "status": message["status"], "headers": fields}
         else:
-            yield {"ms": ms, **_bytes(body)}
+            yield {"ms": ms, **line_of(body)}
 
 
 def event_json(event: AnyEvent) -> dict[str, object]:
