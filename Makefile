@@ -67,7 +67,7 @@ clients: $(NPM)/clients.done agents
 
 test: $(VENV)/dev.done clients weights ## run all tests, real model and real clients included (ARGS="-k …")
 	@echo "== tests"
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
 	@$(BIN)/python -m pytest --every --durations 10 tests/test_real_servers.py $(ARGS)
