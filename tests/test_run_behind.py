@@ -1,6 +1,8 @@
 """On what a run runs, where nothing is named: the servers that answer on this machine."""
 
 import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from dragoman.backends import nearby
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
-from dragoman.cli.run.behind import Behind, Offer, Wanted, chosen, running
+from dragoman.cli.run.behind import Behind, Offer, Wanted, chosen, chosen_there, running
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway
 from dragoman.server import config as settings
@@ -22,15 +24,21 @@ def listing(*models: str) -> Play:
     return whole(200, json.dumps({"object": "list", "data": data}))
 
 
-async def behind(monkeypatch: pytest.MonkeyPatch, *urls: str, named: str = "", **more: Any) -> Behind:
-    """What is chosen where servers are at these URLs, and where `named` is one that flags name."""
+async def behind(
+    monkeypatch: pytest.MonkeyPatch,
+    *urls: str,
+    gateway: str = "http:0",
+    flags: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Behind:
+    """What is chosen where servers are at these URLs, and a gateway at that port; `flags` are settings."""
     monkeypatch.setattr(nearby, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
-    config, origin = settings.load(None, {}, {"server.port": 0, "servers.behind.url": named or None})
+    config, origin = settings.load(None, {}, {"server.port": int(gateway.rpartition(":")[2]), **(flags or {})})
     plainly = {
         "agent": "claude",
         "args": (),
         "model": "",
-        "named": bool(named),
+        "named": False,
         "new": False,
         "context_tokens": 0,
         "trim": "",
@@ -75,7 +83,7 @@ async def test_a_name_with_control_characters_is_no_offer(odd: str, monkeypatch:
         with pytest.raises(ConfigError, match=r"no model is loaded at .*, or none by a name that can be typed"):
             await behind(monkeypatch, one.url)
         with pytest.raises(ConfigError, match="no model is listed, or none by a name that can be typed"):
-            await behind(monkeypatch, named=f"{one.url}/v1")
+            await behind(monkeypatch, named=True, flags={"servers.behind.url": f"{one.url}/v1"})
 
 
 async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,16 +103,23 @@ async def test_what_was_said_of_the_context_counts(monkeypatch: pytest.MonkeyPat
         assert (await behind(monkeypatch, one.url, context_tokens=9000)).context_tokens == 9000
 
 
+@asynccontextmanager
+async def gateway(*models: str, **more: Any) -> AsyncIterator[str]:
+    """One that runs, with models of a server behind it."""
+    async with server(listing(*models)) as far:
+        behind = Http("behind", HttpConfig(url=f"{far.url}/v1", models=models), {})
+        async with serving(Gateway([behind]), **more) as (_, url):
+            yield url
+
+
 def at(url: str, *keys: str) -> settings.Config:
     """Settings of a gateway at this port."""
     return settings.load(None, {}, {"server.port": int(url.rpartition(":")[2]), "server.keys": keys})[0]
 
 
 async def test_a_gateway_that_runs_is_known_whatever_is_behind_it() -> None:
-    async with server(listing("qwen3")) as far:
-        behind = Http("behind", HttpConfig(url=f"{far.url}/v1", models=("qwen3",)), {})
-        async with serving(Gateway([behind]), keys=("a-key-of-its-own",)) as (_, url):
-            assert [offer.model for offer in await running(at(url, "a-key-of-its-own"))] == ["qwen3"]
+    async with gateway("qwen3", keys=("a-key-of-its-own",)) as url:
+        assert [offer.model for offer in await running(at(url, "a-key-of-its-own"))] == ["qwen3"]
 
 
 async def test_what_is_no_gateway_is_told_no_key_of_one() -> None:
@@ -112,3 +127,30 @@ async def test_what_is_no_gateway_is_told_no_key_of_one() -> None:
         assert await running(at(foreign.url, "a-key-of-its-own")) == []
     assert [line for line, _, _ in foreign.asked] == ["GET / HTTP/1.1"]
     assert "a-key-of-its-own" not in str(foreign.asked)
+
+
+async def test_a_running_model_that_is_not_fit_for_agents_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with gateway("smollm2-135m") as url, server(listing("qwen3")) as one:
+        assert (await behind(monkeypatch, one.url, gateway=url)).offer.model == "qwen3"
+        assert capsys.readouterr().err == (
+            f"dragoman: passed over smollm2-135m of the gateway at {url}: not fit for agents; "
+            "--model NAME takes it all the same\n"
+        )
+        assert (await behind(monkeypatch, one.url, gateway=url, model="smollm2-135m")).offer.url == url
+    async with gateway("toy", "smollm2-135m", "qwen3") as url:
+        found = await behind(monkeypatch, gateway=url, flags={"aliases.toy": "smollm2-135m"})
+        assert (found.offer.url, found.offer.model) == (url, "qwen3")
+        assert "passed over toy, smollm2-135m of" in capsys.readouterr().err
+        found = await behind(monkeypatch, gateway=url, flags={"embedded.model": "qwen3"}, ask=lambda offers: offers[1])
+        assert (found.offer.model, capsys.readouterr().err) == ("smollm2-135m", "")
+
+
+async def test_what_wires_to_the_gateway_that_runs_takes_what_it_has() -> None:
+    wanted = Wanted("any", (), "", False, False, 0, "", None)
+    async with gateway("smollm2-135m") as url:
+        config, origin = at(url), dict[str, str]()
+        assert (await chosen_there(config, origin, wanted)).offer.url == url
+        with pytest.raises(ConfigError, match="no model 'qwen3'; there are"):
+            await chosen_there(config, origin, wanted._replace(model="qwen3"))

@@ -13,6 +13,7 @@ from dragoman.backends import gguf, weights
 from dragoman.backends.http_config import HttpConfig
 from dragoman.cli import serve
 from dragoman.core.errors import BackendError, ConfigError, nearest, quote
+from dragoman.gateway import targets
 from dragoman.profiles import servers
 from dragoman.server import config as settings
 
@@ -78,6 +79,8 @@ async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted
     Raises: ConfigError: it is not clear what is meant, or nothing is there; the message has the lines to type.
     """
     offers = [] if wanted.named or wanted.new else await running(config)
+    if not (wanted.model or "embedded.model" in origin):
+        offers = _fit_among(offers, config)
     if offers and (not wanted.model or wanted.model in [offer.model for offer in offers]):
         return await _behind(config, origin, _picked(offers, wanted), wanted)
     if config.servers or config.claude_cli.enabled:
@@ -103,6 +106,17 @@ async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted
     return await _behind(*_with_embedded(config, origin, _fit(), wanted), wanted)
 
 
+async def chosen_there(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+    """The gateway that runs already, and the model, whatever that is fit for.
+
+    Raises: ConfigError: none runs, or it is not clear which model is meant.
+    """
+    offers = await running(config)
+    if not offers:
+        raise ConfigError(f"no gateway answers at port {config.server.port}; start one: dragoman serve")
+    return await _behind(config, origin, _picked(offers, wanted), wanted)
+
+
 async def running(config: settings.Config) -> list[Offer]:
     """The models of a gateway that runs at the port of the settings; none where none does. No other is told its key."""
     from dragoman.backends.probe.reach import connected
@@ -124,6 +138,21 @@ async def running(config: settings.Config) -> list[Offer]:
 def _gateway(config: settings.Config, where: str) -> HttpConfig:
     key = config.server.keys[0] if config.server.keys else ""
     return HttpConfig(url=f"{where}/v1", key=key, connect_timeout_s=_UNKNOWN_S)
+
+
+def _fit_among(offers: list[Offer], config: settings.Config) -> list[Offer]:
+    """Without those of the box's models that are not fit for agents, which is said."""
+    unfit = {name for each in profiles.models() if not each.agents for name in (each.name, *each.aliases)}
+    passed = [offer for offer in offers if _target(config, offer.model).rpartition("/")[2] in unfit]
+    if passed:
+        names = ", ".join(offer.model for offer in passed)
+        serve.say(f"passed over {names} of {passed[0].title}: not fit for agents; --model NAME takes it all the same")
+    return [offer for offer in offers if offer not in passed]
+
+
+def _target(config: settings.Config, model: str) -> str:
+    """The first that an alias of the settings stands for; any other name is its own."""
+    return targets(config.aliases.get(model, model))[0]
 
 
 def _flags(model: str, url: str = "") -> str:
@@ -165,7 +194,7 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
     if not offers and silent:
         raise BackendError(f"nothing answers at {' and '.join(silent)}; is the server running?")
     if wanted.model and (alias := config.aliases.get(wanted.model)):
-        first = alias if isinstance(alias, str) else alias[0]
+        first = targets(alias)[0]
         meant = next((offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), Offer(""))
         return await _behind(config, origin, meant._replace(model=wanted.model), wanted, asked=meant.model)
     return await _behind(config, origin, _picked(offers, wanted, config), wanted)

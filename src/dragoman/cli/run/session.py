@@ -19,7 +19,7 @@ from dragoman.agents import Agent, Launch, Wiring
 from dragoman.backends.weights import home
 from dragoman.cli import serve
 from dragoman.cli.run import printed
-from dragoman.cli.run.behind import Behind, Wanted, chosen, running
+from dragoman.cli.run.behind import Behind, Wanted, chosen, chosen_there
 from dragoman.cli.run.child import Attended, interruptible
 from dragoman.core.errors import ConfigError
 from dragoman.server import config as settings
@@ -61,9 +61,7 @@ class Session:
 
         Raises: ConfigError: none runs, or it is not clear which model is meant.
         """
-        if not await running(config):
-            raise ConfigError(f"no gateway answers at port {config.server.port}; start one: dragoman serve")
-        behind = await chosen(config, origin, self._wanted._replace(new=False, named=False))
+        behind = await chosen_there(config, origin, self._wanted)
         folder = self._kept()
         launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
         if launch.files:
