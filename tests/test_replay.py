@@ -705,6 +705,7 @@ def test_what_the_page_shows(
     """Of an exchange that was captured when the page was written."""
     shutil.copytree(Path(__file__).parent / "data/captures", tmp_path / "captures")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # no terminal, no lines that are folded
     assert cli.main(command.ours) == 0
     printed = capsys.readouterr().out
     assert blocks.matches(command.printed, printed), printed
