@@ -18,9 +18,10 @@ from bench import offline
 from rich.console import Console
 
 from dragoman.cli import main
+from dragoman.cli._printable import printable
 from dragoman.cli.ask import tools as demo
 from dragoman.cli.ask.columns import Columns
-from dragoman.cli.ask.page import Head, Page, Plain, Sum, printable
+from dragoman.cli.ask.page import Head, Page, Plain, Sum
 from dragoman.cli.ask.wire import Wire, difference
 from dragoman.conversion import random_id
 from dragoman.core.contracts import Turn

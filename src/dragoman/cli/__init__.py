@@ -16,6 +16,7 @@ from textwrap import dedent, fill
 from typing import Any, Final, NoReturn
 
 from dragoman import __version__
+from dragoman.cli._printable import printable
 from dragoman.core.errors import CallerError, DragomanError, nearest
 
 _ORDER: Final = ("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle")
@@ -129,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = args.run(args)
     except DragomanError as error:
-        print(f"dragoman {args.command}: error: {error}", file=sys.stderr)
+        print(f"dragoman {args.command}: error: {printable(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, CallerError) else 1
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone; python would complain at exit

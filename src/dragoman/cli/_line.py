@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
+from dragoman.cli._printable import printable
+
 _EVERY_S: Final = 0.2
 _SOON_S: Final = 1.0
 """What is over sooner needs no count of seconds."""
@@ -24,7 +26,7 @@ class Line:
         """From now on it is this."""
         if words and not self._words:
             self._since_s = time.monotonic()
-        self._words = words
+        self._words = printable(words)
         self._draw()
 
     def clear(self) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from dragoman.cli import serve
+from dragoman.cli._printable import one_line, printable
 from dragoman.core.errors import ConfigError
 
 EXAMPLES = """
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             file.write(packed(files))
     except OSError as e:
         raise ConfigError(f"cannot write {out}: {(e.strerror or str(e)).lower()} - at --out") from None
-    print(f"{out}: {len(files)} files, {out.stat().st_size} bytes, of {was.name}")
+    print(printable(f"{out}: {len(files)} files, {out.stat().st_size} bytes, of {was.name}"))
     print("stays:     names and schemas of tools, names of models, settings, versions, times")
     if made is None:
         print("stays too: ALL THAT WAS SAID, by people, tools and the model (--keep-text)")
@@ -69,5 +70,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print("It is NOT read as the capture is, so the problem may not be in it; --keep-text would keep it:")
     for line in difference(made.outcome, made.now):
-        print(f"  {line}")
+        print(f"  {one_line(line)}")
     return 0

@@ -16,6 +16,7 @@ import msgspec
 
 from dragoman import formats
 from dragoman.backends import gguf
+from dragoman.cli._printable import one_line
 from dragoman.cli.completion import format_names, offering
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Format
@@ -192,8 +193,10 @@ def explained(spans: Iterable[Span]) -> list[str]:
     for span in kept:
         lines.append(_row(span, max(20, (columns or 120) - ROW_CHARS)))
         if span.kind == "call":
-            lines.append(_note(f"= {printable(span.name)} as {span.id}, read by {span.format}", columns))
-        lines += [_note(f"! {remark.code} at {remark.at}: {remark.message}", columns) for remark in span.remarks]
+            lines.append(_note(f"= {one_line(span.name)} as {one_line(span.id)}, read by {span.format}", columns))
+        lines += [
+            _note(f"! {remark.code} at {remark.at}: {one_line(remark.message)}", columns) for remark in span.remarks
+        ]
     whole, broken = (sum(span.kind == kind for span in kept) for kind in ("end", "incomplete"))
     found = f"{whole or 'no'} whole call{'s' * (whole > 1)}{f', {broken} broken' * (broken > 0)}"
     return [*lines, "", found]
@@ -202,15 +205,10 @@ def explained(spans: Iterable[Span]) -> list[str]:
 def _row(span: Span, width: int) -> str:
     """The place, what it became, and the text itself, its middle cut out where it is long."""
     what = span.kind + " + text" * span.also_text
-    shown = printable(span.raw)
+    shown = one_line(span.raw)
     if len(shown) > width:
         shown = f"{shown[: width // 2]}…{shown[len(shown) - (width - 1) // 2 :]}"
     return f"{f'{span.start}-{span.end}':<12}{what:<{ROW_CHARS - 12}}{shown}".rstrip()
-
-
-def printable(text: str) -> str:
-    """The text without what would steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _note(text: str, columns: int) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from dragoman import dialects, extras
 from dragoman.backends.http_config import HttpConfig
 from dragoman.cli._line import Line
+from dragoman.cli._printable import printable
 from dragoman.cli.completion import all_model_names, offering
 from dragoman.core.errors import ConfigError
 from dragoman.profiles import servers
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     remember(config, report.model, report.kind, report.fingerprint, report.choice)  # mode auto goes by it
-    print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else table(report, config))
+    print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else printable(table(report, config)))
     return 0
 
 
@@ -116,7 +117,8 @@ def _list(as_json: bool) -> int:
         print(json.dumps(rows, indent=2))
     for near in () if as_json else found:
         listed = near.models if len(near.models) <= _LISTED_AT_MOST else (*near.models[:_LISTED_AT_MOST], "…")
-        print(f"{near.url}  {near.kind.title if near.kind else 'of no known kind'}  {', '.join(listed) or 'no model'}")
+        of = near.kind.title if near.kind else "of no known kind"
+        print(printable(f"{near.url}  {of}  {', '.join(listed) or 'no model'}"))
     if not found:
         print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
         return 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman import __version__, profiles
 from dragoman.cli import parse, serve
+from dragoman.cli._printable import one_line, printable
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway
 from dragoman.library import explain
@@ -86,18 +87,18 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         args.out.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(args.out / name, now.files)
-    print(f"{name}: {_about(was)}")
+    print(one_line(f"{name}: {_about(was)}"))
     for note in _notes(was):
-        print(f"  ({note})")
+        print(one_line(f"  ({note})"))
     same = True
     for stage in compare(was, now, recut=args.cut != "recorded"):
         print(f"  {stage.name:<12}{'differs' if stage.difference else 'same'}")
         for line in stage.difference:
-            print(f"    {parse.printable(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
+            print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
         same = same and not stage.difference
     if args.explain:
         reads = replay.read_of if isinstance(replay, Replay) else {}
-        print("\n".join([*_explained(now, reads), *_left(now)]))
+        print(printable("\n".join([*_explained(now, reads), *_left(now)])))
     return 0 if same else 1
 
 
@@ -146,7 +147,7 @@ def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iter
         for count in range(1, now.heard(number) + 1):
             read = reads.get((number, count))
             text = now.files.get(f"{number}/text-{count}.txt", b"").decode()
-            yield f"\ntext {number}{f', {count}' * (count > 1)}: {_reader(read)}"
+            yield f"\ntext {number}{f', {count}' * (count > 1)}: {one_line(_reader(read))}"
             if not text:
                 yield "(none)"
                 continue
@@ -173,7 +174,7 @@ def _left(now: "Captured") -> Iterator[str]:
     for event in events:
         kind = event.pop("event")
         shown = " ".join(f"{name}={value!r}" for name, value in event.items())
-        yield f"{kind:<19}{parse.printable(shown[:SHOWN_CHARS])}{'…' * (len(shown) > SHOWN_CHARS)}"
+        yield f"{one_line(kind):<19}{one_line(shown[:SHOWN_CHARS])}{'…' * (len(shown) > SHOWN_CHARS)}"
 
 
 def _reader(read: "Read | None") -> str:

@@ -18,6 +18,7 @@ from dragoman.backends import weights
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.cli._line import Line
+from dragoman.cli._printable import printable
 from dragoman.cli.completion import model_names, offering
 from dragoman.cli.pull import fetched
 from dragoman.core.contracts import Backend
@@ -38,6 +39,9 @@ _EXAMPLES: Final = """
       1  a backend did not come up
       2  the command or its settings are wrong, or the address is taken; standard error says what
 """
+
+
+LOG_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -271,11 +275,20 @@ def _weights(config: EmbeddedConfig) -> Path:
 
 def say(text: str) -> None:
     """Tell the user, not a program."""
-    print(f"dragoman: {text}", file=sys.stderr, flush=True)
+    print(printable(f"dragoman: {text}"), file=sys.stderr, flush=True)
+
+
+class ForPeople(logging.Formatter):
+    """Lines that steer no terminal, whatever clients and servers have written into them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As any other, with escapes for what is no character to be seen."""
+        return printable(super().format(record))
 
 
 def _log_to_stderr(kind: str) -> None:
-    form = "%(message)s" if kind == "json" else "%(asctime)s %(levelname)s %(name)s %(message)s"
-    logging.basicConfig(stream=sys.stderr, format=form, level=logging.DEBUG if kind == "debug" else logging.INFO)
+    written = logging.StreamHandler(sys.stderr)
+    written.setFormatter(logging.Formatter("%(message)s") if kind == "json" else ForPeople(LOG_LINE))
+    logging.basicConfig(handlers=[written], level=logging.DEBUG if kind == "debug" else logging.INFO)
     for name in ("uvicorn", "asyncio"):
         logging.getLogger(name).setLevel(logging.DEBUG if kind == "debug" else logging.WARNING)

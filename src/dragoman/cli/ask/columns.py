@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli.ask.page import Head, Sum, printable, remark, words
+from dragoman.cli._printable import printable
+from dragoman.cli.ask.page import Head, Sum, remark, words
 from dragoman.core.events import AnyEvent, Step
 from dragoman.core.values import FinishReason
 
@@ -89,7 +90,7 @@ class Columns:
             self._right.append(printable(said), _STYLES[style])
         if told:
             mark = "✓" if mood == "right" else "!"
-            self._right.append(f"{chr(10) if self._right.plain.strip() else ''}{mark} {told}", _STYLES[mood])
+            self._right.append(f"{chr(10) if self._right.plain.strip() else ''}{mark} {printable(told)}", _STYLES[mood])
         if said or told:
             self._made = len(self._left)
             self._draw()
@@ -102,7 +103,7 @@ class Columns:
 
     def result(self, name: str, arguments: str, result: str) -> None:
         """Between two turns."""
-        line = Text(f" {name} ", "bold cyan") + Text(printable(arguments), "cyan") + Text("  →  ", "dim")
+        line = Text(f" {printable(name)} ", "bold cyan") + Text(printable(arguments), "cyan") + Text("  →  ", "dim")
         self._console.print(line + Text(printable(result), "bold"))
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Protocol, TextIO
 
+from dragoman.cli._printable import printable
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -116,11 +117,6 @@ def words(event: AnyEvent) -> tuple[str, str]:
             return "", ""
 
 
-def printable(text: str) -> str:
-    """Without what would steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-
-
 class Plain:
     """Line by line: what the model writes as it comes, then what its client gets."""
 
@@ -161,12 +157,12 @@ class Plain:
     def over(self, reason: FinishReason) -> None:
         """What the client gets, all of it."""
         self.close()
-        self._print(f"\n-- what its client gets\n{printable(''.join(self._said)).strip()}\n  (finish: {reason})")
+        self._print(f"\n-- what its client gets\n{''.join(self._said).strip()}\n  (finish: {reason})")
         self._said.clear()
 
     def result(self, name: str, arguments: str, result: str) -> None:
         """On one line."""
-        self._print(f"\n-- {name} says\n{printable(result)}")
+        self._print(f"\n-- {name} says\n{result}")
 
     def close(self) -> None:
         """End the line that is being written."""
@@ -182,7 +178,7 @@ class Plain:
             self._line_open = False
 
     def _print(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+        print(printable(text), file=self._out, flush=True)
 
 
 class Raw:

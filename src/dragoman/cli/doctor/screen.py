@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
+from dragoman.cli._printable import printable
 from dragoman.cli.doctor.finding import Finding
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def rows(found: Finding, what_chars: int, width: int = 100, colour: bool = False
 
 def _broken(text: str, width: int, first: str, others: str) -> str:
     return fill(
-        text,
+        printable(text),
         max(width, len(others) + 20),
         initial_indent=first,
         subsequent_indent=others,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.agents import Launch
+from dragoman.cli._printable import printable
 from dragoman.cli.run.behind import Offer
 from dragoman.cli.run.child import interruptible
 from dragoman.core.redact import Redactor, secret_variables
@@ -22,7 +23,7 @@ _SECRET: Final = re.compile(r"""((?:key|token|secret|password)(?:=|\\?":\s?\\?")
 def ask(offers: Sequence[Offer]) -> Offer:
     """The one that somebody chooses at the terminal."""
     for number, offer in enumerate(offers, 1):
-        print(f"  {number}  {offer.model}, {offer.title}", file=sys.stderr)
+        print(printable(f"  {number}  {offer.model}, {offer.title}"), file=sys.stderr)
     while True:
         print(f"model [1-{len(offers)}, 1]: ", end="", file=sys.stderr, flush=True)
         with interruptible():
@@ -54,7 +55,7 @@ def shown(launch: Launch, folder: Path, environ: Mapping[str, str]) -> str:
         lines.append(f"  {name} is unset" if value is None else f"  {name}={launch.shown.get(name, value)}")
     for name, text in launch.files.items():
         lines += [f"file {folder / name}", *(f"  {line}" for line in launch.shown.get(name, text).splitlines())]
-    return Redactor(secret_variables(environ)).text(_SECRET.sub(r"\1(not shown)", "\n".join(lines)))
+    return printable(Redactor(secret_variables(environ)).text(_SECRET.sub(r"\1(not shown)", "\n".join(lines))))
 
 
 def environment(launch: Launch, shell: str, environ: Mapping[str, str]) -> str:
