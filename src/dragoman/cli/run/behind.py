@@ -244,7 +244,7 @@ def _fit() -> str:
     size = weights.size_text(fit[0].size_bytes)
     raise ConfigError(
         "no model to run on: no server of one answers on this machine, and there are no weights of one that is fit for "
-        f"agents. Start a server (docs/local.md), name one with --server URL, or fetch a model ({size}):\n"
+        f"agents. Start a server (docs/backends.md), name one with --server URL, or fetch a model ({size}):\n"
         f"  dragoman pull {fit[0].name}"
     )
 
@@ -279,9 +279,8 @@ def _picked(offers: Sequence[Offer], wanted: Wanted, config: settings.Config | N
 
             if meant(wanted.model):
                 return Offer(wanted.model, "", "", "claude")
-        raise ConfigError(
-            f"no model {quote(wanted.model)}{_near(wanted.model, offers)}; there are\n{_lines(offers, wanted)}"
-        )
+        there = f"there are\n{_lines(offers, wanted)}" if offers else "none is listed"
+        raise ConfigError(f"no model {quote(wanted.model)}{_near(wanted.model, offers)}; {there}")
     if not offers:
         raise ConfigError("no model is listed, or none by a name that can be typed; name one: --model NAME")
     if len(offers) == 1:
