@@ -27,7 +27,7 @@ from dragoman.backends.played import Cut, Recut
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
-from dragoman.core.filler import Filler, changed
+from dragoman.core.filler import Filler, Spared, changed
 from dragoman.core.redact import Redactor
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
@@ -550,6 +550,85 @@ async def test_a_bundle_does_not_say_where_anything_is(tmp_path: Path, capsys: p
         assert not re.search(r"127\.0\.0\.1:\d", everything)
 
 
+SECRET = "Mallorca"
+HIDDEN = {
+    "lists in arguments": {"input": {"text": [SECRET], "tools": [SECRET], "functions": [{SECRET: 1}]}},
+    "objects in arguments": {"input": {"stop": {"at": SECRET}, "response_format": {"id": SECRET, "type": SECRET}}},
+    "numbers in arguments": {"input": {"account": 47114711, "lat": 4711.4711, "n": [-47114711, 4711e3]}},
+    "metadata": {"metadata": {"id": SECRET, "kind": SECRET, SECRET: "yes"}},
+    "words that are no API's": {"status": SECRET, "format": SECRET, "event": SECRET, "detail": f"in {SECRET}"},
+    "words of a type": {"type": f"The {SECRET}", "id": f"of {SECRET}", "stop": SECRET},
+}
+"""By where it stands: what a message, and what a model says, has."""
+
+
+@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
+async def test_nothing_that_was_said_hides_in_a_member(
+    hidden: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "get_weather", **hidden}]}
+    body = json.dumps({"model": "m", "messages": [said], **(hidden if "metadata" in hidden else {})}).encode()
+    heard = jsonl([{"ms": 0, "to": CHAT}, {"ms": 1, **line_of(json.dumps({"error": hidden}).encode())}])
+    path = zipped(tmp_path / "bug.zip", {"body": body, "1/said-1.jsonl": heard})
+    await bundled(capsys, path, "-o", tmp_path / "out.zip")
+    made = unpacked(tmp_path / "out.zip")
+    assert "get_weather" in made["body"]
+    assert (len(made["body"]), json.loads(made["body"])["model"]) == (len(body), "m")
+    for name, text in made.items():
+        assert SECRET not in text, name
+        assert "4711" not in text, name
+
+
+async def test_of_tools_their_names_and_schemas_stay_and_no_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where a tool's arguments are called as what is left out is."""
+    named = {"type": "object", "properties": {n: {"type": "string"} for n in ("title", "description", "headers")}}
+    schema = {**named, "description": SECRET, "title": SECRET, "examples": [{"title": SECRET}], "required": ["title"]}
+    tools = [
+        {"name": "note", "description": f"Writes for {SECRET}", "input_schema": schema},
+        {"type": "mcp", "name": "far", "server_url": f"https://{SECRET}.example", "headers": {"x": SECRET}},
+    ]
+    told = {"tools": tools, "stop_sequences": [SECRET], "max_tokens": 9}
+    async with keeping(tmp_path / "kept", says("It is noted."), mode="inject", format="hermes") as url:
+        await ask(url, MESSAGES, True, **{**told, "tools": tools[:1]})
+        [folder] = await kept(tmp_path / "kept")
+    await bundled(capsys, folder, "-o", tmp_path / "out.zip")
+    made = unpacked(tmp_path / "out.zip")
+    assert [name for name, text in made.items() if SECRET in text] == []
+    [tool] = json.loads(made["body"])["tools"]
+    assert tool["name"] == "note"
+    assert {name: tool["input_schema"][name] for name in named} == named
+    assert tool["input_schema"]["required"] == ["title"]
+    assert '"name": "note"' in json.loads(made["1/sent-1.json"])["messages"][0]["content"]
+    body = json.dumps({"model": "m", "messages": [], **told}).encode()
+    tool = {"is": "Tool", "name": "note", "description": SECRET, "parameters": json.dumps(schema)}
+    values = json.dumps({"is": "Request", "model": "m", "messages": [], "tools": [tool]}).encode()
+    given = {"body": body, "1/values.json": values, "values.json": b'{"is": "Earlier"}'}
+    await bundled(capsys, zipped(tmp_path / "bug.zip", given), "-o", tmp_path / "out.zip")
+    made = unpacked(tmp_path / "out.zip")
+    assert [name for name, text in made.items() if SECRET in text] == []
+    assert json.loads(made["body"])["tools"][1]["type"] == "mcp"
+    assert json.loads(json.loads(made["1/values.json"])["tools"][0]["parameters"])["properties"] == named["properties"]
+
+
+@pytest.mark.parametrize("folder", ["/Users/Mallorca/models/", "~/Mallorca/", "C:\\Mallorca\\", "Mallorca/x/"])
+async def test_of_a_model_that_is_a_path_its_last_part_stays(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = f"{folder}Qwen3-8B.Q4_K_M.gguf"
+    async with keeping(tmp_path / "kept", says("It is."), models=(model,)) as url:
+        asked = {"model": model, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            assert (await client.post(CHAT, json=asked)).status_code == 200
+        await kept(tmp_path / "kept")
+    assert "the problem is still in it" in await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "out.zip")
+    made = unpacked(tmp_path / "out.zip")
+    assert [name for name, text in made.items() if SECRET in text] == []
+    assert json.loads(made["body"])["model"].endswith("Qwen3-8B.Q4_K_M.gguf")
+    assert json.loads(made["1/backend.json"])["model"] == json.loads(made["body"])["model"]
+
+
 def test_what_is_filled_in_has_the_same_shape() -> None:
     fill = Filler(["get_weather city", "<|im_end|>"], b"salt")
     text = 'Über 12 Äpfel? <|im_end|>{"name": "get_weather", "n": 0.75, "t": "a\\nb\\u00e9", "city": "漢字😀\\ud83d"}'
@@ -572,7 +651,7 @@ def test_words_that_stream_in_pieces_are_one_word() -> None:
     stream = "".join(
         f'data: {{"delta": {{"content": "{piece}"}}, "id": "x1"}}\n\n' for piece in ("ge", "t_wea", "ther pl", "ace")
     )
-    made = changed(stream, fill.text, {"id"})
+    made = changed(stream, fill.text, Spared(kept={"id": re.compile(".*")}))
     assert made.count('"id": "x1"') == 4
     words = "".join(re.findall(r'"content": "(.*?)"', made))
     assert words == f"get_weather {fill.text('place')}"

@@ -29,7 +29,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="a captured exchange as a file to send",
         description="Pack a capture for a bug report. Secrets are out of it already; what people, tools and the model "
         "said is replaced by words that say nothing, of the same shape, so that what reads it does what it did. "
-        "Names and schemas of tools, names of models and settings stay.",
+        "Names and schemas of tools, names of models and settings stay; descriptions of tools do not.",
         epilog=EXAMPLES,
     )
     command.add_argument("capture", type=Path, metavar="CAPTURE", help="its folder, or a folder of several: the newest")
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if made is None:
         print("stays too: ALL THAT WAS SAID, by people, tools and the model (--keep-text)")
         return 0
-    print("replaced:  what people, tools and the model said, by words of the same shape")
+    print("replaced:  what people, tools and the model said, and descriptions of tools, by words of the same shape")
     print("left out:  keys, other headers, addresses, paths of files")
     if made.same:
         print("What is read out of it is what was read out of the capture: the problem is still in it.")

@@ -10,14 +10,19 @@ reads the text, and looks for what stands in it twice, does what it did. Which w
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b, shake_128
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 _PIECE: Final = re.compile(r"(?P<escape>\\+u[0-9a-fA-F]{4}|\\+.)|(?P<word>\w+)", re.DOTALL)
 _PART: Final = re.compile(r"(?P<letters>[^\W0-9_]+)|(?P<digits>[0-9]+)")
-_TOKEN: Final = re.compile(r'"(?P<said>(?:[^"\\\n]|\\.)*+)(?:"|\\?$)(?P<key>\s*:)?|[\[{]|[\]}]', re.MULTILINE)
+_TOKEN: Final = re.compile(
+    r'"(?P<said>(?:[^"\\\n]|\\.)*+)(?:"|\\?$)(?P<key>\s*:)?|[\[{]|[\]}]|(?P<number>[0-9]+(?:\.[0-9]+)?)(?:[eE][+-]?[0-9]+)?',
+    re.MULTILINE,
+)
 """A string that is cut off, as the last of a stream that broke, is one too."""
+_OUTERMOST: Final = 2
+"""As many are open within the outermost object."""
 _OF_BYTES: Final = {2: (0x3B1, 17), 3: (0x4E00, 5000), 4: (0x20000, 5000)}
 """Letters whose UTF-8 is so long: Greek, Han and Han again; the first and how many."""
 
@@ -57,21 +62,31 @@ class Filler:
         return shake_128(word.digest()).digest(count)
 
 
-def changed(
-    text: str,
-    change: Callable[[str], str],
-    kept: Collection[str] = (),
-    whole: Collection[str] = (),
-    free: Collection[str] = (),
-) -> str:
+class Spared(NamedTuple):
+    """What of JSON stays as it is, by names of members."""
+
+    kept: Mapping[str, re.Pattern[str]] = {}
+    """Strings that stay where the whole of them is so."""
+    whole: Collection[str] = ()
+    """Objects and lists that stay; only members of the outermost object."""
+    prose: Collection[str] = ()
+    """What does not stay in those after all."""
+    free: Collection[str] = ()
+    """Objects of which nothing stays: names of members and numbers are changed too."""
+    named: Collection[str] = ()
+    """Objects whose members have names that somebody chose, so none of those above is one."""
+
+
+NOTHING: Final = Spared()
+
+
+def changed(text: str, change: Callable[[str], str], spared: Spared = NOTHING) -> str:
     """JSON, or pieces of it with whatever between, with its strings changed; `change` keeps their lengths.
 
-    Members named in `kept` stay as they are where they are strings, and those named in `whole` where they are objects
-    or lists; in objects named in `free`, names of members are changed too. What goes on in the next member of the same
-    name, as in a stream, is one text.
+    What goes on in the next member of the same name, as in a stream, is one text.
     """
     runs: dict[str, list[_Found]] = {}
-    for found in _strings(text, kept, whole, free):
+    for found in _strings(text, spared):
         runs.setdefault(found.name, []).append(found)
     made: list[tuple[_Found, str]] = []
     for run in runs.values():
@@ -90,30 +105,54 @@ class _Found(NamedTuple):
     start: int
     end: int
     name: str
-    """Of the member whose value it is; for names of members, that with a blank before it."""
+    """Of the member whose value it is; for names of members, that with a blank before it; for numbers, its place."""
 
 
-def _strings(text: str, kept: Collection[str], whole: Collection[str], free: Collection[str]) -> Iterator[_Found]:
-    """The insides of the strings that are to be changed."""
-    above = [""]  # of each open object or list, the member whose value it is
-    name, spared, loose = "", 0, 0  # the last two: how deep what is spared, or free, began
+class _Open(NamedTuple):
+    """An object or a list that is not closed yet."""
+
+    name: str = ""
+    """Of the member whose value it is."""
+    how: Literal["", "whole", "free"] = ""
+
+
+def _strings(text: str, spared: Spared) -> Iterator[_Found]:
+    """The insides of the strings, and the numbers, that are to be changed."""
+    above = [_Open()]
+    name = ""
     for token in _TOKEN.finditer(text):
-        said = token[0]
+        said, outer = token[0], above[-1]
         if said[0] in "[{":
-            above.append(name or above[-1])
-            spared = spared or (len(above) if above[-1] in whole else 0)
-            loose = loose or (len(above) if name in free and said == "{" else 0)
+            above.append(_opened(outer, name, said == "{", len(above), spared))
         elif said[0] in "]}":
-            spared, loose = (0 if depth == len(above) else depth for depth in (spared, loose))
-            above = above[:-1] or [""]
+            above = above[:-1] or [_Open()]
+        elif token["number"]:
+            if outer.how == "free":
+                yield _Found(*token.span("number"), f"\0{token.start()}")
         elif token["key"]:
             name = token["said"]
-            if loose:
+            if outer.how == "free":
                 yield _Found(*token.span("said"), f" {name}")
             continue
-        elif not spared and (loose or (name or above[-1]) not in kept):
-            yield _Found(*token.span("said"), name or above[-1])
+        elif not _stays(outer, name or outer.name, token["said"], spared):
+            yield _Found(*token.span("said"), name or outer.name)
         name = ""
+
+
+def _opened(outer: _Open, name: str, is_object: bool, depth: int, spared: Spared) -> _Open:
+    label = name or outer.name
+    if outer.how == "whole":
+        return _Open(label, "free" if name in spared.prose and outer.name not in spared.named else "whole")
+    if not outer.how and depth == _OUTERMOST and name in spared.whole:
+        return _Open(label, "whole")
+    return _Open(label, "free" if name in spared.free and is_object else outer.how)
+
+
+def _stays(outer: _Open, name: str, said: str, spared: Spared) -> bool:
+    """Whether this string does."""
+    if outer.how == "whole":
+        return name not in spared.prose
+    return not outer.how and name in spared.kept and bool(spared.kept[name].fullmatch(said))
 
 
 def _like(letter: str, chance: int) -> str:

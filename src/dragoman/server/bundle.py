@@ -3,7 +3,8 @@
     body, what models said  ─filler→  the same shape  ─replay→  every other stage, made anew
 
 So nothing that was said stands in any stage, and a problem of reading can be seen all the same; whether it still can is
-found by replaying both. Names and schemas of tools, names of models and the settings of the backend stay.
+found by replaying both. Names and schemas of tools, names of models, words that APIs give and the settings of the
+backend stay.
 """
 
 import io
@@ -13,13 +14,14 @@ import secrets
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
 from dragoman import dialects, formats
 from dragoman.backends.played import KINDS
-from dragoman.core.filler import Filler, changed
+from dragoman.core.events import AnyEvent
+from dragoman.core.filler import Filler, Spared, changed
 from dragoman.core.values import Tool
 from dragoman.server.captured import Captured, output_of
 from dragoman.server.compare import joined
@@ -28,25 +30,52 @@ from dragoman.server.stages import SUMMARY, Files, jsonl, line_of, recut
 
 _HEADERS: Final = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "x-dragoman-delivery")
 """Those that stay: what a client is, and what it asks for."""
-_KEPT: Final = frozenset(
-    (
-        *("model", "role", "type", "id", "object", "status", "media_type", "detail", "encoding", "format", "event"),
-        *("finish_reason", "stop_reason", "stop_sequence", "stop", "effort", "mode", "tool_choice", "service_tier"),
-        *("call_id", "tool_call_id", "tool_use_id", "item_id", "response_id", "previous_response_id"),
-        *("system_fingerprint", "is", "kind", "dialect", "parameters", "reply_id", "event"),
-    )
+_WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_ID: Final = re.compile(r"[\w.:|/+=-]{0,200}")
+_FILE: Final = r"(?:[~.]{0,2}[/\\]|[A-Za-z]:[/\\]|file:|.*[/\\][^/\\]*\.(?:gguf|safetensors|bin)$)"
+"""How the name of a model begins that is a path."""
+_MODEL: Final = re.compile(rf"(?!{_FILE}).*")
+_IDS: Final = (
+    *("id", "call_id", "tool_call_id", "tool_use_id", "item_id", "response_id", "previous_response_id", "reply_id"),
+    *("system_fingerprint", "is"),
 )
-"""Members whose strings an API reads, and no person wrote."""
-_WHOLE: Final = frozenset(
-    ("tools", "functions", "tool_choice", "stop", "stop_sequences", "response_format", "output_config", "text")
+_WORDY: Final = (
+    *("role", "type", "object", "finish_reason", "stop_reason", "effort", "mode", "tool_choice", "service_tier"),
+    *("encoding", "kind", "dialect"),
 )
-"""Members that stay as they are where they are objects or lists."""
+_ONE_OF: Final = {
+    "status": "queued|in_progress|completed|incomplete|failed|cancelled|searching|interpreting|generating|calling",
+    "detail": "auto|low|high|original",
+    "format": "text|json|json_object|json_schema|url|base64|wav|mp3|flac|opus|aac|pcm16|lark|regex",
+    "event": "|".join(event.__name__ for event in get_args(AnyEvent)),
+    "media_type": r"[a-z]+/[a-z0-9.+-]+",
+}
+_SPARED: Final = Spared(
+    kept={
+        **dict.fromkeys(_IDS, _ID),
+        **dict.fromkeys(_WORDY, _WORD),
+        **{name: re.compile(values) for name, values in _ONE_OF.items()},
+        "model": _MODEL,
+    },
+    whole=("tools", "functions", "tool_choice", "response_format", "output_config", "text"),
+    prose=(
+        *("description", "title", "examples", "input_examples", "$comment", "instructions", "headers"),
+        *("server_url", "server_description", "authorization", "user_location"),
+    ),
+    free=("input", "arguments", "args", "metadata", "client_metadata", "variables", "attributes", "headers"),
+    named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
+)
+"""What an API reads, and no person wrote: names that it gives, and schemas."""
+_SAID: Final = _SPARED._replace(whole=())
+"""That of what models say: no schemas are read out of it."""
+_SCHEMA: Final = re.compile(rb'("parameters":\s*)("(?:[^"\\]|\\.)*")')
+"""A tool's, in values."""
 _LINES: Final = re.compile(r'^(?:data: ?)?\{"', re.MULTILINE)
 """What begins a line of a stream, or of a file of lines."""
-_FREE: Final = frozenset(("input", "arguments", "args"))
 _WORDS: Final = (
     "true false null True False None name names arguments parameters function functions tool tools tool_call type id "
-    "call calls input output result response assistant user system developer json xml data image png jpeg base64 http"
+    "call calls input output result response assistant user system developer json xml data image png jpeg base64 http "
+    "user_id"
 )
 """Words of which calls, and what stands around them, are made."""
 
@@ -111,6 +140,8 @@ def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
     summary["warnings"] = [{"code": each["code"]} for each in summary.get("warnings", ())]
     if "error" in summary.get("log", {}):
         summary["log"]["error"] = fill.text(summary["log"]["error"])
+    if "model" in summary.get("log", {}):
+        summary["log"]["model"] = _model(summary["log"]["model"], fill)
     yield SUMMARY, _pretty(summary)
     for number in range(1, was.asked + 1):
         yield f"{number}/backend.json", _backend(was, number, fill)
@@ -118,9 +149,9 @@ def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
             name = f"{number}/said-{count}.jsonl"
             yield name, jsonl(_said(was.said(number, count), fill))
         if goes_on(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
-            yield f"{number}/values.json", _json(was.files.get(f"{number}/values.json", b""), fill)
+            yield f"{number}/values.json", _values(was.files.get(f"{number}/values.json", b""), fill)
         if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are all that is known
-            yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill)
+            yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill, _SAID)
 
 
 def _request(was: Captured) -> bytes:
@@ -137,9 +168,16 @@ def _backend(was: Captured, number: int, fill: Filler | None) -> bytes:
     settings = about.get("settings", {})
     if "template" in settings:
         settings["template"] = ""
+    if fill and "model" in about:
+        about["model"] = _model(about["model"], fill)
     if fill and "error" in about:
         about["error"] = _error(about["error"], fill)
     return _pretty(about)
+
+
+def _model(name: str, fill: Filler) -> str:
+    """Of a path its last part."""
+    return name if _MODEL.fullmatch(name) else fill.text(name)
 
 
 def _error(error: dict[str, Any], fill: Filler) -> dict[str, Any]:
@@ -147,11 +185,22 @@ def _error(error: dict[str, Any], fill: Filler) -> dict[str, Any]:
     return {k: fill.text(v) if k in ("said", "message", "path", "model") else v for k, v in error.items()}
 
 
-def _json(data: bytes, fill: Filler) -> bytes:
+def _values(data: bytes, fill: Filler) -> bytes:
+    """What a request was read as; the schemas of its tools are JSON within."""
+
+    def schema(found: re.Match[bytes]) -> bytes:
+        inside = f'{{"tools": [{msgspec.json.decode(found[2], type=str)}]}}'
+        made = changed(inside, fill.text, _SPARED)
+        return found[1] + msgspec.json.encode(made[len('{"tools": [') : -len("]}")])
+
+    return _json(_SCHEMA.sub(schema, data), fill)
+
+
+def _json(data: bytes, fill: Filler, spared: Spared = _SPARED) -> bytes:
     """JSON, a stream of it, or lines of it; anything else has no structure that counts."""
     text = data.decode("utf-8", "surrogateescape")
     is_json = _LINES.search(text) or is_whole(data)
-    made = changed(text, fill.text, _KEPT, _WHOLE, _FREE) if is_json else fill.text(text)
+    made = changed(text, fill.text, spared) if is_json else fill.text(text)
     return made.encode("utf-8", "surrogateescape")
 
 
@@ -171,7 +220,7 @@ def _said(lines: list[dict[str, Any]], fill: Filler) -> Iterator[dict[str, Any]]
     spoken = [line for line in rest if "text" in line or "base64" in line]
     if is_http:
         data = [bytes(output_of(line)) for line in spoken]  # type: ignore[arg-type]
-        pieces = iter(recut(_json(b"".join(data), fill), map(len, data)))
+        pieces = iter(recut(_json(b"".join(data), fill, _SAID), map(len, data)))
         texts: Iterator[dict[str, Any]] = map(line_of, pieces)
     else:
         words = fill.text("".join(line["text"] for line in spoken))
@@ -197,6 +246,7 @@ def _ends(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
 def _names(was: Captured) -> Iterator[str]:
     """What is to stay: how tools and their arguments are called, and what calls are marked by."""
     yield _WORDS
+    yield from _files(was)
     for name in formats.names():
         yield from formats.get(name).markers
         yield from formats.get(name).thoughts
@@ -208,6 +258,15 @@ def _names(was: Captured) -> Iterator[str]:
                 yield from _schema_names(msgspec.json.decode(tool.get("parameters", Tool("").parameters)))
         for count in range(1, was.heard(number) + 1):
             yield from _sent_names(was.files.get(f"{number}/sent-{count}.json", b""))
+
+
+def _files(was: Captured) -> Iterator[str]:
+    """The last parts of models' names that are paths."""
+    told = [was.files.get("body", b""), *(was.files.get(f"{n}/backend.json", b"") for n in range(1, was.asked + 1))]
+    for name in re.findall(r'"model":\s*"((?:[^"\\]|\\.)*)"', b"\n".join(told).decode("utf-8", "replace")):
+        if not _MODEL.fullmatch(name):
+            last = re.split(r"[/\\]", name)[-1]
+            yield from (last, last[1:])  # behind a backslash its first letter counts as escaped
 
 
 class _Sent(msgspec.Struct):
@@ -233,8 +292,8 @@ def _schema_names(schema: object, member: str = "") -> Iterator[str]:
     elif isinstance(schema, list):
         for inner in schema:
             yield from _schema_names(inner, member)
-    elif isinstance(schema, str) and member in ("enum", "const", "default", "required", "type"):
-        yield schema
+    elif isinstance(schema, str | int | float) and member in ("enum", "const", "default", "required", "type"):
+        yield str(schema)
 
 
 def _pretty(value: object) -> bytes:
