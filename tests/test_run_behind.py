@@ -15,6 +15,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway
 from dragoman.server import config as settings
 from far import Play, server, whole
+from gateway import DEADLINE_S
 from scripted import serving
 
 
@@ -33,6 +34,8 @@ async def behind(
 ) -> Behind:
     """What is chosen where servers are at these URLs, and a gateway at that port; `flags` are settings."""
     monkeypatch.setattr(nearby, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
+    for patience in ("OPEN_S", "TELL_S"):  # of a busy machine
+        monkeypatch.setattr(nearby, patience, DEADLINE_S)
     config, origin = settings.load(None, {}, {"server.port": int(gateway.rpartition(":")[2]), **(flags or {})})
     plainly = {
         "agent": "claude",
