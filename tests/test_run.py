@@ -82,6 +82,7 @@ async def test_hermes(tmp_path: Path) -> None:
     assert said.strip() == script.result().strip()
 
 
+@pytest.mark.ran("OpenClaw", "Chat Completions")
 async def test_openclaw(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("read", {"path": str(folder / "notes.txt")})
