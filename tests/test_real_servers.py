@@ -1,8 +1,8 @@
 """Real servers behind the gateway, a real model in them: a call, its result and the answer, from all three APIs.
 
 All 36 of two servers, three modes, three APIs, streamed and whole, are `make servers`. With MLX on two busy cores the
-first of a mode, which reads the prompt, takes a minute, each further one 8 to 20 seconds (2026-11): the suite has 2 of its
-18, with tools of its own, streamed and whole, each by another API.
+first of a mode, which reads the prompt, takes a minute, each further one 8 to 20 seconds (2026-11): the suite has 2 of
+its 18, with tools of its own, streamed and whole, each by another API.
 """
 
 import contextlib
