@@ -203,7 +203,8 @@ async def test_an_answer_that_is_passed_on_unread(tmp_path: Path) -> None:
     async with keeping(tmp_path, says("hi"), trusted=True) as url:
         answer = await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
-    assert json.loads((folder / "summary.json").read_text())["log"]["relayed"]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["log"]["relayed"], summary["is_cut"]) == (True, False)
     assert (folder / "1/text-1.txt").read_text() == "hi"
     assert "".join(line["text"] for line in lines(folder / "reply.jsonl")[1:]) == answer.text
     assert not (folder / "events.jsonl").exists()

@@ -579,6 +579,21 @@ async def test_nothing_that_was_said_hides_in_a_member(
         assert "4711" not in text, name
 
 
+async def test_what_a_server_says_in_a_refusal_is_not_in_a_bundle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusal = whole(400, json.dumps({"error": {"message": f"{PRIVATE} is not allowed"}}))
+    async with keeping(tmp_path / "kept", refusal) as url:
+        await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path / "kept")
+    assert "Mallorca" in (folder / "1/said-1.jsonl").read_text()
+    await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
+    for name, text in unpacked(tmp_path / "bug.zip").items():
+        assert [word for word in WORDS if word in text] == [], name
+    status, said = await replayed(capsys, tmp_path / "bug.zip")
+    assert status == 0, said
+
+
 async def test_of_tools_their_names_and_schemas_stay_and_no_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
