@@ -43,8 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: there is no such capture, or the file cannot be written.
     """
-    if missing := serve.missing_extras("server"):
-        raise ConfigError(missing.replace("serving", "bundling"))
+    serve.want("server", doing="bundling")
     from dragoman.server.bundle import bare, filled, packed
     from dragoman.server.captured import Captured, load
     from dragoman.server.compare import difference

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dragoman import __version__, profiles
 from dragoman.cli import parse, serve
@@ -32,6 +32,7 @@ EXAMPLES = """
       1  one differs, or a model that was asked failed
       2  there is no such capture, or the command or its settings are wrong
 """
+_DOING: Final = "replaying"
 SHOWN_CHARS = 200
 """Of a line of a difference."""
 
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: there is no such capture, or no such backend. DragomanError: a backend did not come up.
     """
-    _want("server")
+    serve.want("server", doing=_DOING)
     from dragoman.server.captured import Captured, load
     from dragoman.server.captures import write
     from dragoman.server.compare import compare
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if asks and args.cut != "recorded":
         raise ConfigError("--cut is for what was captured; leave out that or --backend")
     if any(was.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, was.asked + 1)):
-        _want("embedded")
+        serve.want("embedded", doing=_DOING)
     replay = Again(was, _gateway(args, was), args.backend or "") if asks else Replay(was, args.cut, args.seed)
     now = Captured(name, asyncio.run(replay.answered()))
     if args.out:
@@ -100,11 +101,6 @@ def run(args: argparse.Namespace) -> int:
         reads = replay.read_of if isinstance(replay, Replay) else {}
         print(printable("\n".join([*_explained(now, reads), *_left(now)])))
     return 0 if same else 1
-
-
-def _want(extra: str) -> None:
-    if missing := serve.missing_extras(extra):
-        raise ConfigError(missing.replace("serving", "replaying"))
 
 
 def _about(was: "Captured") -> str:
@@ -136,7 +132,7 @@ def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:
     config, origin = settings.load(serve.settings_path(args.config), os.environ, flags)
     embedded = serve.embedded_name(config.embedded) if serve.has_embedded(config, origin) else ""
     if embedded:
-        _want("embedded")
+        serve.want("embedded", doing=_DOING)
     asyncio.run(serve.asked_claude(config, serve.say))
     return serve.gateway(config, bool(embedded), serve.say)
 

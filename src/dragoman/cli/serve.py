@@ -83,10 +83,7 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: the settings are wrong, or an extra is missing; the message has the line to type.
     """
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
-    flags |= {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
-    flags |= {"server.capture": args.capture}
-    if args.api and not args.server:
-        raise ConfigError("--api is the API of a server behind; name that with --server URL")
+    flags |= {**named_behind(args), "server.capture": args.capture}
     config, origin = settings.load(settings_path(args.config), os.environ, flags)
     for unknown in settings.unknown_variables(os.environ):
         say(unknown)
@@ -122,6 +119,16 @@ def gateway(config: settings.Config, embedded: bool, say: Callable[[str], None])
     kept = config.memory
     memory = Memory(kept.replies, kept.size_bytes, kept.age_s)
     return Gateway(backends(config, embedded=embedded, say=say), config.aliases, memory, config.guard)
+
+
+def named_behind(args: argparse.Namespace) -> dict[str, object]:
+    """The settings that `--server`, `--api` and `--claude` stand for.
+
+    Raises: ConfigError: an API without the server that it is of.
+    """
+    if args.api and not args.server:
+        raise ConfigError("--api is the API of a server behind; name that with --server URL")
+    return {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
 
 
 def settings_path(named: Path | None) -> Path | None:
@@ -255,10 +262,19 @@ def _resolve(config: settings.ServerConfig) -> None:
         raise ConfigError(f"cannot listen on {config.host!r}: {why} - at server.host") from None
 
 
-def missing_extras(*wanted: str) -> str:
+def missing_extras(*wanted: str, doing: str = "serving") -> str:
     """What to type for all that is missing, or nothing; nothing is imported for it."""
     names = extras.missing(*wanted)
-    return f"serving needs more than is installed: {extras.to_type(*names)}" if names else ""
+    return f"{doing} needs more than is installed: {extras.to_type(*names)}" if names else ""
+
+
+def want(*wanted: str, doing: str) -> None:
+    """Refuse to go on without these extras.
+
+    Raises: ConfigError: one is not here; the message has the line to type.
+    """
+    if missing := missing_extras(*wanted, doing=doing):
+        raise ConfigError(missing)
 
 
 def _weights(config: EmbeddedConfig) -> Path:

@@ -82,13 +82,10 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: the settings, a tool or the choice is wrong. DragomanError: no answer can be had.
     """
-    if args.api and not args.server:
-        raise ConfigError("--api is the API of a server behind; name that with --server URL")
     tools = tuple(tool for text in args.tool for tool in demo.named(text)) or (demo.WEATHER,)
     choice = _choice(args.choice or ("auto" if args.prompt else "required"), tools)
     config, embedded = _set_up(args)
-    if missing := serve.missing_extras("server", *(("embedded",) if embedded else ())):
-        raise ConfigError(missing)
+    serve.want("server", *(("embedded",) if embedded else ()), doing="asking")
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is on the page
     line = Line(sys.stderr)
     asked = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
@@ -111,8 +108,7 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
 
 def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     """The settings with what is to be asked, and nothing else; whether the embedded model is."""
-    flags = {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
-    flags["servers.behind.key_env"] = args.key_env
+    flags = {**serve.named_behind(args), "servers.behind.key_env": args.key_env}
     config, origin = settings.load(serve.settings_path(args.config), os.environ, flags)
     if args.url:
         key = config.server.keys[0] if config.server.keys else ""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from dragoman import agents, profiles
+from dragoman import extras as optional
 from dragoman.backends import weights
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.cli import serve
@@ -22,7 +23,8 @@ from dragoman.cli.doctor.finding import Finding, Verdict, told
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.server import config as settings
 
-_EXTRAS: Final = ("server", "embedded", "templates", "hub", "terminal")
+_EXTRAS: Final = [extra for extra in optional.PACKAGES if extra != "guard"]
+"""That of the guard is part of the server's."""
 _MODES: Final = {
     "native": "asked natively, with the client's tools",
     "text": "asked by text (`claude update` brings a version that is asked natively, unless the settings say text)",
@@ -75,8 +77,8 @@ def hidden(url: str) -> str:
 
 def extras(*needed: str) -> Finding:
     """Which are there, and which is missing that is needed."""
-    there = [extra for extra in _EXTRAS if not serve.missing_extras(extra)]
-    others = [extra for extra in _EXTRAS if extra not in there]
+    others = optional.missing(*_EXTRAS)
+    there = [extra for extra in _EXTRAS if extra not in others]
     if missing := serve.missing_extras(*needed):
         return told("extras", "no", missing)
     words = ", ".join(there) or "none"

@@ -97,8 +97,7 @@ def run(args: argparse.Namespace) -> int:
     agent = agents.get(name)
     if not (agent.programs or args.args or args.print_env):
         raise ConfigError(f"expected an agent ({', '.join(agents.names())}), or a command behind `--`; got neither")
-    if missing := serve.missing_extras("server"):
-        raise ConfigError(missing)
+    serve.want("server", doing="serving")
     config, origin = _settings(args)
     wanted = Wanted(
         agent=args.agent or "",
@@ -137,14 +136,7 @@ def _program(agent: Agent) -> str:
 
 
 def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]]:
-    if args.api and not args.server:
-        raise ConfigError("--api is the API of a server behind; name that with --server URL")
-    flags = {
-        "servers.behind.url": args.server,
-        "servers.behind.api": args.api,
-        "claude_cli.enabled": args.claude,
-        "server.capture": str(args.capture) if args.capture else None,
-    }
+    flags = {**serve.named_behind(args), "server.capture": str(args.capture) if args.capture else None}
     if args.server:  # those of the box are set where it is what stands behind: a setting of it would have it served
         flags |= {"servers.behind.context_tokens": args.context or None, "servers.behind.trim": args.trim}
     for unknown in settings.unknown_variables(os.environ):
