@@ -174,12 +174,11 @@ def test_ctrl_c_is_for_the_agent_alone(far: str, tmp_path: Path) -> None:
     """Which may still ask its model for a last word."""
     code = """
 import signal, sys
-def stopped(*_):
-    print("stopped:", ask(), flush=True)
-    sys.exit(9)
-signal.signal(signal.SIGINT, stopped)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 print("ready", flush=True)
-while True: signal.pause()
+signal.sigwait([signal.SIGINT])
+print("stopped:", ask(), flush=True)
+sys.exit(9)
 """
     with in_a_terminal(tmp_path, *command(*agent(far, code))) as (_, screen):
         screen.shows("ready")
