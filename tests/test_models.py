@@ -1,5 +1,6 @@
 """The list of models: both vendors' shapes, pages, and names that Claude Code's discovery keeps."""
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -12,14 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import dialects
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
 from dragoman.core.contracts import Model
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.values import Request
 from dragoman.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
+from far import server, whole
 from gateway import MESSAGES
-from scripted import Scripted
+from scripted import Scripted, serving
 
 IDS = ("qwen/qwen3:8b", "long[1m]", "Claude-3", "anthropic/claude-5", "a~b c?d%2F", "größe")
 CLAUDES = ("claude-qwen/qwen3:8b", "claude-long~5b1m~5d", "claude-a~7eb~20c~3fd~252F", "claude-gr~c3~b6~c3~9fe")
@@ -121,3 +125,38 @@ def test_names_are_spelled_and_read_back(name: str) -> None:
     assert listed.lower().startswith(("claude", "anthropic"))
     assert api.meant_by(listed) == name or listed == name
     assert not set("[]?#% ") & set(listed) or listed == name
+
+
+async def test_the_entry_is_of_the_server_that_requests_go_to_and_as_that_reports_it() -> None:
+    """Two servers have a model `m`; of others, what they report of it is of odd types."""
+    rows = [
+        {"id": "m", "created": 1700000000, "name": "Em"},
+        {"id": "n", "created_at": "2024-02-29T12:00:00Z", "display_name": "En"},
+        {"id": "o", "created": "soon", "created_at": 7, "display_name": None, "name": ["x"]},
+        {"id": "p", "created": 1700000000000, "name": ""},
+        {"id": "q", "created": -1, "created_at": "yesterday"},
+    ]
+    listed = whole(200, json.dumps({"data": rows}))
+    other = whole(200, json.dumps({"data": [{"id": "m", "created": 5, "name": "other"}]}))
+    async with server(listed) as first, server(other) as second:
+        backends = [
+            Http(name, HttpConfig(url=f"{far.url}/v1", context_tokens=n), {})
+            for name, far, n in (("first", first, 11), ("second", second, 22))
+        ]
+        async with serving(Gateway(backends, {"mine": "m"})) as (_, url), httpx2.AsyncClient(base_url=url) as http:
+            data = (await http.get("/v1/models")).json()["data"]
+            one = (await http.get("/v1/models/second/m")).json()
+            named = (await http.get("/v1/models/mine")).json()
+    told = {
+        m["id"]: (m["owned_by"], m["context_length"], m["created"], m["created_at"], m["display_name"]) for m in data
+    }
+    assert told["m"] == ("first", 11, 1700000000, "2023-11-14T22:13:20Z", "Em")
+    assert told["n"] == ("first", 11, 1709208000, "2024-02-29T12:00:00Z", "En")
+    assert {id: told[id][2:] for id in "opq"} == {id: (0, "1970-01-01T00:00:00Z", id) for id in "opq"}
+    assert (one["owned_by"], one["context_length"], one["created"], one["display_name"]) == (
+        "second",
+        22,
+        5,
+        "second/m",
+    )
+    assert (named["owned_by"], named["display_name"]) == ("first", "mine")

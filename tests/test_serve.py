@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import os
+import shlex
 import signal
 import socket
 import statistics
@@ -113,6 +114,18 @@ def test_a_second_sigterm_ends_at_once_and_tells_the_client(path: str, own: Gate
     assert "is being stopped" in shape_of(path, json.loads(answer.partition(b"\r\n\r\n")[2]))["message"]
     assert not exists(engine)
     quiet(own)
+
+
+def test_the_start_says_what_to_put_into_clients(gateway: Gateway) -> None:
+    gateway.line("try: curl")
+    at = gateway.lines.index(f"dragoman: listening on {gateway.url}")
+    openai, anthropic, models, curl = gateway.lines[at + 1 : at + 5]
+    assert f" base URL {gateway.url}/v1," in openai
+    assert f" base URL {gateway.url} (without /v1)," in anthropic
+    assert models == f"dragoman: models: {MODEL}"
+    command = shlex.split(curl.removeprefix("dragoman: try: "))
+    assert command[:2] == ["curl", f"{gateway.url}{CHAT}"]
+    assert gateway.post(CHAT, command[command.index("-d") + 1].encode()).status_code == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,9 +1,15 @@
 """Server-sent events: no cut matters, and what is written is read again."""
 
+import json
+import re
+
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import far
+from dragoman import dialects
 from dragoman.core import sse
 from dragoman.core.errors import UpstreamError
 from dragoman.core.sse import Decoder, ServerSentEvent
@@ -81,3 +87,130 @@ def test_many_events_are_no_long_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "EVENT_LIMIT_BYTES", 50)
     decoder = Decoder()
     assert sum(len(decoder.feed(b"data: 1234567890\n\n")) for _ in range(100)) == 100
+
+
+# What is written: whatever of a request or of a server's answer is repeated in an event, it is one line.
+
+TOOL = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}}}
+ASKED: dict[str, dict[str, object]] = {
+    "openai_chat": {
+        "messages": [{"role": "user", "content": "hi"}],
+        "metadata": {"a": "b", "c": "d"},
+        "tools": [{"type": "function", "function": TOOL}],
+    },
+    "anthropic_messages": {
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+        "metadata": {"user_id": "u"},
+        "tools": [
+            {"name": "f", "input_schema": TOOL["parameters"]},
+            {"type": "web_search_20250305", "name": "web_search"},
+        ],
+    },
+    "openai_responses": {
+        "input": [{"role": "user", "content": "hi"}],
+        "metadata": {"a": "b", "c": "d"},
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "truncation": "auto",
+        "tools": [
+            {"type": "function", **TOOL},
+            {"type": "custom", "name": "p", "format": {"type": "text"}},
+            {"type": "namespace", "name": "n", "description": "d", "tools": [{"type": "function", **TOOL}]},
+            {"type": "web_search", "filters": {"allowed_domains": ["a", "b"]}},
+        ],
+        "tool_choice": {"type": "web_search"},
+    },
+}
+ANSWERED: dict[str, dict[str, object]] = {
+    "openai_chat": {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": "Hi",
+                    "annotations": [{"type": "url_citation", "url_citation": {"url": "u"}}],
+                },
+                "logprobs": {"content": [{"token": "Hi", "logprob": -1, "bytes": [1, 2], "top_logprobs": []}]},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "cost": {"a": [1, 2]}},
+    },
+    "anthropic_messages": {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [
+            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q", "n": [1, 2]}},
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "s",
+                "content": [{"type": "web_search_result", "url": "u"}],
+            },
+            {
+                "type": "text",
+                "text": "Hi",
+                "citations": [{"type": "char_location", "cited_text": "x", "document_index": 0}],
+            },
+        ],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 1, "output_tokens": 1, "server_tool_use": {"web_search_requests": 1}},
+    },
+    "openai_responses": {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": "m",
+        "output": [
+            {
+                "type": "web_search_call",
+                "id": "ws_1",
+                "status": "completed",
+                "action": {"type": "search", "query": "q"},
+            },
+            {
+                "type": "message",
+                "id": "msg_1",
+                "role": "assistant",
+                "status": "completed",
+                "content": [
+                    {"type": "output_text", "text": "Hi", "annotations": [{"type": "url_citation", "url": "u"}]}
+                ],
+            },
+        ],
+        "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("separator", ["\n", "\r", "\r\n"], ids=["LF", "CR", "CRLF"])
+@pytest.mark.parametrize("behind", ANSWERED)
+@pytest.mark.parametrize("front", ASKED)
+async def test_pretty_printed_json_stays_one_line_of_an_event(front: str, behind: str, separator: str) -> None:
+    def pretty(said: object) -> str:
+        return json.dumps(said, indent=2).replace("\n", separator)
+
+    asked = pretty({"model": "m", "stream": True, **ASKED[front]})
+    async with (
+        far.server(far.whole(200, pretty(ANSWERED[behind]))) as server,
+        far.gateway(server.url, "" if behind == "anthropic_messages" else "/v1", api=behind) as url,
+        httpx2.AsyncClient(base_url=url) as http,
+    ):
+        if front != behind and front == "openai_responses":
+            asked = asked.replace('"tool_choice"', '"user"')  # a tool of another vendor cannot be chosen
+        answer = await http.post(dialects.get(front).path, content=asked.encode())
+    assert answer.status_code == 200, answer.text
+    kinds = {line.split(b":")[0] for line in re.split(rb"\r\n|\n|\r", answer.content)}
+    assert kinds <= {b"", b"event", b"data"}
+    events = whole(answer.content)
+    assert len(events) > 2
+    for event in events:
+        assert event.data == b"[DONE]" or json.loads(event.data)

@@ -112,14 +112,19 @@ class Gateway:
         """What can be asked for, each name once: the models, then what else they are called."""
         known = self._by_name()
         first = {alias: next(filter(self._served, meant), "") for alias, meant in self._aliases.items()}
-        named = {alias: dataclasses.replace(known.get(m, Model(m)), id=alias) for alias, m in first.items() if m}
+        named = {alias: _also_called(known.get(m, Model(m)), alias) for alias, m in first.items() if m}
         return list((known | named).values())
 
     def _by_name(self) -> dict[str, Model]:
+        """Of models of one name the first, which is the one that is asked."""
+        names: dict[str, Model] = {}
         own = [model for backend in self._backends for model in backend.models()]
-        also = {alias: dataclasses.replace(model, id=alias) for model in own for alias in model.aliases}
-        names = {model.id: model for model in own}
-        return names | also | names
+        for model in own:
+            names.setdefault(model.id, model)
+        for model in own:
+            for alias in model.aliases:
+                names.setdefault(alias, _also_called(model, alias))
+        return names
 
     def state(self) -> list[Mapping[str, object]]:
         """Facts of each backend for /health."""
@@ -353,6 +358,10 @@ async def _with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerat
                     yield Warning("extra_call", "a second call was dropped, as one at most was asked for", dropped)
                 case _:
                     yield event
+
+
+def _also_called(model: Model, alias: str) -> Model:
+    return dataclasses.replace(model, id=alias, display_name="")
 
 
 def targets(meant: str | Sequence[str]) -> tuple[str, ...]:

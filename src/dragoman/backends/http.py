@@ -25,7 +25,7 @@ from dragoman.backends.asking import Asking
 from dragoman.backends.auto import Auto
 from dragoman.backends.connection import Connection, rest
 from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.listing import Listing
+from dragoman.backends.listing import About, Listing
 from dragoman.backends.refused import Refusals, without
 from dragoman.backends.relay import HttpRelay
 from dragoman.backends.ways import Way, Ways
@@ -97,7 +97,9 @@ class Http:
         return self._models
 
     def _model(self, id: str) -> Model:
-        return Model(id, self._config.context_tokens or None, self._name, (f"{self._name}/{id}",))
+        name, created = self._listing.about.get(id, About()) if self._listing else About()
+        aliases = (f"{self._name}/{id}",)
+        return Model(id, self._config.context_tokens or None, self._name, aliases, name, created)
 
     def state(self) -> Mapping[str, object]:
         """Where it is, and whether it has told its models."""

@@ -10,11 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from dragoman.backends.connection import Connection
 from dragoman.core import shape
 from dragoman.core.errors import DragomanError
+from dragoman.core.shape import Cursor, Fields
 from dragoman.core.upstream_errors import answered_error
 
 log = logging.getLogger("dragoman.backends.http")
@@ -23,12 +26,26 @@ AGAIN_S: Final = 3.0
 ANEW_S: Final = 60.0
 
 
+_LATEST_S: Final = 253_402_300_800
+"""The year 10000: some servers count milliseconds, which are no date of ours."""
+
+
+class About(NamedTuple):
+    """What a server reports of a model; empty or 0: nothing."""
+
+    display_name: str = ""
+    created: int = 0
+    """Seconds since 1970."""
+
+
 class Listing:
     """Of one server."""
 
     def __init__(self, name: str, connection: Connection, now_s: Callable[[], float] = time.monotonic) -> None:
         self.ids: tuple[str, ...] = ()
         """In the server's own order."""
+        self.about: dict[str, About] = {}
+        """What else the server reports of each."""
         self._name, self._connection, self._now_s = name, connection, now_s
         self._asked_s = -AGAIN_S
         self._asking: asyncio.Future[None] | None = None
@@ -66,11 +83,27 @@ class Listing:
             said = await self._connection.asked("/v1/models")
             if said.status >= 300:
                 raise answered_error(said.status, said.body)
-            found = [item.fields().need("id").string() for item in shape.at(said.body).fields().items("data")]
+            rows = [item.fields() for item in shape.at(said.body).fields().items("data")]
+            found = {fields.need("id").string(): _about(fields) for fields in rows}
         except DragomanError as e:
             if not quiet:
                 log.warning("%s tells no models (%s); start it, or name them in its settings", self._name, e)
             return
         if quiet and found and not self.ids:
             log.info("%s is there, with %d models", self._name, len(found))
-        self.ids = tuple(found)
+        self.ids, self.about = tuple(found), found
+
+
+def _about(fields: Fields) -> About:
+    """Read leniently: a wrong type here must not cost the model."""
+    names = (_string(fields.peek(name)) for name in ("display_name", "name"))
+    created, created_at = fields.peek("created"), _string(fields.peek("created_at"))
+    seconds = float(created.raw) if created is not None and created.kind in ("integer", "number") else 0.0
+    if not seconds and created_at:
+        with suppress(ValueError, OverflowError, OSError):
+            seconds = datetime.fromisoformat(created_at).timestamp()
+    return About(next(filter(None, names), ""), int(seconds) if 0 < seconds < _LATEST_S else 0)
+
+
+def _string(found: Cursor | None) -> str:
+    return found.string() if found is not None and found.kind == "string" else ""

@@ -2,8 +2,10 @@
 
 import argparse
 import asyncio
+import json
 import logging
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -41,6 +43,8 @@ _EXAMPLES: Final = """
 """
 
 
+_NAMED: Final = 8
+"""Models that are named at the start."""
 LOG_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -108,7 +112,22 @@ def run(args: argparse.Namespace) -> int:
     asyncio.run(asked_claude(config, say))
     from dragoman.server.run import run as serve
 
-    return serve(gateway(config, bool(name), say), config.server, lambda url: say(f"listening on {url}"), say=say)
+    made = gateway(config, bool(name), say)
+    return serve(made, config.server, lambda url: announce(url, made, bool(config.server.keys)), say=say)
+
+
+def announce(url: str, made: Gateway, has_keys: bool) -> None:
+    """Report the address, and what to put into a client."""
+    names = [model.id for model in made.models() if model.id not in model.aliases]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    key = "one of server.keys" if has_keys else "any"
+    say(f"listening on {url}")
+    say(f"OpenAI clients: base URL {url}/v1, API key: {key}")
+    say(f"Anthropic clients: base URL {url} (without /v1), API key: {key}")
+    say(f"models: {', '.join(names[:_NAMED])}{more}" if names else "models: none yet; the servers report none")
+    header = "-H 'Authorization: Bearer KEY' " if has_keys else ""
+    body = json.dumps({"model": names[0] if names else "MODEL", "messages": [{"role": "user", "content": "Hello"}]})
+    say(f"try: curl {url}{dialects.get('openai_chat').path} {header}-d {shlex.quote(body)}")
 
 
 def gateway(config: settings.Config, embedded: bool, say: Callable[[str], None]) -> Gateway:

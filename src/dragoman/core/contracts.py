@@ -335,6 +335,10 @@ class Model:
     context_tokens: int | None = None
     owner: str = "dragoman"
     aliases: tuple[str, ...] = ()
+    display_name: str = ""
+    """For people, as the server has it; empty: the id."""
+    created: int = 0
+    """Seconds since 1970, as the server has it; 0: not known."""
 
 
 class Tap(Protocol):

@@ -13,7 +13,7 @@
     │   ├── UpgradeError            another protocol was asked for              426
     │   ├── UnknownModelError       no backend offers that model                404
     │   ├── TooLargeError           body over the limit                         413
-    │   ├── EncodingError           a compressed body                           415
+    │   ├── EncodingError           a body in an unsupported encoding           415
     │   └── ConfigError             the operator's settings
     ├── MisuseError                 the library was called in a way that it does not allow   500
     │   └── OrderError              an event where the stream has no place for it (core/events.py)
@@ -144,9 +144,13 @@ class TooLargeError(CallerError):
 
 
 class EncodingError(CallerError):
-    """The body is compressed: send it as it is."""
+    """The body has an encoding that is not supported: send it as it is, or in one of those named."""
 
     status_hint = 415
+
+    def __init__(self, message: str, accepted: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.accepted = tuple(accepted)
 
 
 class ConfigError(CallerError):

@@ -15,6 +15,7 @@ from dragoman.core.errors import UpstreamError
 EVENT_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """The largest single event that `Decoder` takes; a whole reply with images inline stays well below."""
 
+_NO_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
@@ -26,10 +27,16 @@ class ServerSentEvent(NamedTuple):
 
 
 def encode(data: bytes, event: str = "") -> bytes:
-    """The bytes of one event; `data` must hold no line break (JSON from here never does)."""
+    """The bytes of one event; `data` is JSON."""
+    data = one_line(data)
     if event:
         return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
     return b"data: " + data + b"\n\n"
+
+
+def one_line(json: bytes) -> bytes:
+    """JSON without line breaks, which are white space between its tokens, as in a pretty-printed request."""
+    return json.translate(_NO_LINE_ENDS) if b"\n" in json or b"\r" in json else json
 
 
 def comment(text: str) -> bytes:

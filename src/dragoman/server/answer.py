@@ -36,6 +36,7 @@ from dragoman.core.events import AnyEvent, Failure, Finish, Start, Warning
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import DELIVERIES, Delivery
+from dragoman.server import encodings
 from dragoman.server.config import ServerConfig
 from dragoman.server.hearing import Hearing
 from dragoman.server.inbox import Inbox
@@ -74,9 +75,11 @@ def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def error_headers(error: DragomanError) -> dict[str, str]:
-    """`retry-after` where the error knows when, `allow` where it knows what, `upgrade` as 426 must have it."""
+    """`retry-after` where the error knows when, `allow` and `accept-encoding` what, `upgrade` as 426 must have it."""
     if isinstance(error, UpgradeError):
         return {"upgrade": "HTTP/1.1"}
+    if isinstance(error, EncodingError):
+        return {"accept-encoding": ", ".join(error.accepted)}
     if isinstance(error, MethodError):
         return {"allow": ", ".join(error.allowed)}
     return {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
@@ -223,11 +226,12 @@ class Exchange:
             raise TooLargeError(
                 f"expected a body of at most {limit} bytes, got {announced} (setting server.body_bytes)"
             )
-        if (encoding := headers.get("content-encoding", "identity")) != "identity":
-            raise EncodingError(f"expected a body that is not compressed, got content-encoding {quote(encoding)}")
-        if not size:
+        body = b"".join(pieces)
+        if applied := encodings.layers(headers.get("content-encoding", "")):
+            body = await asyncio.to_thread(encodings.decoded, body, applied, limit)
+        if not body:
             raise RequestError("the body is empty; expected a JSON object")
-        return b"".join(pieces)
+        return body
 
     async def _count(self, request: Request, counting: Counting) -> None:
         """Tell how large a request is, in place of answering it."""

@@ -49,7 +49,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allowed_hosts: Annotated[
         tuple[str, ...], _doc("Names for the Host header, and of web pages, besides loopback; `*` takes any.")
     ] = ()
-    body_bytes: Annotated[int, _doc("Largest request body, in bytes.", ge=1024)] = 16 * 1024 * 1024
+    body_bytes: Annotated[int, _doc("Largest request body, in bytes, when it is decoded.", ge=1024)] = 32 * 1024 * 1024
     body_timeout_s: Annotated[float, _doc("Time to receive a whole body, in seconds.", gt=0)] = 30.0
     ping_s: Annotated[float, _doc("Silence after which a stream gets a ping, in seconds.", gt=0, le=15)] = 10.0
     hold_s: Annotated[float, _doc("Time that an answer's status waits for the backend, in seconds.", ge=0)] = 5.0

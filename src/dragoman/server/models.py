@@ -4,13 +4,16 @@
      "has_more": false, "first_id": "m", "last_id": "m"}
 
 `limit`, `after_id` and `before_id` page it as Anthropic's list is paged; without a limit all are given. To clients of a
-dialect that has names of its own for them (`listed_as`), models are listed under those too, behind the others.
+dialect that has names of its own for them (`listed_as`), models are listed under those too, behind the others. Where
+several servers have a model of one name, the entry is that of the first, to which requests go. `created` and
+`display_name` are as the server reports them; 0 and the id where it does not.
 
 Source: https://platform.openai.com/docs/api-reference/models/list and https://docs.anthropic.com/en/api/models-list
 (2026-11).
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
 from dragoman.core.contracts import Dialect, Model
@@ -76,10 +79,10 @@ def _shown(id: str, model: Model) -> dict[str, object]:
     return {
         "id": id,
         "object": "model",
-        "created": 0,
+        "created": model.created,
         "owned_by": model.owner,
         "type": "model",
-        "display_name": model.id,
-        "created_at": "1970-01-01T00:00:00Z",
+        "display_name": model.display_name or model.id,
+        "created_at": datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z"),
         "context_length": model.context_tokens,
     }

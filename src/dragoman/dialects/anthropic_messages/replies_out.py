@@ -94,7 +94,7 @@ class Writer:
                 shell, said = self._vendor(json)
             case _:
                 shell = _BLOCKS[block.kind]
-        return _index("content_block_start", block) + b',"content_block":' + shell + b"}\n\n" + said
+        return _index("content_block_start", block) + b',"content_block":' + sse.one_line(shell) + b"}\n\n" + said
 
     def _vendor(self, json: values.JsonText) -> tuple[bytes, bytes]:
         """The block without its input, and the delta with that; a block that has none begins whole."""

@@ -1,0 +1,138 @@
+"""Request bodies with a `content-encoding`: gzip, deflate and zstd, also several on top of one another.
+
+Decoding stops as soon as the limit is passed, so that a small body cannot become a large one, and takes time linear in
+what is read and written: at most so many gzip members and zstd frames, of windows of at most 8 MiB.
+
+Source: https://www.rfc-editor.org/rfc/rfc9110#name-content-encoding, https://www.rfc-editor.org/rfc/rfc9659 (the window
+of zstd), 2026-11. `deflate` is zlib's format there; some clients send it bare, which is read too.
+"""
+
+import importlib
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from dragoman.core.errors import EncodingError, RequestError, TooLargeError, quote
+
+MOST_LAYERS: Final = 3
+"""Encodings on top of one another; a client uses one."""
+_MOST_MEMBERS: Final = 1000
+"""Of gzip, and frames of zstd, in one body; each costs a new decoder."""
+_STEP_BYTES: Final = 64 * 1024
+_WINDOW_LOG: Final = 23
+
+
+class _Decoder(Protocol):
+    """Of one gzip member or one zstd frame; it keeps the input that did not fit into the output."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Inflate:
+    """zlib's decoder in the shape of zstd's."""
+
+    def __init__(self, wbits: int) -> None:
+        self._decoder = zlib.decompressobj(wbits)
+
+    @property
+    def eof(self) -> bool:
+        return self._decoder.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._decoder.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._decoder.unconsumed_tail
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._decoder.decompress(self._decoder.unconsumed_tail + data, max_length)
+
+
+def _gzip(head: bytes) -> _Decoder:
+    return _Inflate(16 + zlib.MAX_WBITS)
+
+
+def _deflate(head: bytes) -> _Decoder:
+    is_wrapped = len(head) == 2 and head[0] & 0x0F == 8 and (head[0] << 8 | head[1]) % 31 == 0
+    return _Inflate(zlib.MAX_WBITS if is_wrapped else -zlib.MAX_WBITS)
+
+
+def _zstd(head: bytes) -> _Decoder:
+    try:
+        found = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    except ImportError:
+        raise EncodingError("zstd needs the package backports.zstd, which is not installed", TAKEN[:2]) from None
+    decoder: _Decoder = found.ZstdDecompressor(options={found.DecompressionParameter.window_log_max: _WINDOW_LOG})
+    return decoder
+
+
+_MAKERS: Final[dict[str, Callable[[bytes], _Decoder]]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "zstd": _zstd,
+}
+TAKEN: Final = ("gzip", "deflate", "zstd")
+"""What a client may use, for `accept-encoding` of an error."""
+
+
+def layers(field: str) -> list[str]:
+    """The encodings of a `content-encoding` header, in the order in which they were applied.
+
+    Raises: EncodingError: one is not supported, or there are too many.
+    """
+    found = [name for each in field.split(",") if (name := each.strip().lower()) not in ("", "identity")]
+    for name in found:
+        if name not in _MAKERS:
+            raise EncodingError(f"expected content-encoding {', '.join(TAKEN)} or identity, got {quote(name)}", TAKEN)
+    if len(found) > MOST_LAYERS:
+        raise EncodingError(f"expected at most {MOST_LAYERS} content encodings, got {len(found)}", TAKEN)
+    return found
+
+
+def decoded(body: bytes, encodings: list[str], limit_bytes: int) -> bytes:
+    """The body without its encodings.
+
+    Raises: TooLargeError: it is longer than the limit. RequestError: it is damaged, or cut off.
+    """
+    for name in reversed(encodings):
+        body = _decoded(body, name, limit_bytes)
+    return body
+
+
+def _decoded(body: bytes, name: str, limit_bytes: int) -> bytes:
+    out, at = bytearray(), 0
+    for _ in range(_MOST_MEMBERS):
+        decoder = _MAKERS[name](body[at : at + 2])
+        while not decoder.eof:
+            piece = body[at : at + _STEP_BYTES] if decoder.needs_input else b""
+            if decoder.needs_input and not piece:
+                raise RequestError(f"expected a whole body encoded as {name}, got one that is cut off")
+            at += len(piece)
+            out += _step(decoder, piece, name)
+            if len(out) > limit_bytes:
+                told = f"expected a body of at most {limit_bytes} bytes when it is decoded, got more"
+                raise TooLargeError(f"{told} (setting server.body_bytes)")
+        at -= len(decoder.unused_data)
+        if at >= len(body) or name == "deflate":
+            return bytes(out)
+    raise RequestError(f"expected at most {_MOST_MEMBERS} members in a body encoded as {name}, got more")
+
+
+def _step(decoder: _Decoder, piece: bytes, name: str) -> bytes:
+    try:
+        return decoder.decompress(piece, _STEP_BYTES)
+    except Exception as e:  # noqa: BLE001 zlib.error, or ZstdError of a package that may not be installed
+        raise RequestError(f"expected a body encoded as {name}, got bytes that cannot be decoded ({e})") from None
