@@ -77,7 +77,9 @@ async def ask(url: str, front: str, request: Request = ASKED, **more: Any) -> An
     ids = itertools.count()
     reader = dialect.reader(request, Turn("1", 0, lambda: f"{next(ids):024}"))
     reply = collect([*reader.feed(answer.content), *reader.close()])
-    return Answer(reply, answer.headers.get("x-dragoman-warnings", "").split(","))
+    return Answer(
+        reply, [label.partition(":")[0] for label in answer.headers.get("x-dragoman-warnings", "").split(", ")]
+    )
 
 
 def cut(text: str, size: int = 3) -> Sequence[str]:

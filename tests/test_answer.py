@@ -437,12 +437,16 @@ async def test_a_warning_is_told_in_a_header_of_a_whole_answer() -> None:
         assert answer.headers["x-dragoman-warnings"] == "repeated_call"
 
 
+LONG = f"content_dropped: user_{59 * 'x'}"
+
+
 async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     """Of the request twice, then of the answer."""
     yield Start("", "", 0)
-    yield Warning("left_out", "secret words")
-    yield Warning("said_otherwise", "secret words")
-    yield Warning("left_out", "secret words")
+    yield Warning("content_dropped", "secret words", detail="strict")
+    yield Warning("request_adapted", "secret words")
+    yield Warning("content_dropped", "secret words", detail="strict")
+    yield Warning("content_dropped", "secret words", detail="user,\r\n\u4e2d" + 99 * "x")
     await backend.go.wait()
     yield TextDelta("Hello")
     yield Warning("missing_closer", "m", "secret words")
@@ -458,7 +462,9 @@ async def late(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, 
 
 
 @PATHS
-@pytest.mark.parametrize(("script", "told"), [(warned, "left_out,said_otherwise"), (late, None)])
+@pytest.mark.parametrize(
+    ("script", "told"), [(warned, f"content_dropped: strict, request_adapted, {LONG}"), (late, None)]
+)
 async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
     path: str, script: Script, told: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -470,7 +476,8 @@ async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
             assert "secret" not in str(answer.headers)
             await answer.aread()
         (facts,) = await lines(caplog, 1)
-    assert facts["warnings"] == ["left_out", "said_otherwise", "left_out", "missing_closer"]
+    dropped = "content_dropped: strict"
+    assert facts["warnings"] == [dropped, "request_adapted", dropped, LONG, "missing_closer"]
     assert "secret" not in str(facts)
 
 
@@ -484,7 +491,7 @@ async def test_what_a_server_behind_cannot_be_told_is_in_the_header(stream: bool
         ):
             answer = await client.post(MESSAGES, json={**body(stream), "model": "m", "metadata": {"user_id": "x"}})
     assert answer.status_code == 200
-    assert answer.headers["x-dragoman-warnings"] == "left_out"
+    assert answer.headers["x-dragoman-warnings"] == "content_dropped: metadata"
 
 
 @pytest.mark.parametrize(

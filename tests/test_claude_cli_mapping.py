@@ -242,7 +242,7 @@ def test_what_a_process_is_told_when_it_starts_or_when_it_runs() -> None:
 
 
 def warned(answer: httpx2.Response) -> list[str]:
-    return [code for code in answer.headers.get("x-dragoman-warnings", "").split(",") if code]
+    return [label.partition(":")[0] for label in answer.headers.get("x-dragoman-warnings", "").split(", ") if label]
 
 
 def chat(answer: httpx2.Response) -> tuple[str | None, list[str], str]:
@@ -358,7 +358,7 @@ async def test_a_reply_of_a_schema(tmp_path: Path, stream: bool) -> None:
         assert [streamed(answer) for answer in answers] == ['{"a":1}', '{"a":1}', "Hello", "Hello", '{"a":1}']
         return
     assert [(chat(answer), warned(answer)) for answer in answers] == [
-        (('{"a":1}', [], "stop"), ["extra_call", "left_out"]),
+        (('{"a":1}', [], "stop"), ["extra_call", "content_dropped"]),
         (('{"a":1}', [], "stop"), ["asked_again"]),
         (("Hello", [], "stop"), ["asked_again", "not_as_asked"]),
         (("Hello", ["w"], "tool_calls"), []),
@@ -489,17 +489,17 @@ async def test_what_the_cli_has_no_place_for_is_named(tmp_path: Path) -> None:
         hosted = {"type": "web_search_20250305", "name": "web_search"}
         says: dict[str, Any] = {"temperature": 0.2, "top_k": 5, "container": "c", "context_management": {"edits": [1]}}
         answer = await c.ask(MESSAGES, model="sonnet", tools=[hosted, *TOOLS[MESSAGES]], **says)
-        assert warned(answer) == ["left_out"]
+        assert warned(answer) == ["content_dropped"] * 5
     assert {tool["name"] for tool in c.heard()[0]["tools"]} == {PREFIX + "w", PREFIX + "other"}
 
 
-def named(path: str, **body: Any) -> dict[str, str]:
-    """The warnings of this request, by their codes."""
+def named(path: str, **body: Any) -> list[tuple[str, str]]:
+    """The codes of this request's warnings, and what they name."""
     dialect = next(each for each in map(dialects.get, dialects.names()) if each.path == path)
     said = {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}]}
     limit = {} if path == RESPONSES else {"max_tokens": 9}
     request = dialect.read_request(json.dumps({"model": "opus", **said, **limit, **body}))
-    return {warning.code: warning.message for warning in native(request, models.spec(request)).warnings}
+    return [(warning.code, warning.detail) for warning in native(request, models.spec(request)).warnings]
 
 
 SEARCH: Final = {"type": "web_search_20250305", "name": "web_search"}
@@ -518,10 +518,10 @@ SEARCH: Final = {"type": "web_search_20250305", "name": "web_search"}
         (CHAT, {"reasoning_effort": "low", "response_format": {"type": "json_object"}}, ""),
         (RESPONSES, {"reasoning": {"effort": "low", "summary": "auto"}, "text": {"verbosity": "medium"}}, ""),
         (RESPONSES, {"text": {"verbosity": "high"}, "store": False, "include": ["x"]}, "text.verbosity"),
-        (RESPONSES, {"tools": [{"type": "web_search"}], "prompt_cache_key": "k"}, "tool web_search"),
+        (RESPONSES, {"tools": [{"type": "web_search"}], "prompt_cache_key": "k"}, "web_search"),
         (MESSAGES, {"metadata": {"user_id": "u"}, "service_tier": "auto", "thinking": {"type": "adaptive"}}, ""),
         (MESSAGES, {"output_config": {"effort": "high"}, "top_k": 3, "container": "c"}, "top_k, container"),
-        (MESSAGES, {"mcp_servers": [{"name": "s"}], "tools": [SEARCH]}, "mcp_servers, tool web_search_20250305"),
+        (MESSAGES, {"mcp_servers": [{"name": "s"}], "tools": [SEARCH]}, "mcp_servers, web_search_20250305"),
         (MESSAGES, {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, ""),
         (
             MESSAGES,
@@ -531,14 +531,13 @@ SEARCH: Final = {"type": "web_search_20250305", "name": "web_search"}
     ],
 )
 def test_what_is_lost(path: str, body: dict[str, Any], lost: str) -> None:
-    warnings = named(path, **body)
-    assert warnings == ({"left_out": f"claude has no place for: {lost}"} if lost else {})
+    assert named(path, **body) == [("content_dropped", name) for name in lost.split(", ") if name]
 
 
 def test_an_effort_that_it_has_not_and_a_schema_that_its_service_does_not_take_are_told() -> None:
-    assert named(CHAT, reasoning_effort="minimal") == {"said_otherwise": "for claude: effort low, the least there"}
+    assert named(CHAT, reasoning_effort="minimal") == [("request_adapted", "effort")]
     tool = {"name": "w", "input_schema": {"anyOf": [SCHEMA, SCHEMA]}}
-    assert list(named(MESSAGES, tools=[tool])) == ["schema_adapted"]
+    assert named(MESSAGES, tools=[tool]) == [("schema_adapted", "")]
 
 
 def test_a_tool_that_the_cli_does_not_take_is_named() -> None:
@@ -550,4 +549,4 @@ def test_a_tool_that_the_cli_does_not_take_is_named() -> None:
     for _ in "ab":  # it says so with each turn
         session.check(Line("system", "init", tools=mounted, mcp_servers=msgspec.Raw(b"[]")))
     (warning,) = session.warnings
-    assert (warning.code, warning.message.endswith(": look.up")) == ("left_out", True)
+    assert (warning.code, warning.message.endswith(": look.up")) == ("content_dropped", True)

@@ -54,7 +54,7 @@ def test_a_tool(source: str, to: str) -> None:
     converted = dragoman.convert_tools([TOOLS[source]], to=to, source=source)
     assert converted == [TOOLS[to]]
     left = source == "openai_responses" != to
-    assert [w.message for w in converted.warnings] == ([f"{to} has no place for: strict"] if left else [])
+    assert [w.label for w in converted.warnings] == (["content_dropped: strict"] if left else [])
     assert dragoman.convert_tools(TOOLS[source], to=to) == converted, "one by itself"
 
 
@@ -147,7 +147,7 @@ def test_pictures_of_results() -> None:
     result = {"type": "tool_result", "tool_use_id": "a", "content": [picture]}
     converted = dragoman.convert_results([result], to="openai_chat")
     assert [message["role"] for message in converted] == ["tool", "user"]
-    assert [w.code for w in converted.warnings] == ["said_otherwise"]
+    assert [w.code for w in converted.warnings] == ["request_adapted"]
 
 
 CHAT = TOOLS["openai_chat"]

@@ -178,7 +178,7 @@ async def test_a_server_that_fails_is_made_up_for_by_the_next(
     async with server(play) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
         found = await ask(url, path, False)
     assert (found.status_code, "Hello" in found.text) == (200, True)
-    assert "failed_over" in found.headers["x-dragoman-warnings"]
+    assert "failed_over: one > two" in found.headers["x-dragoman-warnings"]
     assert "one could not answer (status " in caplog.text
     assert "the clients words" not in caplog.text
     assert (len(one.asked), len(two.asked)) == (1, 1)
@@ -233,7 +233,7 @@ async def test_a_key_that_a_server_does_not_know_is_not_the_clients(status: int)
     async with server(whole(status, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
         found = await ask(url, CHAT, False)
     assert found.status_code == 200
-    assert "failed_over" in found.headers["x-dragoman-warnings"]
+    assert "failed_over: one > two" in found.headers["x-dragoman-warnings"]
 
 
 async def test_where_all_servers_fail_it_is_told() -> None:

@@ -173,7 +173,8 @@ async def test_a_setting_that_is_refused_is_left_out() -> None:
     async with server(picky(COMPLETION)) as behind, gateway(behind.url) as url:
         answer = await ask(url, MESSAGES, False, **SETTINGS)
     assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
-    assert answer.headers["x-dragoman-warnings"] == "left_out,estimated_usage"
+    dropped = ", ".join(f"content_dropped: {name}" for name in ("temperature", "top_k", "reasoning_effort"))
+    assert answer.headers["x-dragoman-warnings"] == f"{dropped}, estimated_usage"
     (first, *_, last) = [json.loads(body) for _, _, body in behind.asked]
     assert first.keys() - last.keys() == {"temperature", "max_tokens", "top_k", "reasoning_effort"}
     assert last["max_completion_tokens"] == first["max_tokens"] == 9

@@ -78,7 +78,7 @@ async def test_a_setting_refused_in_these_words_is_left_out(
     async with server(unless(good, words, name)) as behind, gateway(behind.url, api=api) as url:
         answer = await ask(url, path, False, **asked)
     assert answer.status_code == 200
-    assert "left_out" in answer.headers["x-dragoman-warnings"]
+    assert "content_dropped" in answer.headers["x-dragoman-warnings"]
     first, last = (json.loads(body) for _, _, body in behind.asked)
     assert name in first
     assert name not in last

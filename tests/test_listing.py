@@ -160,7 +160,10 @@ async def test_a_setting_that_was_refused_is_not_asked_for_each_time() -> None:
         for _ in range(3):
             answer = await ask(url, MESSAGES, False, **settings)
             assert answer.status_code == 200
-            assert answer.headers["x-dragoman-warnings"] == "left_out,estimated_usage"
+            assert (
+                answer.headers["x-dragoman-warnings"]
+                == "content_dropped: temperature, content_dropped: top_k, estimated_usage"
+            )
     first, *others = [json.loads(body) for _, _, body in behind.asked]
     assert len(others) == 3 + 2, "without each of three settings in turn, then twice without all of them"
     assert {"temperature", "top_k", "max_tokens"} <= first.keys()

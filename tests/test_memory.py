@@ -102,7 +102,7 @@ def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.Earlier) ->
     answered(memory, "1", asked("one"))
     request, _, _, warnings = memory.recall(naming(v.Text("x"), named))
     assert request.messages == (user("hi"), model("x"))
-    assert warnings == (Warning("unknown_reference", "what $.p names is not kept here; it was left out"),)
+    assert warnings == (Warning("unknown_reference", "what $.p names is not kept here; it was dropped", "", "$.p"),)
     assert memory.recall(naming(named)).request.messages == (user("hi"),)
     with pytest.raises(UnknownReplyError, match="none of the answers"):
         memory.recall(v.Request("m", (v.Message("assistant", (named,)),)))

@@ -152,7 +152,7 @@ async def test_pictures_are_told_of_where_they_become_words() -> None:
     async with server(writes("A cat.")) as behind, gateway(behind.url, mode="inject") as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, messages=(seen,)))
     assert sent(behind)["messages"][-1]["content"] == "[image]\nWhat is this?"
-    assert "left_out" in answer.warnings
+    assert "content_dropped" in answer.warnings
 
 
 @pytest.mark.parametrize("front", FRONTS)

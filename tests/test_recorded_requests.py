@@ -17,6 +17,7 @@ from dragoman.core.contracts import Dialect
 from dragoman.core.errors import CallerError
 from scripted import Sent
 from test_sent import calls, results, words
+from test_sent import told as warned
 
 RECORDED: Final = dict(recording.recorded())
 TOLD: Final[Path] = recording.DATA / "sent.txt"
@@ -63,7 +64,7 @@ def told() -> dict[str, None]:
 
 def told_by(request: v.Request, to: str) -> list[str]:
     try:
-        return [f"{w.code}: {w.message}" for w in dialects.get(to).write_request(request, "m").warnings]
+        return warned(dialects.get(to).write_request(request, "m").warnings)
     except CallerError as e:
         return [f"{type(e).__name__}: {e}"]
 

@@ -396,7 +396,7 @@ def test_events_and_errors_are_read_as_they_were_written() -> None:
     events: list[AnyEvent] = [
         Start("1", "m", 7, 3),
         ToolCallEnd(0, ("numbers",), True),
-        Warning("left_out", "words", "raw"),
+        Warning("content_dropped", "words", "raw"),
         UsageUpdate(Usage(1, 2, cost_usd=0.5)),
         Finish("stop"),
     ]

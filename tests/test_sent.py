@@ -1,6 +1,7 @@
 """Requests to servers behind: to the same API as they came, to another with everything told that it cannot say."""
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 import vendors
 from dragoman import dialects
+from dragoman.core import events as ev
 from dragoman.core import values as v
 from dragoman.core.adapt import adapt
 from dragoman.core.errors import CallerError, UnsupportedError
@@ -34,7 +36,15 @@ def sent(request: v.Request, to: str) -> str:
         outgoing = dialects.get(to).write_request(request, "m")
     except UnsupportedError as e:
         return f"UnsupportedError: {e.message}"
-    return "\n".join([*(f"{w.code}: {w.message}" for w in outgoing.warnings), outgoing.body.decode()])
+    return "\n".join([*told(outgoing.warnings), outgoing.body.decode()])
+
+
+def told(warnings: Iterable[ev.Warning]) -> list[str]:
+    """One line a code, with the names that it has; the message where there is none."""
+    by_code: dict[str, list[str]] = {}
+    for warning in warnings:
+        by_code.setdefault(warning.code, []).append(warning.detail or warning.message)
+    return [f"{code}: {', '.join(names)}" for code, names in by_code.items()]
 
 
 @each(SENT)

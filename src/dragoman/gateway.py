@@ -275,9 +275,11 @@ class Gateway:
                 if not others or _is_about_the_request(error):
                     raise
                 told = f"{_name(backend)} could not answer ({logged(error)})"
+            left = _name(backend)
             (backend, planned), *others = others
             log.warning("%s; %s is asked for %s", told, _name(backend), quote(planned.model))
-            warnings = (*warnings, Warning("failed_over", f"{told}; {_name(backend)} was asked"))
+            way = f"{left} > {_name(backend)}"
+            warnings = (*warnings, Warning("failed_over", f"{told}; {_name(backend)} was asked", detail=way))
 
 
 def _is_about_the_request(error: RemoteError) -> bool:
@@ -339,7 +341,7 @@ def _for_client(
             yield from warnings
         elif isinstance(event, VendorBlock) and event.dialect != request.dialect:
             told = f"{request.dialect} has no place for a block of type {quote(event.type)}"
-            yield Warning("left_out", told, event.json)
+            yield Warning("content_dropped", told, event.json, event.type)
         else:
             yield event
 

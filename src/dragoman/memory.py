@@ -166,7 +166,7 @@ class Memory:
 
 def _unknown(part: Part) -> Warning:
     path = part.path if isinstance(part, Earlier) else ""
-    return Warning("unknown_reference", f"what {path} names is not kept here; it was left out")
+    return Warning("unknown_reference", f"what {path} names is not kept here; it was dropped", detail=path)
 
 
 def _is_whole(part: Part) -> bool:

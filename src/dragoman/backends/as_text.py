@@ -64,7 +64,7 @@ def injected(request: Request, format: Format) -> tuple[Request, tuple[Warning, 
     shown = [part for message in request.messages for part in message.parts]
     shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
     if any(map(_is_picture, shown)):
-        told.append(Warning("left_out", "pictures and files are placeholders where tools are written as text"))
+        told.append(Warning("content_dropped", "images and files are placeholders in prompt mode", detail="images"))
     return plain, tuple(told)
 
 

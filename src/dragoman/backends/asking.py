@@ -155,7 +155,9 @@ class Asking:
         if not most or asked is None or asked <= most:
             return request, ()
         told = Warning(
-            "lowered_limit", f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for"
+            "lowered_limit",
+            f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for",
+            detail="max_tokens",
         )
         return msgspec.structs.replace(request, max_tokens=most), (told,)
 

@@ -29,7 +29,7 @@ from dragoman.core.assemble import Assembler
 from dragoman.core.contracts import Outgoing, Turn
 from dragoman.core.control import control_tokens
 from dragoman.core.errors import BackendError, ConfigError, RequestError
-from dragoman.core.events import Warning
+from dragoman.core.outgoing import warned
 from dragoman.core.shape import Fields
 from dragoman.core.upstream import UpstreamReader
 from dragoman.core.values import FinishReason, Request, Usage
@@ -114,9 +114,9 @@ def written(request: Request, prompt: "Prompt") -> Outgoing:
     body |= {"stream_options": {"include_usage": True}, **sampling.settings(request)}
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
-    lost = sampling.ignored(request)
-    told = (Warning("ignored_setting", f"where prompts are made here, nothing is done with {', '.join(lost)}"),)
-    return Outgoing(msgspec.json.encode(body), told if lost else (), request.stop, prompt.tail)
+    named = {name: name for name in sampling.ignored(request)}
+    told = tuple(warned("ignored_setting", "where prompts are rendered here, {} has no effect", named))
+    return Outgoing(msgspec.json.encode(body), told, request.stop, prompt.tail)
 
 
 class Reader(UpstreamReader):

@@ -39,6 +39,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
+from dragoman.core.outgoing import warned
 from dragoman.core.reader import MENDS, ReplyReader
 from dragoman.core.same_call import answered_calls
 from dragoman.core.stops import StopStrings
@@ -198,7 +199,7 @@ class Embedded:
         body |= sampling.settings(request)
         warnings = [*trimming]
         if names := sampling.ignored(request):
-            warnings.append(Warning("ignored_setting", f"the embedded engine knows nothing of {', '.join(names)}"))
+            warnings += warned("ignored_setting", "the embedded engine does not have {}", {n: n for n in names})
         has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
         if has_tools:
             # Agents such as Claude Code name no temperature; the engine's own (0.8) makes small models call at random.

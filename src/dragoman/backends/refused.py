@@ -122,7 +122,7 @@ def without(outgoing: Outgoing, words: str) -> Outgoing | None:
     value = body.pop(name)
     if renamed:
         return outgoing._replace(body=msgspec.json.encode({**body, renamed: value}))
-    told = Warning("left_out", f"the server does not take {name} with this model")
+    told = Warning("content_dropped", f"the server does not take {name} with this model", detail=name)
     return outgoing._replace(body=msgspec.json.encode(body), warnings=(*outgoing.warnings, told))
 
 
@@ -136,5 +136,5 @@ def _without_effort(outgoing: Outgoing) -> Outgoing | None:
             del kept["output_config"]
     if kept == body:
         return None
-    told = Warning("left_out", "the server does not take an effort with this model")
+    told = Warning("content_dropped", "the server does not take an effort with this model", detail="effort")
     return outgoing._replace(body=msgspec.json.encode(kept), warnings=(*outgoing.warnings, told))

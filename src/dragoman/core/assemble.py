@@ -174,16 +174,16 @@ class Assembler:
         self.start()
         self._out.append(UsageUpdate(usage))
 
-    def warn(self, code: str, message: str, raw: str = "") -> None:
+    def warn(self, code: str, message: str, raw: str = "", detail: str = "") -> None:
         """Something was not as the API has it."""
         self.start()
-        self._out.append(Warning(code, message, raw))
+        self._out.append(Warning(code, message, raw, detail))
 
     def lost(self, what: str) -> None:
         """Something that no event has a place for; told once."""
         if what not in self._lost:
             self._lost.add(what)
-            self.warn("left_out", f"{what} of the server's answer: no place here")
+            self.warn("content_dropped", f"{what} of the server's answer: no place here", detail=what)
 
     def call(
         self, key: int | None, id: str, name: str, arguments: str, *, apart: bool = False, named: bool = False

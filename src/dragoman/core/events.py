@@ -13,6 +13,7 @@ time, also first; nothing comes after it or after Finish.
 `Order` is the one machine that knows this grammar. Every writer asks it, so none can write an illegal stream.
 """
 
+import re
 from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
 import msgspec
@@ -110,6 +111,20 @@ class Warning(Event, frozen=True):
     message: str
     raw: str = ""
     """The span of model text that it is about."""
+    detail: str = ""
+    """The name of what it is about, where there is one: a field of an API, a type, a server. No user text."""
+
+    @property
+    def label(self) -> str:
+        """Returns the code with the name, `content_dropped: strict`, as the header, the stream and the log show it.
+
+        ASCII without commas, at most `DETAIL_LIMIT_CHARS` characters after the code.
+        """
+        return f"{self.code}: {_UNSAFE.sub('_', self.detail)[:DETAIL_LIMIT_CHARS]}" if self.detail else self.code
+
+
+DETAIL_LIMIT_CHARS: Final = 64
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.:$/@+>() \[\]-]+")
 
 
 class UsageUpdate(Event, frozen=True):

@@ -1,11 +1,12 @@
-"""A request on its way to a server behind: its body, and what of it that API cannot say.
+"""A request on its way to an upstream server: its body, and what of it that server's API cannot express.
 
-What a client sent is in the terms of its own API. Sent on to the same API it goes as it came; to another, what has no
-place there is left out, and named in one warning: nothing is lost in silence.
+What a client sent is in the terms of its own API. Sent to the same API it is passed on unchanged; for another API, what
+has no equivalent there is dropped, and each dropped thing is reported by name in a warning.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from dragoman.core.adapt import Adapted, adapt, summary
 from dragoman.core.contracts import Outgoing
 from dragoman.core.conversation import told_to_go_on
-from dragoman.core.errors import UnsupportedError
+from dragoman.core.errors import UnsupportedError, quote
 from dragoman.core.events import Warning
 from dragoman.core.names import ANY, spelled
 from dragoman.core.schema_walk import Change
@@ -44,6 +45,13 @@ _READ_IN_PART: Final = {"reasoning": "effort", "text": "format"}
 _NAMES: Final = {"in_namespace": "namespace of a tool"}
 """What the caller knows under another name."""
 
+REDACTED: Final = ("redacted reasoning",)
+SIGNATURE: Final = ("signature", "signature of reasoning")
+UNPROVEN: Final = ("reasoning", "reasoning without a signature of this vendor")
+"""Reasoning that servers do not accept, as `Ledger.lost` takes it."""
+WARNED_NAMES: Final = 20
+"""Names reported one by one for one code; a last warning has the number of those left."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -70,6 +78,14 @@ def fitted(request: Request, target: Target) -> tuple[Request, tuple[Warning, ..
     return replace(request, tools=tuple(tools), response_schema=reply.json), warnings
 
 
+def warned(code: str, message: str, told: Mapping[str, str]) -> Iterator[Warning]:
+    """Yields one warning for each name in `told`; the description of each replaces `{}` in the message."""
+    for name, about in islice(told.items(), WARNED_NAMES):
+        yield Warning(code, message.format(about), detail=name)
+    if (more := len(told) - WARNED_NAMES) > 0:
+        yield Warning(code, message.format(f"{more} more"), detail=f"{more} more")
+
+
 class Ledger:
     """Says what goes along, and keeps account of what does not."""
 
@@ -83,8 +99,8 @@ class Ledger:
         """It came by this very API, so that it can be sent on as it came."""
         self.thoughts_as = request.thoughts_as
         self._dialect = dialect
-        self._lost: dict[str, None] = {}
-        self._changed: dict[str, None] = {}
+        self._lost: dict[str, str] = {}
+        self._changed: dict[str, str] = {}
         self._watched: tuple[str, ...] = ()
         self._adapted: dict[str, tuple[Change, ...]] = {}
         if request.previous is not None and not self.same:
@@ -107,7 +123,7 @@ class Ledger:
             if isinstance(part, ToolResult):
                 part = replace(part, parts=tuple(map(self._shown, part.parts)))
             if isinstance(part, Opaque) and message.role == "assistant":
-                self.lost(f"a part of type {part.type!r}")
+                self.lost(part.type, f"a part of type {quote(part.type)}")
             else:
                 parts.append(part)
         return replace(message, parts=tuple(parts))
@@ -115,7 +131,7 @@ class Ledger:
     def _shown(self, part: ResultPart) -> ResultPart:
         if not isinstance(part, Opaque):
             return part
-        self.changed(f"a part of type {part.type!r} of a result is its JSON")
+        self.changed(part.type, f"a part of type {quote(part.type)} of a result is its JSON")
         return Text(bytes(part.raw).decode())
 
     def watch(self, stop: Sequence[str]) -> bool:
@@ -133,7 +149,7 @@ class Ledger:
         """
         told = tuple(messages) if self.same else told_to_go_on(messages)
         if len(told) > len(messages):
-            self.changed("the beginning of the answer is followed by a word of the user to go on from it")
+            self.changed("prefill", "the beginning of the answer is followed by a user message to continue it")
         return told
 
     def kept(self, extra: Extra) -> Mapping[str, msgspec.Raw]:
@@ -149,13 +165,13 @@ class Ledger:
                 self.lost(name)
         return {}
 
-    def lost(self, what: str) -> None:
-        """This API has no place for it."""
-        self._lost[what] = None
+    def lost(self, name: str, told: str = "") -> None:
+        """Records something that this API has no equivalent of; `told` describes it where the name does not."""
+        self._lost.setdefault(name, told or name)
 
-    def changed(self, what: str) -> None:
-        """It is said in another way."""
-        self._changed[what] = None
+    def changed(self, name: str, told: str) -> None:
+        """Records something that is expressed in another way, by the name of what it is about."""
+        self._changed.setdefault(name, told)
 
     def schema(self, schema: JsonText, target: Target, of: str, *, always: bool = False) -> msgspec.Raw:
         """The schema of this tool, or of the reply, as such a server takes it.
@@ -176,7 +192,7 @@ class Ledger:
         Raises: UnsupportedError: it is of another API.
         """
         if not self.native:
-            raise self.refused(f"a part of type {part.type!r}", part.path)
+            raise self.refused(f"a part of type {quote(part.type)}", part.path)
         return part.raw
 
     def refused(self, what: str, path: str = "") -> UnsupportedError:
@@ -185,11 +201,10 @@ class Ledger:
 
     def close(self, body: Mapping[str, object]) -> Outgoing:
         """The body, and the account."""
-        warnings = []
-        if self._lost:
-            warnings.append(Warning("left_out", f"{self._dialect} has no place for: {', '.join(self._lost)}"))
-        if self._changed:
-            warnings.append(Warning("said_otherwise", f"for {self._dialect}: {'; '.join(self._changed)}"))
+        warnings = [
+            *warned("content_dropped", f"{self._dialect} has no equivalent of: {{}}", self._lost),
+            *warned("request_adapted", f"for {self._dialect}: {{}}", self._changed),
+        ]
         if self._adapted:
             warnings.append(Warning("schema_adapted", f"for {self._dialect}: {summary(self._adapted)}"))
         return Outgoing(_encode(body), tuple(warnings), self._watched)

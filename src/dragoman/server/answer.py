@@ -58,6 +58,9 @@ DRAIN_FACTOR = 4
 
 DELIVERY_HEADER: Final = "x-dragoman-delivery"
 
+LABELS: Final = 48
+"""Warnings that a response names in its header, or in one comment of its stream."""
+
 QUEUE_EVENTS = 256
 """Events that wait for a slow client before the backend is made to wait."""
 
@@ -86,17 +89,25 @@ def error_headers(error: DragomanError) -> dict[str, str]:
 
 
 def warning_headers(events: Iterable[object]) -> dict[str, str]:
-    """The codes of the warnings among these; their words may hold what somebody said."""
-    codes = ",".join(dict.fromkeys(event.code for event in events if isinstance(event, Warning)))
-    return {"x-dragoman-warnings": codes} if codes else {}
+    """Returns the header with the labels of the warnings among these; their messages may quote the request."""
+    labels = warning_labels(events)
+    return {"x-dragoman-warnings": labels} if labels else {}
+
+
+def warning_labels(events: Iterable[object]) -> str:
+    """Returns codes and names, `content_dropped: strict, estimated_usage`: each label once, at most `LABELS`."""
+    labels = list(dict.fromkeys(event.label for event in events if isinstance(event, Warning)))
+    more = [f"{len(labels) - LABELS} more"] if len(labels) > LABELS else []
+    return ", ".join([*labels[:LABELS], *more])
 
 
 def _remarked(events: Sequence[AnyEvent], written: Iterable[bytes]) -> bytes:
-    """What is written of these, with the codes of warnings before it, as a comment: the head that had a place for them
-    is out by then, unless these are the first, whose codes it has.
+    """Returns what is written of these, after a comment with the labels of their warnings.
+
+    The response headers are sent by then, unless these are the first events, whose labels the headers have.
     """
-    codes = () if events and isinstance(events[0], Start) else [e.code for e in events if isinstance(e, Warning)]
-    comment = sse.comment(f"dragoman-warnings {','.join(dict.fromkeys(codes))}") if codes else b""
+    labels = "" if events and isinstance(events[0], Start) else warning_labels(events)
+    comment = sse.comment(f"dragoman-warnings {labels}") if labels else b""
     return comment + b"".join(written)
 
 

@@ -58,6 +58,8 @@ class Record:
         self._offered: frozenset[str] = frozenset()
         self.warnings: list[str] = []
         """The codes of all, as they came."""
+        self._labels: list[str] = []
+        """The same with the names of what they are about."""
         self._began_s = time.monotonic()
         self._facts: dict[str, object] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -100,6 +102,7 @@ class Record:
                 self.tally.cut()
             case Warning(code):
                 self.warnings.append(code)
+                self._labels.append(event.label)
             case UsageUpdate(usage):
                 self.usage = usage
                 self._facts["input_tokens"] = usage.input_tokens
@@ -146,7 +149,7 @@ class Record:
         if rescued := self.warnings.count("rescued_call"):
             facts["rescued"] = rescued
         if self.warnings:
-            facts["warnings"] = self.warnings
+            facts["warnings"] = self._labels
         if self.error:
             facts["error"] = self.error[:300]
         return facts

@@ -70,7 +70,7 @@ def _summary(capture: Capture, outcome: Mapping[str, object], policy: Policy) ->
         "turn": {"id": capture.turn.id, "created": capture.turn.created, "ids": capture.ids},
         "backends": [asked.name for asked in capture.asked],
         "guard": msgspec.to_builtins(policy),
-        "warnings": [{"code": each.code, "message": each.message} for each in warnings],
+        "warnings": [{"code": each.code, "message": each.message, "detail": each.detail} for each in warnings],
         "is_cut": capture.is_cut,
         "log": outcome,
     }

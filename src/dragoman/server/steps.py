@@ -134,8 +134,8 @@ def _said(event: AnyEvent) -> str:
             return f"that call is whole{judged}{f', mended: {chr(44).join(steps)}' if steps else ''}"
         case ToolCallIncomplete():
             return "that call is broken"
-        case Warning(code):
-            return f"warning {code}"
+        case Warning():
+            return f"warning {event.label}"
         case Finish(reason):
             return f"the end, {reason}"
         case Failure(error):

@@ -158,5 +158,7 @@ class Attempt:
         elif self._dropped:
             out.append(Warning("extra_call", "a call was dropped that was not asked for", self._dropped))
         if self._beside.strip():
-            out.append(Warning("left_out", "a reply of a schema has no place for words beside it", self._beside))
+            out.append(
+                Warning("content_dropped", "a reply of a schema has no place for words beside it", self._beside, "text")
+            )
         return out

@@ -11,6 +11,7 @@ import msgspec
 
 from dragoman.backends.claude_cli.command import EFFORTS
 from dragoman.core.events import Warning
+from dragoman.core.outgoing import warned
 from dragoman.core.values import Request
 
 _TOLD: Final = frozenset(
@@ -52,7 +53,7 @@ _OF_TOOLS: Final = frozenset(("tools.allowed_callers", "tools.input_examples", "
 
 
 def lost(request: Request, hosted: Sequence[str]) -> tuple[Warning, ...]:
-    """One warning that names it all, or none; `hosted` are the kinds of tools that the vendor would have to run."""
+    """A warning for each; `hosted` are the kinds of tools that the vendor would have to run."""
     sampling = {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
     members = {**sampling, **dict(_members(request.extra))}
     named = [name for name, value in members.items() if value not in _AS_IT_IS.get(name, ())]
@@ -61,10 +62,10 @@ def lost(request: Request, hosted: Sequence[str]) -> tuple[Warning, ...]:
     )
     if request.effort not in EFFORTS | {"", "none", "minimal"}:
         named.append("effort")
-    named += [f"tool {kind}" for kind in dict.fromkeys(hosted)]
-    told = [Warning("left_out", f"claude has no place for: {', '.join(named)}")] if named else []
+    named += dict.fromkeys(hosted)
+    told = [*warned("content_dropped", "claude has no equivalent of: {}", dict(zip(named, named, strict=True)))]
     if request.effort == "minimal":
-        told.append(Warning("said_otherwise", "for claude: effort low, the least there"))
+        told.append(Warning("request_adapted", "for claude: effort low, the least there", detail="effort"))
     return tuple(told)
 
 

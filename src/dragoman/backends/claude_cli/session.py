@@ -122,7 +122,7 @@ class Session:
         if response.error and response.request_id == _BEGIN:
             raise BackendError(f"claude does not begin: {response.error}")
         if response.error:
-            self.warnings.append(Warning("left_out", f"claude does not take a setting: {response.error}"))
+            self.warnings.append(Warning("content_dropped", f"claude does not take a setting: {response.error}"))
         for model in response.response.models if response.response else ():
             if model.value == self._model and model.resolved:
                 self._model = model.resolved
@@ -223,7 +223,7 @@ class Session:
         if missing and not self._is_safe:  # it says so with each turn of the past as well
             names = ", ".join(sorted(self._conversation.names.get(name, name) for name in missing))
             told = f"claude does not take these tools, for what is in their schemas (a property's name, say): {names}"
-            self.warnings.append(Warning("left_out", told))
+            self.warnings.append(Warning("content_dropped", told, detail="tools"))
         self._is_safe = True
 
     async def _say(self, *lines: object) -> None:

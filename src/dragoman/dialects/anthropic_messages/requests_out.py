@@ -37,8 +37,9 @@ import msgspec
 from dragoman.core.content import picture_type
 from dragoman.core.contracts import Outgoing
 from dragoman.core.conversation import reminder
+from dragoman.core.errors import quote
 from dragoman.core.names import ID, LONG_NAME_FORM
-from dragoman.core.outgoing import Ledger
+from dragoman.core.outgoing import UNPROVEN, Ledger
 from dragoman.core.targets import ANTHROPIC, ANTHROPIC_STRICT
 from dragoman.core.values import (
     Audio,
@@ -85,8 +86,6 @@ def write_request(request: Request, model: str) -> Outgoing:
     request = ledger.spelled(request, LONG_NAME_FORM, ID)
     first = request.instructions if ledger.same else _first(request.messages, ledger)
     system = _system(request.messages[:first], request.extra.get(BILLING) if ledger.same else None, ledger)
-    if request.max_tokens is None:
-        ledger.changed(f"max_tokens {MAX_TOKENS}, as it must have one")
     body: dict[str, object] = {"model": model, "max_tokens": request.max_tokens or MAX_TOKENS}
     if system:
         body["system"] = system
@@ -110,7 +109,7 @@ def _bound_marks(body: Mapping[str, object], most: int, ledger: Ledger) -> None:
     spare = [*later[:-1], *first, *later[-1:]]
     for block in spare[: max(0, len(spare) - most)]:
         del block[_MARK]
-        ledger.lost(f"more than {BREAKPOINTS} {_MARK}")
+        ledger.lost(_MARK, f"more than {BREAKPOINTS} {_MARK}")
 
 
 def _marked(said: object) -> Iterator[dict[str, object]]:
@@ -141,7 +140,7 @@ def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
     """`thinking` and `output_config`; what the caller said of them in this API's own terms is in `extra`."""
     config: dict[str, object] = {}
     if request.response_schema == _ANY_OBJECT and not ledger.same:
-        ledger.lost("a reply of any JSON object")
+        ledger.lost("response_format", "a reply of any JSON object")
     elif request.response_schema:
         schema = ledger.schema(request.response_schema, ANTHROPIC_STRICT, "the reply")
         config["format"] = {"type": "json_schema", "schema": schema}
@@ -151,12 +150,12 @@ def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
     if request.effort == "none":
         thinking = "disabled"
     elif request.effort and request.tool_choice.mode in ("required", "named"):
-        ledger.lost("effort, with a forced tool call")
+        ledger.lost("effort", "effort, with a forced tool call")
     elif request.effort:
         thinking = "adaptive"
         config["effort"] = "low" if request.effort == "minimal" else request.effort
         if request.effort == "minimal":
-            ledger.changed("effort low, the least there")
+            ledger.changed("effort", "effort low, the least there")
     said: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
     return said | ({"output_config": config} if config else {})
 
@@ -169,9 +168,9 @@ def _sampling(request: Request, ledger: Ledger, thinks: bool) -> dict[str, objec
         if name not in ("temperature", "top_p", "top_k") or (thinks and name != "top_p"):
             ledger.lost(name)
         elif value < 0:  # local servers' way to say "no limit"
-            ledger.lost(f"{name} {value}")
+            ledger.lost(name, f"{name} {value}")
         elif name == "temperature" and value > 1:
-            ledger.changed("temperature 1, the highest there")
+            ledger.changed("temperature", "temperature 1, the highest there")
             said[name] = 1.0
         else:
             said[name] = value
@@ -182,7 +181,7 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
     tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
     for tool in request.tools:
         if tool not in tools:
-            ledger.lost(f"tool {tool.kind}")
+            ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
     choice = request.tool_choice
     if (choice.mode == "required" and not tools) or (
         choice.mode == "named" and choice.name not in [tool.name for tool in tools]
@@ -268,7 +267,7 @@ def _block(part: Part, ledger: Ledger) -> list[object]:
         case ToolCall(id, name, arguments, extra):
             given = input_of(arguments)
             if isinstance(given, dict):
-                ledger.changed(f"what a call was given, which is no object, stands in {', '.join(given)}")
+                ledger.changed("arguments", f"arguments of a call, which are not an object, are in {', '.join(given)}")
             return [{"type": "tool_use", "id": id, "name": name, "input": given, **ledger.kept(extra)}]
         case ToolResult():
             return [_result(part, ledger)]
@@ -287,7 +286,7 @@ def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
     if part.redacted:
         return [{"type": "redacted_thinking", "data": part.redacted, **extra}]
     if not part.signature and not ledger.same:
-        ledger.lost("thoughts without a signature")
+        ledger.lost(*UNPROVEN)
         return []
     return [{"type": "thinking", "thinking": part.text, "signature": part.signature, **extra}]
 
@@ -313,5 +312,5 @@ def _source(source: Media, ledger: Ledger) -> Mapping[str, object]:
     if not media_type and not ledger.same:
         raise ledger.refused("data of a type that is not told")
     if media_type != source.media_type:
-        ledger.changed(f"what is called {source.media_type or 'nothing'} is {media_type}")
+        ledger.changed("media_type", f"media type {media_type} for {source.media_type or 'none'}")
     return {"type": "base64", "media_type": media_type, "data": source.data}

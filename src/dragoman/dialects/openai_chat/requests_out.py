@@ -36,8 +36,9 @@ import msgspec
 
 from dragoman.core.contracts import Outgoing
 from dragoman.core.conversation import system_first
+from dragoman.core.errors import quote
 from dragoman.core.names import ANY, NAME_FORM
-from dragoman.core.outgoing import Ledger, told_as_error
+from dragoman.core.outgoing import REDACTED, SIGNATURE, Ledger, told_as_error
 from dragoman.core.string_member import string_member
 from dragoman.core.targets import OPENAI
 from dragoman.core.values import (
@@ -114,7 +115,7 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
     tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
     for tool in request.tools:
         if tool not in tools:
-            ledger.lost(f"tool {tool.kind}")
+            ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
     choice = request.tool_choice
     kinds = {tool.name: tool.kind for tool in tools}
     if (choice.mode == "required" and not tools) or (choice.mode == "named" and choice.name not in kinds):
@@ -188,7 +189,7 @@ def _result(result: ToolResult, shown: list[object], ledger: Ledger) -> dict[str
         told = [part for part in told if _is_text(part)]
         shown += [_block(part, ledger) for part in result.parts if not _is_text(part)]
         if len(told) < len(result.parts):
-            ledger.changed("pictures and files of results stand in the user's message behind")
+            ledger.changed("images", "images and files of results are in the user message after them")
             told = told or [Text("The result is in the user's next message.")]
     said = _content(told_as_error(told) if result.is_error else told, ledger)
     return {"role": "tool", "tool_call_id": result.call_id, "content": said}
@@ -208,7 +209,7 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
                 if ledger.same and IN_FIELD in extra and not ledger.thoughts_as:
                     field = "reasoning"
                 if signature or redacted:
-                    ledger.lost("signature of thoughts" if signature else "redacted thoughts")
+                    ledger.lost(*SIGNATURE if signature else REDACTED)
                 ledger.kept(extra)
             case Refusal(text, extra) if not extra or not ledger.same:
                 refusal += text
@@ -218,7 +219,7 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
                 calls.append(ledger.raw(part))
             case _:
                 if calls or refusal:
-                    ledger.changed(f"text behind {'a call' if calls else 'words of refusal'} stands before it")
+                    ledger.changed("content", f"text after {'a call' if calls else 'a refusal'} is before it")
                 content.append(part)
     said: dict[str, object] = {"content": _content(content, ledger) if content or not (calls or refusal) else None}
     said |= {field: thoughts} if thoughts else {}

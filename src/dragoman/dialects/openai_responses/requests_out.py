@@ -45,8 +45,10 @@ import msgspec
 
 from dragoman.core import shape
 from dragoman.core.contracts import Outgoing
+from dragoman.core.errors import quote
 from dragoman.core.names import ANY, NAME_FORM
-from dragoman.core.outgoing import Ledger, told_as_error
+from dragoman.core.outgoing import REDACTED as REDACTED_REASONING
+from dragoman.core.outgoing import UNPROVEN, Ledger, told_as_error
 from dragoman.core.string_member import string_member
 from dragoman.core.targets import OPENAI
 from dragoman.core.values import (
@@ -137,7 +139,7 @@ def _limits(request: Request, ledger: Ledger) -> Json:
             ledger.lost(name)
     limit = request.max_tokens
     if limit is not None and limit < MIN_TOKENS and not ledger.same:
-        ledger.changed(f"max_output_tokens {MIN_TOKENS}, the least there")
+        ledger.changed("max_output_tokens", f"max_output_tokens {MIN_TOKENS}, the least there")
         limit = MIN_TOKENS
     return said | ({"max_output_tokens": limit} if limit is not None else {})
 
@@ -155,7 +157,7 @@ def _tools(request: Request, ledger: Ledger) -> Json:
     tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
     for tool in request.tools:
         if tool not in tools:
-            ledger.lost(f"tool {tool.kind}")
+            ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
     choice = request.tool_choice
     known = {tool.name if tool.kind == "function" else tool.kind: tool for tool in tools}
     chosen = known.get(choice.name)
@@ -323,7 +325,7 @@ def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
     summary: object = [{"type": "summary_text", "text": part.text}] if part.text else []
     found = _PROOF.fullmatch(proven)
     if found is None and not ledger.native:
-        ledger.lost("redacted thoughts" if part.redacted else "thoughts without a proof of this vendor")
+        ledger.lost(*REDACTED_REASONING if part.redacted else UNPROVEN)
         return []
     if found is not None:
         extra["id"], proven = msgspec.Raw(f'"{found[1]}"'.encode()), found[2]
