@@ -59,7 +59,7 @@ async def keeping(place: Path, play: Play, config: dict[str, Any] | None = None,
     """A gateway that keeps exchanges there, in front of a server that plays that."""
     async with server(play) as behind:
         settings: dict[str, Any] = {"models": ("m",), "retries": 0, "key": SECRET, "probe": False, **far}
-        backend = Http("far", HttpConfig(url=f"{behind.url}/v1", **settings), {})
+        backend = Http("far", HttpConfig(url=f"{behind.url}/v1", **settings), {}, may_recall=True)
         async with serving(Gateway([backend]), capture=str(place), **(config or {})) as (_, url):
             yield url
 

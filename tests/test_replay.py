@@ -145,6 +145,20 @@ async def test_a_second_question_and_its_answer(tmp_path: Path, capsys: pytest.C
     assert "events 2" in stages(said)
 
 
+async def test_replay_uses_the_mode_captured_for_each_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mode `auto` goes from native to parse when a call leaks, so the re-ask of the same exchange is a parse request."""
+    async with keeping(tmp_path, says(CALL.replace('"city": "Paris"', ""))) as url:
+        await ask(url, CHAT, True, tools=TOOLS)
+        (capture,) = await kept(tmp_path)
+    modes = [json.loads((capture / f"{n}/backend.json").read_text())["way"]["mode"] for n in (1, 2)]
+    assert modes == ["native", "parse"]
+    status, said = await replayed(capsys, tmp_path)
+    assert status == 0, said
+    assert set(stages(said).values()) == {"same"}
+
+
 @pytest.mark.parametrize("play", [dies, whole(400, '{"error": {"message": "no"}}'), whole(503, "busy")])
 @pytest.mark.parametrize("trusted", [False, True])
 async def test_what_went_wrong_goes_wrong_again(

@@ -113,7 +113,7 @@ class Http:
 
     def facts(self, model: str) -> Mapping[str, object]:
         """How it is asked for this model; see `Described`."""
-        return {"kind": "http", "url": self._connection.where, **self._asking.facts(model, self.ways.of(model))}
+        return {"kind": "http", "url": self._connection.where, **self._asking.facts(model, self._way(model))}
 
     def shown(self, request: Request) -> Request:
         """See `Described`."""

@@ -113,11 +113,13 @@ class _Asking(Asking):
 
 class _Http(Http):
     def __init__(self, facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> None:
-        way = msgspec.convert({**facts["way"], "template": ""}, Way)
-        stated = {"mode": way.mode, "format": way.format, "endpoint": way.endpoint, "template": ""}
+        way = _way_of(facts)
+        # The mode and format are left open here, so that each request uses those that were captured for it.
+        stated = {"mode": "", "format": "", "endpoint": way.endpoint, "template": ""}
         settings = {**facts["settings"], **stated, "url": facts["url"], "kind": facts["server"], "models": [model]}
         config = msgspec.convert(settings, HttpConfig)
         super().__init__(facts["name"], config, {})
+        self._asked_model, self._captured_ways = model, [way]
         self.ways.take(model, way)
         self._asking = _Asking(facts["name"], config, self._dialect, reads, recut)
         if "template" in facts:
@@ -125,6 +127,18 @@ class _Http(Http):
 
     def learn(self, request: Request) -> None:
         self._asking.own_words.learn(request)
+
+    def expect(self, facts: Mapping[str, Any]) -> None:
+        self._captured_ways.append(_way_of(facts))
+
+    def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        if self._captured_ways:
+            self.ways.take(self._asked_model, self._captured_ways.pop(0))
+        return super().ask(request, turn)
+
+
+def _way_of(facts: Mapping[str, Any]) -> Way:
+    return msgspec.convert({**facts["way"], "template": ""}, Way)
 
 
 def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> Backend:
@@ -225,6 +239,14 @@ class Learns(Protocol):
 
     def learn(self, request: Request) -> None:
         """Remember those of this request, as it was shown to the model then."""
+
+
+@runtime_checkable
+class FollowsCapturedModes(Protocol):
+    """A backend whose tool mode may have changed between the requests of one exchange, as mode `auto` does."""
+
+    def expect(self, facts: Mapping[str, Any]) -> None:
+        """Adds the facts that were captured of the next request; requests use them in this order."""
 
 
 def played(facts: Mapping[str, Any], model: str, reads: list[Read], cut: Cut, seed: int) -> Backend:

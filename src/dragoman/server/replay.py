@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from dragoman import dialects
-from dragoman.backends.played import Cut, Learns, Read, Recut, played
+from dragoman.backends.played import Cut, FollowsCapturedModes, Learns, Read, Recut, played
 from dragoman.core.contracts import Backend, Relay, Turn
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.redact import Redactor
@@ -113,6 +113,8 @@ class Replay(Capture):
             if key not in asked:
                 asked[key] = self._backend(f"{number}/backend.json", facts, key[1])
                 order.append((asked[key], key[1]))
+            elif isinstance(again := asked[key], FollowsCapturedModes):
+                again.expect(facts)
             if isinstance(backend := asked[key], Learns) and f"{number}/values.json" in self._was.files:
                 backend.learn(request_of(self._was.json(f"{number}/values.json")))
         unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
