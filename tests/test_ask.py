@@ -93,7 +93,7 @@ def test_a_round_trip_without_a_terminal(tmp_path: Path) -> None:
     )
     assert blocks[3] == "get_weather says\nsunny, 22 degrees Celsius\n"
     assert blocks[4].splitlines()[:2] == ["what comes from the model", "It is sunny."]
-    assert blocks[5] == "what its client gets\nIt is sunny.\n  (finish: stop)\n"
+    assert blocks[5] == "its client gets the same text\n  (finish: stop)\n"
     assert re.fullmatch(r"2 turns · 30 tokens in, 10 out · \d+\.\d s, \d+\.\d s to the first word\n", blocks[6])
 
 
@@ -126,6 +126,47 @@ def test_a_model_that_calls_nothing_has_one_turn(tmp_path: Path) -> None:
     assert "model: n, of behind" in done.stdout
     assert "choice: auto" in done.stdout
     assert "1 turn · " in done.stdout
+
+
+def test_ask_without_tools_is_a_plain_question(tmp_path: Path) -> None:
+    asked: list[Request] = []
+
+    async def noted(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        asked.append(request)
+        async for event in plain(backend, request):
+            yield event
+
+    with in_thread(noted) as url:
+        done = run(tmp_path, "ask", "Hi", "--no-tools", "--url", url)
+    assert done.returncode == 0, done.stderr
+    assert asked[0].tools == ()
+    assert "tools: none\n" in done.stdout
+    assert done.stdout.count("Hello") == 1
+    assert run(tmp_path, "ask", "--no-tools", "--tool", "add(a)", "--url", url).returncode == 2
+
+
+async def calls_forever(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield ToolCallStart(0, random_id(), request.tools[0].name)
+    yield ToolCallDelta(0, '{"city": "Paris"}')
+    yield ToolCallEnd(0)
+    yield Finish("stop")
+
+
+async def answers_nothing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield Finish("stop")
+
+
+@pytest.mark.parametrize(
+    ("play", "fault"), [(calls_forever, "does not use the tool's result"), (answers_nothing, "is empty")]
+)
+def test_ask_fails_where_the_model_does_not_answer(play: Any, fault: str, tmp_path: Path) -> None:
+    with in_thread(play) as url:
+        done = run(tmp_path, "ask", "And in Rome?", "--url", url)
+    assert done.returncode == 1
+    assert fault in done.stderr
+    assert done.stdout.count("-- get_weather says") == (2 if play is calls_forever else 0)
 
 
 def test_only_what_the_model_writes(tmp_path: Path) -> None:

@@ -32,7 +32,13 @@ _EXAMPLES: Final = """
       dragoman ask "And in Rome?" --claude          of the installed claude
       dragoman ask --server http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --result 5
+      dragoman ask "Why is the sky blue?" --no-tools        a plain question
       dragoman ask --raw | dragoman parse           only what the model writes, and what that is
+
+    exit status:
+      0  the model answered
+      1  it did not: it ignored the tool's result, its answer was empty, or the request failed
+      2  the command or its settings are wrong
 """
 
 
@@ -65,6 +71,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="TOOL",
         help="a file of tools, or a signature such as 'add(a: int, b: int)' (default: get_weather)",
     )
+    what.add_argument("--no-tools", action="store_true", help="offer no tool: a plain question, and the answer")
     what.add_argument("--result", metavar="TEXT", help=f"what the tool says (default: {demo.SUNNY}; else {demo.DONE})")
     what.add_argument(
         "--choice",
@@ -82,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: the settings, a tool or the choice is wrong. DragomanError: no answer can be had.
     """
-    tools = tuple(tool for text in args.tool for tool in demo.named(text)) or (demo.WEATHER,)
-    choice = _choice(args.choice or ("auto" if args.prompt else "required"), tools)
+    tools = _tools(args)
+    choice = _choice(args.choice or ("required" if tools and not args.prompt else "auto"), tools)
     config, embedded = _set_up(args)
     serve.want("server", *(("embedded",) if embedded else ()), doing="asking")
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is on the page
@@ -93,8 +100,19 @@ def run(args: argparse.Namespace) -> int:
     asyncio.run(serve.asked_claude(config, line.say))
     with line.saying("starting"):
         backends = serve.backends(config, embedded=embedded, measures=False, say=line.say)
-        asyncio.run(_ask(request, args, config, Gateway(backends, policy=config.guard), line))
-    return 0
+        fault = asyncio.run(_ask(request, args, config, Gateway(backends, policy=config.guard), line))
+    if fault:
+        print(f"dragoman: {fault}", file=sys.stderr)
+    return 1 if fault else 0
+
+
+def _tools(args: argparse.Namespace) -> tuple[Tool, ...]:
+    """Raises: ConfigError: `--no-tools` contradicts another flag."""
+    if not args.no_tools:
+        return tuple(tool for text in args.tool for tool in demo.named(text)) or (demo.WEATHER,)
+    if args.tool or args.result is not None or args.choice not in (None, "auto", "none"):
+        raise ConfigError("--no-tools offers no tool; leave it out, or leave out --tool, --result and --choice")
+    return ()
 
 
 def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
@@ -132,7 +150,8 @@ def _only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.C
 
 async def _ask(
     request: Request, args: argparse.Namespace, config: settings.Config, gateway: Gateway, line: Line
-) -> None:
+) -> str:
+    """Returns what is wrong with the model's answer, or ""."""
     from dragoman.cli.ask.exchange import Exchange
 
     page, says = _page(args), partial(demo.result, said=args.result)
@@ -144,7 +163,7 @@ async def _ask(
             backend, planned = gateway.plan(request)[0]
             line.clear()
             page.begin(_head(request, _where(backend, planned.model)))
-            await Exchange(gateway, page, line, says, **({"turns": 1} if args.raw else {})).run(request)
+            return await Exchange(gateway, page, line, says, **({"turns": 1} if args.raw else {})).run(request)
         finally:
             line.clear()
             await gateway.close()

@@ -56,7 +56,7 @@ class Columns:
     def begin(self, head: Head) -> None:
         """The question, above."""
         rows = [("model", f"{head.model}  ·  {head.where}"), ("asked", head.question)]
-        rows.append(("tools", f"{', '.join(head.tools)}  ·  choice: {head.choice}"))
+        rows.append(("tools", f"{', '.join(head.tools) or 'none'}  ·  choice: {head.choice}"))
         for title, text in rows:
             self._console.print(Text(f" {title}  ", style="dim") + Text(printable(text), style="bold"))
         self._console.print()

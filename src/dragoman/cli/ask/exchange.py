@@ -7,6 +7,7 @@ Request ─Gateway.answer→ events → page.event
 import json
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final, TypeVar
@@ -30,6 +31,13 @@ T = TypeVar("T")
 
 _TURNS: Final = 4
 """A model that always calls again is left then."""
+_IGNORED_AT_MOST: Final = 2
+"""Identical calls after which the model has had the same result, and ignored it, as often as this."""
+_IGNORED: Final = (
+    "the model does not use the tool's result: it called {} with the same arguments again, twice; "
+    "try a larger model, or another mode: dragoman probe URL"
+)
+_EMPTY: Final = "the model's answer is empty; try a larger model, or --choice none"
 _MESSAGES: Final = "anthropic_messages"
 
 
@@ -47,17 +55,27 @@ class Exchange:
         self._began_s = time.monotonic()
         self._first_s: float | None = None
 
-    async def run(self, request: Request) -> None:
-        """All turns; the page shows them.
+    async def run(self, request: Request) -> str:
+        """Runs all turns and shows them on the page.
 
+        Returns: what is wrong with the model's answer, or "".
         Raises: DragomanError: no answer can be had, or not to its end.
         """
         self._began_s = time.monotonic()
         replies: list[Reply] = []
+        seen: Counter[tuple[str, str]] = Counter()
+        fault = ""
         while len(replies) < self._turns:
             replies.append(await self._turn(request))
             calls = [part for part in replies[-1].parts if isinstance(part, ToolCall)]
-            if replies[-1].finish != "tool_calls" or len(replies) == self._turns:
+            if replies[-1].finish != "tool_calls":
+                fault = "" if _has_text(replies[-1]) else _EMPTY
+                break
+            if len(replies) == self._turns:
+                break
+            seen.update({(call.name, _on_one_line(call.arguments)) for call in calls})
+            if name := next((name for (name, _), count in seen.items() if count > _IGNORED_AT_MOST), ""):
+                fault = _IGNORED.format(name)
                 break
             said = [self._says(call) for call in calls]
             for call, words in zip(calls, said, strict=True):
@@ -66,6 +84,7 @@ class Exchange:
             made = (Message("assistant", replies[-1].parts), Message("tool", results))
             request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
         self._page.end(self._sum(replies))
+        return fault
 
     async def _turn(self, request: Request) -> Reply:
         self._page.turn()
@@ -132,6 +151,10 @@ class Exchange:
             time.monotonic() - self._began_s,
             self._first_s,
         )
+
+
+def _has_text(reply: Reply) -> bool:
+    return any(isinstance(part, Text) and part.text.strip() for part in reply.parts)
 
 
 def _on_one_line(arguments: str) -> str:

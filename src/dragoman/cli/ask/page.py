@@ -124,11 +124,14 @@ class Plain:
         self._out = out
         self._said: list[str] = []
         """Behind the model's own words."""
+        self._raw: list[str] = []
+        """The model's own text of this answer."""
         self._line_open = False
 
     def begin(self, head: Head) -> None:
         """The question."""
-        self._print(f"model: {head.model}, of {head.where}\nasked: {head.question}\ntools: {', '.join(head.tools)}")
+        tools = ", ".join(head.tools) or "none"
+        self._print(f"model: {head.model}, of {head.where}\nasked: {head.question}\ntools: {tools}")
         self._print(f"choice: {head.choice}")
 
     def turn(self) -> None:
@@ -138,11 +141,13 @@ class Plain:
     def again(self) -> None:
         """A title for the second time."""
         self._close_line()
+        self._raw.clear()
         self._print("-- asked once more, it says")
 
     def raw(self, text: str) -> None:
         """As it comes."""
         shown = printable(text)
+        self._raw.append(text)
         self._out.write(shown)
         self._out.flush()
         self._line_open = not shown.endswith("\n") if shown else self._line_open
@@ -157,8 +162,11 @@ class Plain:
     def over(self, reason: FinishReason) -> None:
         """What the client gets, all of it."""
         self.close()
-        self._print(f"\n-- what its client gets\n{''.join(self._said).strip()}\n  (finish: {reason})")
+        said, raw = "".join(self._said).strip(), "".join(self._raw).strip()
+        shown = "-- its client gets the same text" if said == raw != "" else f"-- what its client gets\n{said}"
+        self._print(f"\n{shown}\n  (finish: {reason})")
         self._said.clear()
+        self._raw.clear()
 
     def result(self, name: str, arguments: str, result: str) -> None:
         """On one line."""
