@@ -47,11 +47,14 @@ weights: $(VENV)/serve.done
 weights-1.5b: $(VENV)/serve.done
 	@$(BIN)/dragoman pull qwen2.5-coder-1.5b
 
-# npm comes from PyPI, so that nothing depends on the node of the machine; the clients' own install scripts are not run.
+# npm comes from PyPI, so that nothing depends on the node of the machine. The clients' own install scripts are not run;
+# what two of them do, to put the system's own program in place of a stub, is done here.
 $(NPM)/clients.done: tests/clients/package.json $(VENV)/dev.done
 	@echo "== installing real clients: $$(sed -n 's/^ *"\(.*\)": "\([0-9.]*\)",*$$/\1 \2/p' $<)"
 	@mkdir -p $(NPM) && cp $< $(NPM)/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(NPM) --ignore-scripts --no-fund --no-audit --loglevel=error
+	@cd $(NPM)/node_modules/.bin && set -- ../@anthropic-ai/claude-code-*/claude && ln -sf "$$1" claude && \
+	  set -- ../opencode-*-*/bin/opencode && ln -sf "$$1" opencode
 	@touch $@
 
 # Hermes Agent wants single versions of packages that the tests use in others, so it is not in their environment.

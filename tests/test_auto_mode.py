@@ -109,10 +109,17 @@ async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
         remember(config, "qwen2.5-7b", "", "", Choice("parse", "as a test has it", "mistral"))
         backend = Http("far", config, {}, may_recall=True)
         await backend.start()
+        assert backend.facts("qwen2.5-7b")["way"]["mode"] == "parse"
         await answered(backend)
         assert backend.ways.of("qwen2.5-7b").mode == "parse"
         assert questions(far) == []
         await backend.close()
+
+
+async def test_a_server_with_a_key_is_measured_where_its_settings_ask_for_it() -> None:
+    async with odd(says(leaks)) as far, started(far.url, key="paid", probe=True) as backend:
+        await answered(backend)
+        await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "parse")
 
 
 async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
@@ -174,7 +181,9 @@ async def test_another_model_behind_the_name_is_measured_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"mode": "native"}, {"probe": False}, {"per_model": {"qwen*": PerModel(mode="inject")}}], ids=str
+    "settings",
+    [{"mode": "native"}, {"probe": False}, {"key": "paid"}, {"per_model": {"qwen*": PerModel(mode="inject")}}],
+    ids=str,
 )
 async def test_nothing_is_asked_where_the_settings_say_so(settings: dict[str, Any], folder: Path) -> None:
     async with odd(says(leaks)) as far, started(far.url, **settings) as backend:

@@ -87,6 +87,16 @@ async def test_no_program(tmp_path: Path) -> None:
     assert f"cannot start {path}" in await refused(path)
 
 
+@pytest.mark.parametrize("stub", ["Error: claude native binary not installed.", "#!/bin/sh\nexit 1\n"])
+async def test_a_stub_of_the_npm_package_names_its_install_step(tmp_path: Path, stub: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "install.cjs").touch()
+    path = tmp_path / "bin" / "claude.exe"
+    path.write_text(stub)
+    path.chmod(0o755)
+    assert f"did not run; run: node {tmp_path / 'install.cjs'} - at" in await refused(path)
+
+
 async def test_one_that_hangs_is_ended_with_all_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "_DEADLINE_S", 3.0)
     path = program(tmp_path, f"sleep 1000 & echo $! $$ > {tmp_path}/pids; wait")

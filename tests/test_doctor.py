@@ -36,7 +36,7 @@ from test_base_install import dragoman
 Told = Mapping[str, Mapping[str, Any]]
 ROWS = [{"id": id, "object": "model", "owned_by": "vllm"} for id in ("qwen3-8b", "n", "o")]
 LISTED = whole(200, json.dumps({"object": "list", "data": ROWS}))
-EVERYTHING = "All that is to be used works."
+EVERYTHING = "Everything that these settings use works."
 
 
 def free_port() -> str:
@@ -187,7 +187,7 @@ def test_for_people(tmp_path: Path) -> None:
     assert lines[1].split()[:2] == ["settings", "ok"]
     assert max(map(len, lines)) <= 100 or str(tmp_path) in done.stdout
     assert len(lines) <= 40
-    assert lines[-1] == "1 of these must be mended: claude."
+    assert lines[-1] == "1 problem to fix: claude."
     assert "\x1b" not in done.stdout
 
 
@@ -473,11 +473,17 @@ def test_agents_are_found_with_their_versions(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     program(folder, "codex", 'echo "codex-cli 0.98.1"; touch "$HOME/seen" seen')
-    program(folder, "opencode", "echo 1.2.3; exit 1")
+    package = tmp_path / "lib" / "opencode-ai"
+    (package / "bin").mkdir(parents=True)
+    (package / "postinstall.mjs").write_text("")
+    program(package / "bin", "opencode.exe", "echo 1.2.3; exit 1")
+    (folder / "opencode").symlink_to(package / "bin" / "opencode.exe")
     before = sorted(tmp_path.rglob("*"))
     status, told = doctor(tmp_path, PATH=f"{folder}:{os.defpath}")
     assert status == 0
-    assert told["agents"]["words"] == "Codex 0.98.1, OpenCode which does not start"
+    assert told["agents"]["words"] == "Codex 0.98.1"
+    assert told["opencode"]["words"].endswith("opencode does not start")
+    assert told["opencode"]["fix"] == f"node {package / 'postinstall.mjs'}"
     assert told["agents"]["fix"] == "dragoman run codex"
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -109,6 +109,11 @@ def drops(asked: dict[str, Any]) -> Answer:
     return chat(asked, "It is sunny in Paris.")
 
 
+def counts_the_same(asked: dict[str, Any]) -> Answer:
+    """A server that reports one number of prompt tokens whatever the prompt is."""
+    return chat(asked, "It is sunny in Paris.", usage={"prompt_tokens": 5, "completion_tokens": 5})
+
+
 def refuses(asked: dict[str, Any]) -> Answer:
     words = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
     return refused(words) if asked.get("tools") else chat(asked, "Hello")
@@ -160,6 +165,7 @@ def calls_whole_only(asked: dict[str, Any]) -> Answer:
         (leaks_mistral, "no", "the call is left in the text, in the format mistral", "parse", ""),
         (leaks_in_thoughts, "no", "the call is left in the thoughts, in the format hermes", "parse", ""),
         (drops, "no", "dropped: the prompt has 10 tokens with tools and without", "inject", ""),
+        (counts_the_same, "unknown", "5 prompt tokens are reported for every prompt", "native", ""),
         (refuses, "no", "requires --enable-auto-tool-choice", "inject", ""),
         (passes_over, "unknown", "it was shown the tools (140 tokens); the model wrote 'Hm.'", "native", ""),
         (never_calls, "unknown", "it was shown the tools (140 tokens)", "native", ""),

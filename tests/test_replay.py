@@ -148,7 +148,7 @@ async def test_a_second_question_and_its_answer(tmp_path: Path, capsys: pytest.C
 async def test_replay_uses_the_mode_captured_for_each_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Mode `auto` goes from native to parse when a call leaks, so the re-ask of the same exchange is a parse request."""
+    """Mode `auto` goes from native to parse when a call leaks, so the re-ask in the same exchange is made in parse."""
     async with keeping(tmp_path, says(CALL.replace('"city": "Paris"', ""))) as url:
         await ask(url, CHAT, True, tools=TOOLS)
         (capture,) = await kept(tmp_path)

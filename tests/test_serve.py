@@ -192,10 +192,10 @@ def test_a_port_that_is_taken(own: Gateway, tmp_path: Path) -> None:
     port = own.url.rpartition(":")[2]
     second = run(tmp_path, "serve", "--port", port)
     assert second.returncode == 2
-    assert second.stderr == (
-        f"dragoman serve: error: cannot listen on 127.0.0.1 port {port}: address already in use; "
-        "--host and --port choose another\n"
-    )
+    line = f"dragoman serve: error: cannot listen on 127.0.0.1 port {port}: address already in use by "
+    assert second.stderr.startswith(line)
+    assert second.stderr.endswith("; choose another with --host and --port (--port 0 takes a free port)\n")
+    assert f"(process {own.process.pid})" in second.stderr
 
 
 def test_too_little_memory_is_said_at_start(tmp_path: Path) -> None:

@@ -52,6 +52,17 @@ def pip_to_type(prefix: str = sys.prefix) -> str:
             return "python -m ensurepip (or: uv pip install pip)"
 
 
+def npm_postinstall(program: str) -> str:
+    """The line that puts the real program in place of an npm package's stub, or "" where `program` is not such a stub.
+
+    npm packages that ship one program for each system install a script first, which their postinstall step replaces.
+    That step is left out by `npm install --ignore-scripts` and by some settings of pnpm.
+    """
+    package = Path(program).resolve().parent.parent
+    steps = (package / name for name in ("install.cjs", "postinstall.mjs"))
+    return next((f"node {step}" for step in steps if step.is_file()), "")
+
+
 def _made_by(prefix: Path) -> tuple[str, str]:
     """What made an environment, and the name by which that knows it.
 

@@ -35,6 +35,7 @@ LOOK_AGAIN_S: Final = 600.0
 """After which it is looked whether the server still has the same model behind the name: a few short GETs."""
 LEAKED: Final = "rescued_call"
 """The warning about a call that the server left in the text."""
+_MEASURING: Final = "%s: measuring %s with about ten short requests; servers.%s.probe = false switches that off"
 _LEAKED_WHY: Final = "it left a call in the text"
 
 
@@ -118,6 +119,7 @@ class Auto:
         if kind is not None and kind.native == "trusted":
             choice = trusted(kind)
         else:
+            log.info(_MEASURING, self._name, model, self._name)
             choice = (await measured(subject, self._config, DECISIVE)).choice
             if choice.mode == "inject":  # then it is Dragoman who holds the model to calls
                 choice = (await measured(subject, self._config, ("constrained",))).choice

@@ -82,7 +82,7 @@ class Http:
         """Of which the models were made."""
         self._models: tuple[Model, ...] = ()
         self._refusals = Refusals()
-        may_probe = may_probe and config.probe
+        may_probe = may_probe and _may_probe(config)
         self._auto: Auto | None = None
         if may_probe or may_recall:
             recognised = self._asking.recognised
@@ -272,6 +272,10 @@ def _dialect(name: str, config: HttpConfig) -> Dialect:
         return dialects.get(config.api)
     except ConfigError as e:
         raise ConfigError(f"{e.message} - at servers.{name}.api") from None
+
+
+def _may_probe(config: HttpConfig) -> bool:
+    return not (config.key or config.key_env) if config.probe is None else config.probe
 
 
 def _key(name: str, config: HttpConfig, environ: Mapping[str, str]) -> str:

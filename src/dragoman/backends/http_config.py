@@ -80,9 +80,12 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool, _doc("Whether calls that the server leaves in its text, and that name an offered tool, are made calls.")
     ] = True
     probe: Annotated[
-        bool,
-        _doc("Whether a model of mode `auto` is measured, in the background after its first answer (docs/probe.md)."),
-    ] = True
+        bool | None,
+        _doc(
+            "Whether a model of mode `auto` is measured by about ten short requests, in the background after its first "
+            "answer (docs/probe.md). Unset: yes, unless the server has a key, as its requests may cost money."
+        ),
+    ] = None
     connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
     first_byte_s: Annotated[
         float, _doc("Time until an answer begins, in seconds; a local model may read a long prompt for minutes.", gt=0)

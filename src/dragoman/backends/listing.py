@@ -87,10 +87,12 @@ class Listing:
             found = {fields.need("id").string(): _about(fields) for fields in rows}
         except DragomanError as e:
             if not quiet:
-                log.warning("%s tells no models (%s); start it, or name them in its settings", self._name, e)
+                log.warning(
+                    "%s: cannot list models (%s); start it, or set servers.%s.models", self._name, e, self._name
+                )
             return
         if quiet and found and not self.ids:
-            log.info("%s is there, with %d models", self._name, len(found))
+            log.info("%s is up, with %s", self._name, "1 model" if len(found) == 1 else f"{len(found)} models")
         self.ids, self.about = tuple(found), found
 
 

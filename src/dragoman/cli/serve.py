@@ -247,8 +247,8 @@ def explained(config: settings.Config, origin: dict[str, str]) -> str:
     for server, of in config.servers.items():
         for field, value in msgspec.structs.asdict(of).items():
             key = f"servers.{server}.{field}"
-            hidden = field == "key" and value
-            shown = f"# {key}: not shown" if hidden else f"{key} = {settings.toml(value)}"
+            unset = "not shown" if field == "key" and value else "not set" if value is None else ""
+            shown = f"# {key}: {unset}" if unset else f"{key} = {settings.toml(value)}"
             lines.append(f"{shown}  # {origin.get(key, 'default')}")
     for alias, target in config.aliases.items():
         lines.append(f"aliases.{settings.toml(alias)} = {settings.toml(target)}  # {origin[f'aliases.{alias}']}")

@@ -19,7 +19,8 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -140,7 +141,7 @@ def toml(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
-    return "a table" if isinstance(value, dict) else str(value)
+    return "a table" if isinstance(value, dict) else "unset" if value is None else str(value)
 
 
 def documented() -> Iterator[tuple[str, str, Any, str]]:
@@ -159,7 +160,8 @@ def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, s
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
         meaning = hints[field.name].__metadata__[0].description
-        kind = getattr(hints[field.name].__origin__, "__name__", "")
+        origin = hints[field.name].__origin__
+        kind = getattr(get_args(origin)[0] if isinstance(origin, UnionType) else origin, "__name__", "")
         yield f"{section}.{field.name}", kind, field.default, meaning
 
 

@@ -6,6 +6,8 @@ A second SIGTERM, or `shutdown_s`, ends them: streams with an error event of the
 
 import asyncio
 import contextlib
+import errno
+import os
 import signal
 import socket
 import sys
@@ -18,6 +20,7 @@ from dragoman.gateway import Gateway
 from dragoman.server.answer import Scope, Send
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
+from dragoman.server.port_owner import port_owner
 from dragoman.server.watch import Receive
 
 try:
@@ -118,7 +121,12 @@ def _bound(config: ServerConfig) -> socket.socket:
 
 def _taken(host: str, port: int, error: OSError) -> ConfigError:
     why = (error.strerror or str(error)).lower()
-    return ConfigError(f"cannot listen on {host} port {port}: {why}; --host and --port choose another")
+    owner = port_owner(port) if error.errno == errno.EADDRINUSE else ""
+    choice = 'ARGS="--port 0"' if "MAKELEVEL" in os.environ else "--port 0"
+    return ConfigError(
+        f"cannot listen on {host} port {port}: {why}{f' by {owner}' if owner else ''}; choose another with --host and "
+        f"--port ({choice} takes a free port)"
+    )
 
 
 async def _serve(

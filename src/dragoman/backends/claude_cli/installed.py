@@ -16,6 +16,7 @@ from dragoman.backends.claude_cli.process import kill
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Version, dotted
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
 from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.extras import npm_postinstall
 
 Mode: TypeAlias = Literal["native", "text"]
 
@@ -83,7 +84,9 @@ async def _asked(path: str, environment: Mapping[str, str]) -> str:
             start_new_session=True,
         )
     except OSError as e:
-        raise ConfigError(f"cannot start {path}: {(e.strerror or str(e)).lower()} - {_AT}") from None
+        raise ConfigError(
+            f"cannot start {path}: {(e.strerror or str(e)).lower()}{_reinstalled(path)} - {_AT}"
+        ) from None
     try:
         async with asyncio.timeout(_DEADLINE_S):
             said, _ = await child.communicate()
@@ -95,5 +98,13 @@ async def _asked(path: str, environment: Mapping[str, str]) -> str:
             await child.wait()
     if child.returncode:
         words = said.decode("utf-8", "replace").strip()[:_SAID_CHARS]
-        raise ConfigError(f"{path} --version ended with status {child.returncode}: {quote(words)} - {_AT}")
+        raise ConfigError(
+            f"{path} --version ended with status {child.returncode}: {quote(words)}{_reinstalled(path)} - {_AT}"
+        )
     return said.decode("utf-8", "replace").strip()
+
+
+def _reinstalled(path: str) -> str:
+    """What to run where the npm package was installed without its own install step."""
+    step = npm_postinstall(path)
+    return f": its install step did not run; run: {step}" if step else ""

@@ -183,7 +183,8 @@ def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
     if not models:
         urls = [str(state["url"]) for state in gateway.state() if "url" in state]
         raise BackendError(
-            f"nothing answers at {' and '.join(urls)}, or no model is loaded there; run: dragoman doctor"
+            f"nothing answers at {' and '.join(urls)}, or no model is loaded there; "
+            f"run: dragoman doctor{f' --server {urls[0]}' if len(urls) == 1 else ''}"
         )
     return models[0].id
 

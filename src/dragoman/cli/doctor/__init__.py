@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -88,13 +89,25 @@ async def _found(named: Path | None, flags: Mapping[str, object]) -> list[Sequen
         here.claude(config.claude_cli),
         behind.unnamed(config.servers.values(), config.server),
         here.agents_found(),
-        listening.gateway(config.server),
+        listening.gateway(config.server, _serve_command(named, flags)),
     )
     return [
         [itself, *here.settings_found(path, config, origin), extras],
         [*servers, here.weights_found(config, served=with_model), *claude, *unnamed, *agents],
         gateway,
     ]
+
+
+def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
+    """The line that starts a gateway with the settings that were looked at."""
+    words = ["dragoman", "serve"]
+    if config is not None:
+        words += ["--config", str(config)]
+    if flags.get("servers.behind.url"):
+        words += ["--server", str(flags["servers.behind.url"])]
+    if flags.get("claude_cli.enabled"):
+        words.append("--claude")
+    return shlex.join(words)
 
 
 async def _without_settings(said: list[Finding]) -> list[Sequence[Finding]]:

@@ -90,8 +90,8 @@ def weights_found(config: settings.Config, *, served: bool) -> Finding:
     here = tuple(_here())
     lines = (f"here: {', '.join(here)}",) if here else ()
     if not served:
-        words = "of no use to these settings, which name other models" if here else "none here, and none needed"
-        return Finding("weights", "ok", words, lines=lines)
+        words = "not used by these settings, which name other models" if here else "none here, and none needed"
+        return Finding("weights", "note", words, lines=lines)
     name = config.embedded.model or profiles.default().name
     try:
         serve.embedded_name(config.embedded)
@@ -122,10 +122,18 @@ async def agents_found() -> list[Finding]:
         ways = tuple(agents.get(name).install for name in agents.names() if agents.get(name).install)
         return [Finding("agents", "note", "none is installed; any of these brings one", lines=ways)]
     versions = await asyncio.gather(*(_version(path) for _, path in found))
-    titles = [agents.get(name).title for name, _ in found]
-    words = [f"{title} {'which does not start' if v is None else v}" for title, v in zip(titles, versions, strict=True)]
-    lines = [f"dragoman run {name}" for (name, _), v in zip(found, versions, strict=True) if v is not None]
-    return [Finding("agents", "ok" if lines else "note", ", ".join(map(str.rstrip, words)), " | ".join(lines))]
+    starting = [(name, version) for (name, _), version in zip(found, versions, strict=True) if version is not None]
+    words = ", ".join(f"{agents.get(name).title} {version}".rstrip() for name, version in starting)
+    lines = " | ".join(f"dragoman run {name}" for name, _ in starting)
+    works = [Finding("agents", "ok", words, lines)] if starting else []
+    return [*works, *(_broken(name, path) for (name, path), v in zip(found, versions, strict=True) if v is None)]
+
+
+def _broken(name: str, path: str) -> Finding:
+    """An agent that is installed and does not start."""
+    agent = agents.get(name)
+    words = f"{agent.title} at {path} does not start"
+    return Finding(name, "note", words, optional.npm_postinstall(path) or agent.install)
 
 
 async def _version(program: str) -> str | None:

@@ -9,21 +9,22 @@ from dragoman.cli import serve
 from dragoman.cli.doctor.finding import Finding
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.server.config import LOOPBACK, ServerConfig
+from dragoman.server.port_owner import port_owner
 
 _TRIED = 20
 """Ports above the taken one that are looked at for a free one."""
 
 
-async def gateway(config: ServerConfig) -> list[Finding]:
-    """Whether one runs, and how it does; or whether one could."""
+async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list[Finding]:
+    """Whether one runs, and how it does; or whether one could. `command` starts one with the settings in question."""
     if serve.missing_extras("server"):
-        return [_place(config)]
+        return [_place(config, command)]
     from dragoman.server.counted import ForeignError, counted, url
 
     try:
         told = await counted(config)
     except (BackendError, ForeignError):
-        return [_place(config)]
+        return [_place(config, command)]
     except ConfigError as error:
         return [Finding("gateway", "note", error.message)]
     asked = f"{_number(told.requests, 'request')}, {told.failures} failed, {told.in_flight} being answered"
@@ -37,7 +38,7 @@ async def gateway(config: ServerConfig) -> list[Finding]:
     ]
 
 
-def _place(config: ServerConfig) -> Finding:
+def _place(config: ServerConfig, command: str) -> Finding:
     """Whether its address can be had; nobody who listens there is told a key, or anything else."""
     host, port = config.host, config.port
     if port == 0:
@@ -45,15 +46,15 @@ def _place(config: ServerConfig) -> Finding:
     error = refused(host, port)
     if error is None:
         words = f"none runs; {host} port {port} is free for it; {_let_in(config)}"
-        return Finding("gateway", "ok", words, "dragoman serve")
+        return Finding("gateway", "ok", words, command)
     if error.errno != errno.EADDRINUSE:
         why = (error.strerror or str(error)).lower()
-        fix = "dragoman serve --port 8484" if error.errno == errno.EACCES else "mend server.host in the settings"
+        fix = f"{command} --port 8484" if error.errno == errno.EACCES else "mend server.host in the settings"
         return Finding("gateway", "no", f"cannot listen on {host} port {port}: {why}", fix)
-    who = holder(port)
+    who = port_owner(port)
     words = f"{host} port {port} is taken by {who or 'another program'}, which is no gateway"
     free = next((p for p in range(port + 1, port + 1 + _TRIED) if p < 65536 and refused(host, p) is None), 0)
-    return Finding("gateway", "no", words, f"end that, or: dragoman serve --port {free}")
+    return Finding("gateway", "no", words, f"end that, or: {command} --port {free}")
 
 
 def refused(host: str, port: int) -> OSError | None:
@@ -67,21 +68,6 @@ def refused(host: str, port: int) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def holder(port: int) -> str:
-    """The program that listens on this port, `python3 (process 4711)`; "" where the system does not tell."""
-    try:
-        import psutil
-    except ImportError:
-        return ""
-    try:
-        for one in psutil.net_connections("tcp"):
-            if one.laddr and one.laddr.port == port and one.status == psutil.CONN_LISTEN and one.pid:
-                return f"{psutil.Process(one.pid).name()} (process {one.pid})"
-    except psutil.Error:
-        pass  # other users' programs are not told of everywhere
-    return ""
 
 
 def _let_in(config: ServerConfig) -> str:

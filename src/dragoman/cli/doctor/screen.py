@@ -56,8 +56,8 @@ def _sum(findings: Sequence[Finding]) -> str:
     """What it comes to."""
     amiss = [found.what for found in findings if found.verdict == "no"]
     if not amiss:
-        return "All that is to be used works."
-    return f"{len(amiss)} of these must be mended: {', '.join(dict.fromkeys(amiss))}."
+        return "Everything that these settings use works."
+    return f"{len(amiss)} problem{'s' * (len(amiss) > 1)} to fix: {', '.join(dict.fromkeys(amiss))}."
 
 
 def _table(models: "Sequence[Calls]") -> list[str]:

@@ -75,6 +75,10 @@ async def _missing(subject: Subject, heard: Heard, before: tuple[Message, ...]) 
     plain = await subject.asker.ask(subject.asker.request(ASKS_FOR_TOOL, tokens=1, before=before))
     more = heard.usage.input_tokens - plain.usage.input_tokens
     if plain.reply is not None and plain.usage.input_tokens and more <= 0:
+        longer = await subject.asker.ask(subject.asker.request(ASKS_FOR_TOOL, tokens=1, before=(*before, *EXAMPLES)))
+        if longer.usage.input_tokens <= plain.usage.input_tokens:
+            words = f"{plain.usage.input_tokens} prompt tokens are reported for every prompt, so they say nothing"
+            return Finding(WHAT, "unknown", f"{words}; the model wrote {shown(heard.text)}", {"shown": True})
         told = f"dropped: the prompt has {heard.usage.input_tokens} tokens with tools and without"
         return Finding(WHAT, "no", told, {"dropped": True})
     seen = f"it was shown the tools ({more} tokens)" if plain.usage.input_tokens else "no call came"

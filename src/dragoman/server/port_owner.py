@@ -1,0 +1,16 @@
+"""Which program listens on a TCP port of this machine."""
+
+
+def port_owner(port: int) -> str:
+    """The program that listens on this port, such as `python3 (process 4711)`; "" where the system does not tell."""
+    try:
+        import psutil
+    except ImportError:
+        return ""
+    try:
+        for one in psutil.net_connections("tcp"):
+            if one.laddr and one.laddr.port == port and one.status == psutil.CONN_LISTEN and one.pid:
+                return f"{psutil.Process(one.pid).name()} (process {one.pid})"
+    except psutil.Error:
+        pass  # some systems do not show other users' programs
+    return ""
