@@ -47,7 +47,7 @@ CASES: list[tuple[Target, Any, Any, list[str]]] = [
     (targets.OPENAI, {"properties": [], "type": "object"}, {"type": "object"}, ["properties is malformed, left out"]),
     (
         targets.OPENAI,
-        {"type": "any", "required": True},
+        {"type": "objekt", "required": True},
         {},
         ["type is malformed, left out", "required is malformed, left out"],
     ),
@@ -91,6 +91,9 @@ CASES: list[tuple[Target, Any, Any, list[str]]] = [
         ["patternProperties left out", "additionalProperties left out"],
     ),
     (targets.LLAMA_CPP, {"pattern": r"^\d+$"}, {}, ["pattern left out"]),
+    (targets.OPENAI, {"type": "float", "minimum": 1}, {"type": "number", "minimum": 1}, []),
+    (targets.OPENAI, {"type": "list[str]"}, {"type": "array", "items": {"type": "string"}}, []),
+    (targets.GEMINI, {"type": "int|null"}, {"type": "integer", "nullable": True}, []),
     (targets.LLAMA_CPP, {"pattern": "^[0-9]{2}$"}, {"pattern": "^[0-9]{2}$"}, []),
     (targets.LLAMA_CPP, {"pattern": "[0-9]"}, {}, ["pattern left out"]),
     (targets.LLAMA_CPP, {"maxLength": 65536, "minLength": 1}, {"minLength": 1}, ["maxLength left out"]),

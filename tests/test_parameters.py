@@ -37,7 +37,11 @@ VALUES: list[tuple[str, str, Any, list[tuple[str, Any]], list[str]]] = [
         [("<![CDATA[</param>]]>", "</param>"), ("]]>", "]]>"), ("<a", "<a")],
         ["</param>"],
     ),
-    ("nothing known", "qwen3_xml", {"type": "objekt"}, [("{}", {}), ("[]", [])], ["x", "{"]),
+    ("nothing known", "qwen3_xml", {"type": "objekt"}, [("{}", {}), ("x", "x"), ("3", 3)], ["</function>"]),
+    ("a type of Python's", "glm", {"type": "float"}, [("3.14", 3.14)], ["x", '"3"']),
+    ("a union in one name", "qwen3_xml", {"type": "int | None"}, [("3", 3), ("null", None)], ["x"]),
+    ("a list of a known type", "glm", {"type": "List[int]"}, [("[3]", [3])], ['["x"]', "3"]),
+    ("a name for anything", "glm", {"type": "any"}, [("x", "x"), ("[1]", [1])], ["</tool_call>"]),
 ]
 
 

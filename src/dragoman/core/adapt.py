@@ -22,6 +22,7 @@ The rules, where the target lacks what stands there:
     a schema in `additionalProperties`      left out
     `not`, `if`, `unevaluated…`, `contains` with `maxContains`      left out, also where a part of it had to be relaxed
     any other word        left out
+    other names of types  JSON Schema's, where only one thing can be meant (core/type_names.py)
 
 Words that are malformed, such as PHP's `"properties": []`, are left out for every target, as servers check for them.
 What is nested deeper than `DEPTH_LIMIT`, or comes of references after `PART_LIMIT` parts, may be anything. What is no
@@ -39,6 +40,7 @@ from dragoman.core.schema_walk import Change, Walk
 from dragoman.core.schema_words import refers
 from dragoman.core.shape import mended
 from dragoman.core.targets import Target
+from dragoman.core.type_names import with_json_types
 from dragoman.core.values import JsonText
 
 _CACHED_CHARS: Final = 16_384
@@ -75,10 +77,11 @@ def summary(changes: Mapping[str, Sequence[Change]]) -> str:
 
 def _adapt(schema: JsonText, target: Target) -> Adapted:
     try:
-        root = _loaded(schema)
+        given = _loaded(schema)
+        root = with_json_types(given)
         walk = Walk(root, target, careful=False)
         made = walk.adapted()
-        if made == root:
+        if made == given:
             return Adapted(schema, ())
         if refers(root):
             walk = Walk(root, target, careful=True)

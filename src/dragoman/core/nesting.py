@@ -105,7 +105,7 @@ class _Values:
             schema = node = None
         kinds, types = kinds_of(schema, self._root, self._relaxed), types_of(node, self._root)
         if not self._n.typed:
-            kinds = readable(kinds, types, self._relaxed, otherwise=frozenset({"string"}))
+            kinds = readable(kinds, types, self._relaxed)
         tags: dict[str, list[Piece]] = {}
         for kind, value in self._values(kinds, types, (schema, node), depth):
             tags.setdefault(self._n.open(name, kind), []).append(value)

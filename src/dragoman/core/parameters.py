@@ -21,7 +21,7 @@ from dragoman.core.pieces import All, Either, Json, Many, Piece, Raw, Word, mayb
 from dragoman.core.scanner import FIELD_LIMIT_CHARS
 from dragoman.core.spelling import STRING_WORDS, TYPES, UNSAID, arguments
 from dragoman.core.tagged import typed_values
-from dragoman.core.typed import ALL, DEPTH_LIMIT, Schema, as_json, closed, json_kind, referred, types_of
+from dragoman.core.typed import DEPTH_LIMIT, Schema, as_json, closed, json_kind, referred, types_of
 from dragoman.core.values import Tool, ToolCall
 
 NAME: Final = re.compile(r"[^\s<>\"'&=|{}\[\](),]+(?: [^\s<>\"'&=|{}\[\](),]+)*")
@@ -156,12 +156,9 @@ def opened(tag: str) -> Piece:
     return All((before, Word(), behind)) if unknown else tag
 
 
-def readable(
-    kinds: Kinds, types: frozenset[str], relaxed: set[str], otherwise: frozenset[str] = ALL - {"string"}
-) -> Kinds:
-    """Those kinds that the reader takes a value for; those of `otherwise`, where it knows none of the types."""
-    taken = types & ALL or otherwise
-    taken |= {"number"} if "integer" in taken else set()
+def readable(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
+    """Those kinds that the reader takes a value for."""
+    taken = types | ({"number"} if "integer" in types else set())
     fits = [each for each in kinds if each[0] in taken]
     relaxed |= {"type"} if len(fits) < len(kinds) else set()
     return fits or [(type, {"type": type}) for type in sorted(taken - {"integer"})]
@@ -201,8 +198,10 @@ def _kinds(schema: Any, root: Mapping[str, Any], relaxed: set[str], depth: int, 
     if isinstance(branches, list) and branches and "properties" not in schema:
         return [kind for branch in branches for kind in _kinds(branch, root, relaxed, depth + 1, followed)]
     types = types_of(schema, root)
-    if not types & ALL:
+    if (stated := schema.get("type")) and not any(
+        each in TYPES for each in (stated if isinstance(stated, list) else [stated])
+    ):
         relaxed.add("type")
     said = {word: schema[word] for word in schema.keys() - {"$defs", "definitions", "nullable"}}
-    fits = [t for t in TYPES if t in (types & ALL or ALL) and not (t == "integer" and "number" in types)]
+    fits = [t for t in TYPES if t in types and not (t == "integer" and "number" in types)]
     return [("number" if t == "integer" else t, {**said, "type": t}) for t in fits]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from dragoman.core.type_names import with_json_types
 from dragoman.core.values import JsonText
 
 WORD_CHARS: Final = 64
@@ -30,7 +31,7 @@ class Json:
 
         Raises: ValueError, RecursionError: Python cannot read it.
         """
-        stated = json.loads(self.schema)
+        stated = with_json_types(json.loads(self.schema))
         if not self.arguments:
             return stated
         return (stated if isinstance(stated, dict) else {}) | {"type": "object"}

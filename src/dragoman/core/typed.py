@@ -16,6 +16,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from dragoman.core.jsontext import JsonText
+from dragoman.core.type_names import with_json_types
 from dragoman.core.values import JsonText as Json
 
 ALL: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
@@ -35,8 +36,8 @@ class Schema:
             loaded = json.loads(parameters)
         except (ValueError, RecursionError):
             loaded = None
-        self.root: Mapping[str, Any] = loaded if isinstance(loaded, dict) else {}
-        """As it was stated; of anything where it is none."""
+        self.root: Mapping[str, Any] = with_json_types(loaded) if isinstance(loaded, dict) else {}
+        """As it was stated, with JSON Schema's names of types; of anything where it is none."""
         self.readable = isinstance(loaded, dict | bool)
         """It is a schema."""
 
@@ -109,7 +110,7 @@ def _stated(schema: Mapping[str, Any]) -> frozenset[str]:
     stated = schema.get("type")
     if stated:
         listed = stated if isinstance(stated, list) else [stated]
-        found = frozenset(t for t in listed if isinstance(t, str))
+        found = frozenset(t for t in listed if isinstance(t, str)) & ALL or ALL
         return found | {"null"} if schema.get("nullable") is True else found
     values = schema["enum"] if isinstance(schema.get("enum"), list) else [schema["const"]] if "const" in schema else []
     if values:

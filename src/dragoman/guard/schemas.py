@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dragoman.core.type_names import with_json_types
 from dragoman.core.values import JsonText
 from dragoman.guard.bounds import WORK_LIMIT, Bounds, sizes
 from dragoman.guard.documents import Documents, Unbounded
@@ -77,7 +78,7 @@ class Compiled:
     def __init__(self, schema: JsonText) -> None:
         """Never fails: what cannot be checked says `why`."""
         self.root: Any = None
-        """The schema as a value; None where it is no JSON."""
+        """The schema as a value, with JSON Schema's names of types; None where it is no JSON."""
         self._engine: Validator | None = None
         self.why = ""
         """Why nothing can be checked against it; empty where it can."""
@@ -87,7 +88,7 @@ class Compiled:
             self.why = f"the schema has more than {SCHEMA_CHARS:,} characters"
             return
         try:
-            self.root = parsed(schema)
+            self.root = with_json_types(parsed(schema))
         except ValueError:
             self.why = "the schema is no JSON that can be read"
             return

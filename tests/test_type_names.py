@@ -1,0 +1,101 @@
+"""Names of types outside JSON Schema: what they mean, where they count, and that readers, checks and servers agree."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dragoman import formats
+from dragoman.core import targets
+from dragoman.core import values as v
+from dragoman.core.adapt import adapt
+from dragoman.core.type_names import with_json_types
+from dragoman.guard.schemas import compiled
+from dragoman.library import parse
+
+MEANT: list[tuple[Any, Any]] = [
+    ("float", {"type": "number"}),
+    ("Integer", {"type": "integer"}),
+    ("STRING", {"type": "string"}),
+    ("bool", {"type": "boolean"}),
+    ("dict", {"type": "object"}),
+    ("Dict[str, int]", {"type": "object"}),
+    ("tuple", {"type": "array"}),
+    ("List[str]", {"type": "array", "items": {"type": "string"}}),
+    ("int[][]", {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}),
+    ("array of numbers", {"type": "array", "items": {"type": "number"}}),
+    ("number|null", {"type": ["number", "null"]}),
+    ("str or None", {"type": ["string", "null"]}),
+    ("Union[int, List[str]]", {"type": ["integer", "array"], "items": {"type": "string"}}),
+    ("Optional[float]", {"type": ["number", "null"]}),
+    ("<class 'int'>", {"type": "integer"}),
+    ("varchar(20)", {"type": "string"}),
+    (["float", "null"], {"type": ["number", "null"]}),
+    ("any", {}),
+    (["string", "any"], {}),
+]
+UNKNOWN = [
+    "objekt",
+    "Customer",
+    "list[Customer]",
+    "int | Customer",
+    "",
+    "list[" * 40,
+    ["string", "Customer"],
+    3,
+    None,
+    {},
+]
+
+
+@pytest.mark.parametrize(("name", "meant"), MEANT, ids=str)
+def test_what_a_name_means(name: Any, meant: dict[str, Any]) -> None:
+    assert with_json_types({"type": name, "description": "d"}) == {**meant, "description": "d"}
+
+
+@pytest.mark.parametrize("name", UNKNOWN, ids=str)
+def test_what_may_mean_anything_stays(name: Any) -> None:
+    assert with_json_types({"type": name}) == {"type": name}
+
+
+def test_only_schemas_are_changed() -> None:
+    same = {
+        "type": "object",
+        "properties": {"type": {"type": "string", "enum": [{"type": "int"}], "default": {"type": "int"}}},
+        "examples": [{"type": "int"}],
+    }
+    assert with_json_types(same) is same
+    deep = {
+        "anyOf": [{"properties": {"a": {"type": "array", "items": {"type": "int"}}}}],
+        "$defs": {"n": {"type": "str"}},
+    }
+    assert json.dumps(with_json_types(deep)) == json.dumps(deep).replace('"int"', '"integer"').replace(
+        '"str"', '"string"'
+    )
+    assert with_json_types({"type": "list[str]", "items": {"type": "int"}}) == {
+        "type": "array",
+        "items": {"type": "integer"},
+    }
+
+
+SAME = {"float": "3.5", "int": "3", "Boolean": "true", "dict": '{"a": 1}', "List[int]": "[1]", "int|null": "null"}
+TAGGED = [name for name in formats.names() if formats.get(name).arguments == "tagged"]
+
+
+@pytest.mark.parametrize("format", TAGGED)
+def test_tagged_formats_read_values_of_these_types(format: str) -> None:
+    """As they read those of the type that is meant, whatever tells its type in the text."""
+    made = formats.get(format)
+    for name, value in SAME.items():
+        text = made.write_calls([v.ToolCall("", "f", f'{{"a": {value}}}')])
+        tool = v.Tool("f", "", json.dumps({"type": "object", "properties": {"a": {"type": name}}}))
+        (call,) = [part for part in parse(text, format, [tool]).parts if isinstance(part, v.ToolCall)]
+        assert json.loads(call.arguments) == {"a": json.loads(value)}, name
+
+
+@pytest.mark.parametrize(("name", "value"), SAME.items())
+def test_they_are_checked_and_sent_as_what_they_mean(name: str, value: str) -> None:
+    schema = json.dumps({"type": "object", "properties": {"a": {"type": name}}})
+    assert compiled(schema).valid(f'{{"a": {value}}}')
+    assert compiled(schema).valid('{"a": "x"}') is False
+    assert f'"{name}"' not in adapt(schema, targets.OPENAI).json
