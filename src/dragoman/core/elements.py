@@ -8,7 +8,7 @@ What an element is, the tool's schema says; where that does not, what stands in 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -142,7 +142,7 @@ class _Body:
         )
         if not closer:
             return CUT_OFF
-        emit('"' if string else _value("".join(pieces), types))
+        emit('"' if string else _value("".join(pieces), types, self._schema.constants(*path)))
         return ""
 
 
@@ -165,8 +165,8 @@ def _json(value: Any) -> str:
             return {True: "true", False: "false", None: "null"}[value]
 
 
-def _value(text: str, types: frozenset[str]) -> str:
+def _value(text: str, types: frozenset[str], constants: Collection[Any]) -> str:
     """As JSON; nothing at all is an object or array without members, if it has to be one."""
     if not text.strip() and types <= {"object", "array", "null"}:
         return "{}" if "object" in types else "[]"
-    return as_json(text, types)
+    return as_json(text, types, constants)

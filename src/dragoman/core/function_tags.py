@@ -43,7 +43,7 @@ class FunctionTags:
             self._head,
             key_open=PARAMETER[0],
             key=_key,
-            key_end=">",
+            names=lambda name: (f"{name}>",),
             value_close=PARAMETER[1],
             call_close=(FUNCTION[1],),
             after=(self.around[1],),

@@ -72,6 +72,8 @@ class Invoke:
     """What stands around all calls."""
     before: str = ""
     """What stands right before a call and belongs to it."""
+    also: tuple[str, ...] = ()
+    """What else may stand there in its stead."""
     behind: str = ""
     """What may stand behind a call and belongs to it."""
     name: str = "name"
@@ -111,11 +113,12 @@ class Invoke:
             value_close=self.parameter[1],
             call_close=(self.call[1],),
             after=(self.behind,) if self.behind else (),
-            openers=(self.before + self.call[0],),
+            openers=tuple(each + self.call[0] for each in (self.before, *self.also)),
             section_close=self.section[1],
             newlines=self.newlines,
             json_body=True,
             quote=self.quote,
+            names=self._names,
         )
 
     def markup(
@@ -123,13 +126,13 @@ class Invoke:
     ) -> Markup:
         """The reader of a reply; `sections` are others that mean the same."""
         call = self.tagged()
-        opener = self.before + self.call[0] + " "
+        openers = tuple(f"{each}{self.call[0]} " for each in (self.before, *self.also))
         around = [s for s in (self.section, *sections) if s[0]]
-        calls = {opened: Wrapped(call.read, opener, closed).read for opened, closed in around}
+        calls = {opened: Wrapped(call.read, openers, closed).read for opened, closed in around}
         if self.bare or not around:
-            calls[opener] = call.read
+            calls |= dict.fromkeys(openers, call.read)
         closers = (self.call[1], *(closed for _, closed in around))
-        ends = tuple(opened + line + opener for opened, _ in around for line in ("\n", ""))
+        ends = tuple(opened + line + openers[0] for opened, _ in around for line in ("\n", ""))
         return Markup(calls=calls, thoughts=thoughts, closers=closers, thought_ends=ends, verbatim=verbatim)
 
     def markers(self) -> tuple[str, ...]:
@@ -181,6 +184,11 @@ class Invoke:
         if stated in _NOT_STATED:
             return Key(self._read(found[0][self.key]))
         return Key(self._read(found[0][self.key]), "string" if stated in _STRINGS else "json")
+
+    def _names(self, name: str) -> tuple[str, ...]:
+        """How a parameter's tag goes on where it has this name."""
+        shown = escaped(name) if self.escapes else name
+        return tuple(f"{self.key}={quote}{shown}{behind}" for quote, behind in (('"', '"'), ("'", "'"), ("", self.end)))
 
     def _read(self, text: str) -> str:
         return unescaped(text) if self.escapes else text

@@ -52,6 +52,7 @@ class Keyed:
             openers=(self.call[0],),
             section_close=self.section[1],
             json_body=True,
+            names=lambda name: (name + self.key[1],),
         )
 
     def markup(self, thoughts: Mapping[str, str]) -> Markup:
@@ -60,7 +61,7 @@ class Keyed:
         call = self.tagged()
         calls = {opener: or_json(call.read, closer)}
         if self.section[0]:
-            calls[self.section[0]] = Wrapped(call.read, opener, self.section[1]).read
+            calls[self.section[0]] = Wrapped(call.read, (opener,), self.section[1]).read
         return Markup(calls=calls, thoughts=thoughts, closers=tuple(filter(None, (closer, self.section[1]))))
 
     def markers(self) -> tuple[str, ...]:
@@ -98,16 +99,22 @@ class Keyed:
 
     def _key(self, s: Scanner) -> Leaf[Key | None]:
         """`name</arg_key>`, then the value's own tag."""
-        found = yield from s.field(markers(self.key[1], "<"))
-        if found is None or found[1] == "<":
+        found = yield from s.ahead(markers(self.key[1], self.key[0], *self.value, *self.call))
+        if found is None or found[1] != self.key[1]:
             return None
+        yield from s.literal("".join(found))
         stated: tuple[str, str] | None = None
         if self.type[0] and (yield from s.literal(self.type[0], after_space=True)):
             stated = yield from s.field(markers(self.type[1], "<"))
             if stated is None or stated[1] == "<":
                 return None
-        # GLM-5.2 leaves it out under load (vLLM, issue 49248).
-        yield from s.literal(self.value[0], after_space=True)
+        if not (yield from s.literal(self.value[0], after_space=True)):
+            ends = (self.key[0], self.call[1])
+            ahead = yield from s.peek(max(map(len, ends)), after_space=True)
+            if ahead.startswith(ends):
+                return Key(found[0].strip(), "none")
+            # GLM-5.2 leaves it out under load (vLLM, issue 49248).
+            yield from s.literal("\n")
         if stated is None:
             return Key(found[0].strip())
         return Key(found[0].strip(), "string" if stated[0].strip() == "string" else "json")

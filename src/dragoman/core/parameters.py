@@ -12,7 +12,7 @@ it was meant (`core/tagged.py`). Parameters come in the schema's order; others o
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -53,7 +53,7 @@ class Parameters:
     quote: tuple[str, str] = ("", "")
     """What may stand around a value in which nothing else means anything, and must around tags and line breaks."""
     inline: bool = False
-    """A value that begins or ends with a line break has one more there, which is framing."""
+    """A value that begins with a line break has one more at each end, which is framing."""
     blank: str = ""
     """What stands in a call without parameters."""
 
@@ -82,7 +82,7 @@ class Parameters:
         return HeldCall(before, body, behind, tuple(sorted(relaxed)))
 
     def _shown(self, value: str) -> str:
-        if self.inline and (value.startswith("\n") or value.endswith("\n")):
+        if self.inline and value.startswith("\n"):
             return f"\n{value}\n"
         opened, closed = self.quote
         return f"{opened}{value}{closed}" if opened and any(c in value for c in "<&\n") else value
@@ -120,7 +120,7 @@ class Parameters:
             return self._json(Json(json.dumps(value, ensure_ascii=False)))
         known = [each["const"] for _, each in kinds if "const" in each]
         if len(known) == len(kinds):
-            if texts := [text for text in map(self._written, known, [types] * len(known)) if text is not None]:
+            if texts := [text for text in (self._written(value, types, known) for value in known) if text is not None]:
                 return Either(tuple(text + self.end for text in texts))
             relaxed.add("enum")
         for kind, each in kinds:
@@ -128,10 +128,10 @@ class Parameters:
         relaxed |= {"type"} if guessed(kinds, types) else set()
         return self._raw()
 
-    def _written(self, value: Any, types: frozenset[str]) -> str | None:
+    def _written(self, value: Any, types: frozenset[str], known: Collection[Any]) -> str | None:
         """A value that is known, as text; None where it would be read as another."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if types - {"string"} and json.loads(as_json(text, types)) != value:
+        if types - {"string"} and json.loads(as_json(text, types, known)) != value:
             return None
         whole = self._shown(text) + self.end
         ends = (self.end, *self.closers)

@@ -263,20 +263,19 @@ class Scanner:
             closer = yield from self.verbatim_until(wanted, emit)
             if not closer:
                 return ""
-            while (here := self._follows(closers[closer])) is None:
+            while (here := self.follows(closers[closer])) is None:
                 yield None
             if here:
                 return closer
             emit(closer)
 
-    def _follows(self, follow: Follow) -> bool | None:
-        """Whether one of these comes next; None while that is open."""
-        here = [self._comes(strings) for strings in follow]
+    def follows(self, follow: Follow, skipped: int = 0) -> bool | None:
+        """Whether one of these comes next, so many characters from here; None while that is open."""
+        here = [self._comes(strings, self.pos + skipped) for strings in follow]
         return True if True in here else None if None in here else False
 
-    def _comes(self, strings: tuple[str, ...]) -> bool | None:
-        """Whether these come next, white space before each."""
-        at = self.pos
+    def _comes(self, strings: tuple[str, ...], at: int) -> bool | None:
+        """Whether these come at this place, white space before each."""
         for each in strings:
             start, at = at, _SPACE.match(self.buf, at).end()  # type: ignore[union-attr]
             if at - start > GAP_LIMIT_CHARS:

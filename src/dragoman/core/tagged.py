@@ -18,8 +18,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from dragoman.core.contracts import MUTED, CallSink, ReadCall
+from dragoman.core.json_calls import KEYS, JsonCalls
 from dragoman.core.named_json import ReadHead, broken
-from dragoman.core.scanner import CUT_OFF, Follow, Leaf, Scanner, nothing
+from dragoman.core.scanner import CUT_OFF, Follow, Leaf, Scanner, markers, nothing
 from dragoman.core.typed import ALL, Schema, as_json, as_string, string_writer
 from dragoman.core.values import JsonText as Json
 
@@ -28,9 +29,14 @@ class Key(NamedTuple):
     """Which parameter comes, and how its value is written where the tag says so."""
 
     name: str
-    type: Literal["schema", "string", "json"] = "schema"
+    type: Literal["schema", "string", "json", "none"] = "schema"
+    """"none": there is no value."""
 
 
+WRAPPERS: Final = frozenset({"args", "arguments", "input", "kwargs", "parameters", "params", "tool_input"})
+"""Names under which models write all arguments as one parameter."""
+_AHEAD_CHARS: Final = 4096
+"""How far is looked for what shows that a parameter's tag is quoted in the value before it."""
 _TYPES: Final = {"string": frozenset({"string"}), "json": ALL - {"string"}}
 
 _KINDS: Final = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
@@ -59,8 +65,8 @@ class Tagged:
     """What may begin the next call: behind a call's end, it shows that the value before lacked its closer."""
     section_close: str = ""
     """What ends all calls; at the end of the reply it shows that too."""
-    key_end: str = ""
-    """What ends a parameter's name; if given, a known parameter at a line's start shows that too."""
+    names: Callable[[str], tuple[str, ...]] = lambda _: ()
+    """How the tag of a parameter of this name goes on; one that is known, and has not come yet, shows that too."""
     json_body: bool = False
     """One JSON object may stand in place of the parameters."""
     quote: tuple[str, str] = ("", "")
@@ -74,7 +80,7 @@ class Tagged:
     @property
     def closers(self) -> tuple[str, ...]:
         """What may end a raw value, framing aside."""
-        return (self.value_close, *self.call_close, *((f"\n{self.key_open}",) if self.key_end else ()))
+        return (self.value_close, *self.call_close, *((self.key_open,) if self.names("") else ()))
 
     def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
@@ -113,43 +119,83 @@ class Tagged:
             if key.name in seen:
                 sink.warn("repeated_parameter", f"expected each parameter once, dropped another {key.name!r}")
                 emit = nothing
-            emit(f"{', ' if seen else '{'}{as_string(key.name)}: ")
-            seen.add(key.name)
-            closer = yield from self._value(s, emit, key, schema, self._closers(schema.names() - seen))
+            if key.type == "none":
+                sink.warn("missing_value", f"expected a value of {key.name!r}, dropped the name")
+                found = ""
+                continue
+            if not seen and schema.names() and key.name in WRAPPERS - schema.names():
+                closer = yield from self._wrapped(s, sink, key, schema, seen)
+            else:
+                emit(f"{', ' if seen else '{'}{as_string(key.name)}: ")
+                seen.add(key.name)
+                closer = yield from self._value(s, emit, key, schema, seen)
             if not closer:
                 return CUT_OFF if s.closed else f"expected {self.value_close}"
             found = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
             if found:
                 sink.warn("missing_closer", f"expected {self.value_close} after {key.name!r}")
 
-    def _closers(self, others: Collection[str]) -> Mapping[str, Follow]:
-        """What ends a raw value, and what has to follow."""
-        line = "\n" if self.newlines else ""
+    def _wrapped(self, s: Scanner, sink: CallSink, key: Key, schema: Schema, seen: set[str]) -> Leaf[str]:
+        """A first parameter that the tool does not have, and that may hold all of its arguments; what closed it."""
+        pieces: list[str] = []
+        closer = yield from self._value(s, pieces.append, key, schema, seen)
+        value = "".join(pieces)
+        members = _inner(value) if closer else {}
+        if members.keys() & schema.names():
+            sink.warn("unwrapped_arguments", f"expected the arguments themselves, took them out of {key.name!r}")
+            sink.arguments("{" + ", ".join(f"{as_string(name)}: {text}" for name, text in members.items()))
+            seen.update(members)
+        else:
+            sink.arguments(f"{{{as_string(key.name)}: {value}")
+            seen.add(key.name)
+        return closer
+
+    def _behind_value(self) -> Follow:
         ends = tuple((end,) for end in self.call_close)
-        closers: dict[str, Follow] = dict.fromkeys(
-            (self.value_close, line + self.value_close),
-            ((self.key_open,), *ends, *((each,) for each in self._behind), ("",)),
-        )
+        return ((self.key_open,), *ends, *((each,) for each in self._behind), ("",))
+
+    def _closers(self, others: Collection[str], framed: bool) -> Mapping[str, Follow]:
+        """What ends a raw value, and what has to follow; `framed`: a line break that is framing stood before it."""
+        closers: dict[str, Follow] = {("\n" if framed else "") + self.value_close: self._behind_value()}
+        closers[self.value_close] = self._behind_value()
         behind = tuple((*self.after, each) for each in (*self.openers, ""))
         behind += ((*self.after, self.section_close, ""),) if self.section_close else ()
-        closers |= {line + end: behind for end in self.call_close}
-        if self.key_end and others:
-            closers[f"\n{self.key_open}"] = tuple((name + self.key_end,) for name in sorted(others))
-        return closers
+        # The tag that comes next stands on a line of its own, whatever the value does.
+        closers |= {line + end: behind for end in self.call_close for line in ("", "\n")}
+        begins = tuple((start,) for name in sorted(others) for start in self.names(name))
+        return closers | ({line + self.key_open: begins for line in ("", "\n")} if begins else {})
+
+    def _raw(self, s: Scanner, closers: Mapping[str, Follow], emit: Callable[[str], None]) -> Leaf[str]:
+        """A raw value up to what closes it, which is returned; a tag that is quoted in it does not."""
+        while True:
+            closer = yield from s.raw_until(closers, emit)
+            if not closer.endswith(self.key_open) or (yield from self._begins_parameter(s)):
+                return closer
+            emit(closer)
+
+    def _begins_parameter(self, s: Scanner) -> Leaf[bool]:
+        """Whether the tag that has been taken begins a parameter: it ends where one may, as far as can be seen."""
+        ends = markers(self.value_close, self.key_open, *self.call_close)
+        found = yield from s.ahead(ends, _AHEAD_CHARS)
+        if found is None or found[1] != self.value_close:
+            return True
+        while (here := s.follows(self._behind_value(), len("".join(found)))) is None:
+            yield None
+        return here
 
     def _value(
-        self, s: Scanner, emit: Callable[[str], None], key: Key, schema: Schema, closers: Mapping[str, Follow]
+        self, s: Scanner, emit: Callable[[str], None], key: Key, schema: Schema, seen: Collection[str]
     ) -> Leaf[str]:
         """One value; what closed it, "" where nothing did."""
         types = _TYPES.get(key.type) or schema.of(key.name)
-        if self.newlines:
-            yield from s.literal("\n")
+        framed = self.newlines and bool((yield from s.literal("\n")))
+        closers = self._closers(schema.names() - {*seen}, framed)
         quoted = self.quote[0] and (yield from s.literal(self.quote[0]))
         if quoted:
             closers = {self.quote[1] + each: closers[each] for each in (self.value_close,)}
         if types == {"string"}:
             emit('"')
-            closer = yield from s.raw_until(closers, string_writer(emit))
+            closer = yield from self._raw(s, closers, string_writer(emit))
             emit('"' if closer else "")
             return closer
         if "string" not in types and (yield from s.peek(after_space=True)) in ("{", "["):
@@ -158,11 +204,22 @@ class Tagged:
             ends = tuple(closers) if quoted else (self.value_close, self.key_open, *self.call_close)
             return "" if problem else (yield from s.literal(*ends, after_space=True))
         pieces: list[str] = []
-        closer = yield from s.raw_until(closers, pieces.append)
+        closer = yield from self._raw(s, closers, pieces.append)
         if closer:
             text = "".join(pieces)
-            emit(as_json(text, ALL if key.type == "json" and text.lstrip().startswith('"') else types))
+            types = ALL if key.type == "json" and text.lstrip().startswith('"') else types
+            emit(as_json(text, types, schema.constants(key.name) if key.type == "schema" else ()))
         return closer
+
+
+def _inner(value: Json) -> dict[str, Json]:
+    """The members of an object, or of one in a JSON string; none where it is neither."""
+    try:
+        text = json.loads(value) if value.startswith('"') else value
+        members = msgspec.json.decode(text.encode("utf-8", "replace"), type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return {}
+    return {name: bytes(raw).decode() for name, raw in members.items()}
 
 
 def read_call(
@@ -218,27 +275,31 @@ class Wrapped:
     """
 
     call: ReadCall
-    call_open: str
+    openers: tuple[str, ...]
+    """What opens a call; the first is the format's own."""
     close: str
 
     def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
         """What follows the opener; whether a whole call came last."""
         s.keep(s.gap + opener)
-        found = yield from s.literal(self.call_open, self.close, after_space=True)
-        if found != self.call_open:
+        found = yield from s.literal(*self.openers, self.close, after_space=True)
+        if not found and (yield from s.peek(after_space=True)) in ("{", "["):
+            s.gap = s.kept()
+            return (yield from JsonCalls(KEYS, self.close).read(s, sink, ""))
+        if found not in self.openers:
             return self._empty(s, sink, found)
-        s.gap = s.kept().removesuffix(self.call_open)
-        while found == self.call_open:
-            if not (yield from self.call(s, sink, self.call_open)):
+        s.gap = s.kept().removesuffix(found)
+        while found in self.openers:
+            if not (yield from self.call(s, sink, found)):
                 return False
-            found = yield from s.literal(self.call_open, self.close, after_space=True)
+            found = yield from s.literal(*self.openers, self.close, after_space=True)
             s.gap = ""
         return True
 
     def _empty(self, s: Scanner, sink: CallSink, found: str) -> bool:
         if found:
             sink.warn("empty_section", f"dropped a section with no call in it, up to {found}", s.kept())
-        elif s.cut_off_in(self.call_open) or s.cut_off_in(self.close):
+        elif any(s.cut_off_in(each) for each in (*self.openers, self.close)):
             sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
         else:
             sink.text(s.kept())

@@ -10,7 +10,7 @@ short and waits for its end. Nothing passes through a float.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from json.encoder import encode_basestring
 from typing import Any, Final
@@ -46,10 +46,17 @@ class Schema:
 
         In the path, None stands for the items of an array.
         """
+        return types_of(self._at(path), self.root)
+
+    def constants(self, *path: str | None) -> tuple[Any, ...]:
+        """The values that the parameter is limited to, as far as the schema lists them; path as of `of`."""
+        return tuple(_constants(self._at(path), self.root, 0, set()))
+
+    def _at(self, path: tuple[str | None, ...]) -> Any:
         schema: Any = self.root
         for key in path:
             schema = inside(schema, key, self.root)
-        return types_of(schema, self.root)
+        return schema
 
     def names(self) -> frozenset[str]:
         """The parameters that are known."""
@@ -58,7 +65,10 @@ class Schema:
 
 
 def inside(schema: Any, key: str | None, root: Mapping[str, Any]) -> Any:
-    """The schema of a member, or of an item, wherever the schema says it; None where it does not."""
+    """The schema of a member, or of an item, wherever the schema says it; None where it does not.
+
+    What the branches of a choice say of it is a choice too, of those that say anything.
+    """
     return _inside(schema, key, root, 0, set())
 
 
@@ -72,14 +82,19 @@ def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, t
     found = schema.get("items" if key is None else "additionalProperties")
     if isinstance(found, dict):
         return found
-    branches: list[Any] = []
+
+    def within(branches: list[Any]) -> list[Any]:
+        deeper = (_inside(branch, key, root, depth + 1, tried) for branch in branches)
+        return [each for each in deeper if each is not None]
+
+    parts: list[Any] = []
     if isinstance(reference := schema.get("$ref"), str) and reference not in tried:
         tried.add(reference)
-        branches.append(referred(reference, root))
+        parts += within([referred(reference, root)])
     for word in ("allOf", "anyOf", "oneOf"):
-        branches += schema[word] if isinstance(schema.get(word), list) else []
-    deeper = (_inside(branch, key, root, depth + 1, tried) for branch in branches)
-    return next((each for each in deeper if each is not None), None)
+        stated = within(schema[word]) if isinstance(schema.get(word), list) else []
+        parts += [{"anyOf": stated}] if word != "allOf" and len(stated) > 1 else stated
+    return {"allOf": parts} if len(parts) > 1 else next(iter(parts), None)
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
@@ -118,6 +133,20 @@ def _stated(schema: Mapping[str, Any]) -> frozenset[str]:
     if "properties" in schema:
         return frozenset({"object"})
     return frozenset({"array"}) if "items" in schema else ALL
+
+
+def _constants(schema: Any, root: Mapping[str, Any], depth: int, tried: set[str]) -> list[Any]:
+    if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
+        return []
+    found = [schema["const"]] if "const" in schema else []
+    found += schema["enum"] if isinstance(schema.get("enum"), list) else []
+    branches: list[Any] = []
+    if isinstance(reference := schema.get("$ref"), str) and reference not in tried:
+        tried.add(reference)
+        branches.append(referred(reference, root))
+    for word in ("allOf", "anyOf", "oneOf"):
+        branches += schema[word] if isinstance(schema.get(word), list) else []
+    return found + [value for each in branches for value in _constants(each, root, depth + 1, tried)]
 
 
 def json_kind(value: Any) -> str:
@@ -179,9 +208,14 @@ def detached(schema: Any, root: Mapping[str, Any], definitions: dict[str, Any], 
     return made
 
 
-def as_json(text: str, types: frozenset[str] = ALL) -> Json:
-    """A raw value that has come whole, as JSON of one of the types; a string where it fits none of them."""
+def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] = ()) -> Json:
+    """A raw value that has come whole, as JSON of one of the types; a string where it fits none of them.
+
+    Of `constants`, a text that is one of the strings and none of the others is that string.
+    """
     word = text.strip()
+    if word in constants and word not in [json.dumps(each) for each in constants if not isinstance(each, str)]:
+        return as_string(word)
     literal = _LITERALS.get(word)
     if literal and _KIND_OF[literal] in types and (word == literal or "string" not in types):
         return literal

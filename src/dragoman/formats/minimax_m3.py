@@ -54,7 +54,7 @@ def hold(tool: Tool) -> HeldCall:
 
 CALL: Final = Elements(head, MARK, "</invoke>")
 MARKUP: Final = Markup(
-    calls={SECTION[0]: Wrapped(CALL.read, INVOKE, SECTION[1]).read, INVOKE: CALL.read},
+    calls={SECTION[0]: Wrapped(CALL.read, (INVOKE,), SECTION[1]).read, INVOKE: CALL.read},
     thoughts=THOUGHTS,
     closers=(INVOKE_END, SECTION[1]),
     thought_ends=(SECTION[0],),

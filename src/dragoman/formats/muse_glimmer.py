@@ -71,7 +71,7 @@ def around(name: str) -> tuple[str, str]:
 
 
 WRITTEN: Final = replace(TAGS.written, around=around)
-_CALLS: Final = Wrapped(replace(_TAGGED, head=head).read, TAGS.call[0] + " ", TAGS.section[1])
+_CALLS: Final = Wrapped(replace(_TAGGED, head=head).read, (TAGS.call[0] + " ",), TAGS.section[1])
 MARKUP: Final = Channels(
     starts=(START,),
     bodies=(MESSAGE,),

@@ -6,7 +6,8 @@
     </steptml:invoke><｜tool_call_end｜>
     <｜tool_calls_end｜>
 
-Values are raw, to the last space, of the types of the tool's schema. Step 3.5 and later write `qwen3_xml`.
+Values are raw, to the last space, of the types of the tool's schema. Seen and taken: calls without
+`function<｜tool_sep｜>`, or without the frame. Step 3.5 and later write `qwen3_xml`.
 
 Source: as the parsers step3 of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); the template of stepfun-ai/step3
 (2025-07) was not seen.
@@ -22,6 +23,7 @@ TAGS: Final = Invoke(
     parameter=("<steptml:parameter", "</steptml:parameter>"),
     section=("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),
     before="<｜tool_call_begin｜>function<｜tool_sep｜>",
+    also=("<｜tool_call_begin｜>", ""),
     behind="<｜tool_call_end｜>",
     bare=True,
 )
