@@ -8,8 +8,8 @@
     </seed:tool_call>
 
 Written by Seed-OSS and Doubao Seed. The template writes no line break next to a value; one at each end is taken for
-framing, as in Qwen3-Coder, one at the end alone for the value's own. Python's `True` and `['mon']`, which the template makes of other values, are JSON here. Seen
-and taken: what `qwen3_xml` takes.
+framing, as in Qwen3-Coder, one at the end alone for the value's own. Python's `True` and `['mon']`, which the template
+makes of other values, are JSON here. Seen and taken: what `qwen3_xml` takes.
 
 Source: chat template of ByteDance-Seed/Seed-OSS-36B-Instruct (2025-08), as llama.cpp has it (2026-10).
 """
