@@ -42,9 +42,9 @@ from dragoman.core.values import Request, ToolCall, Usage
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import Policy
 from dragoman.server import run as server
-from dragoman.server.answer import Scope, Send, encoded, respond
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
+from dragoman.server.exchange import Scope, Send, encoded, respond
 from dragoman.server.watch import Receive
 
 MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")

@@ -27,7 +27,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.values import Usage
 from dragoman.gateway import Gateway
-from dragoman.server.answer import Route
+from dragoman.server.exchange import Route
 from dragoman.server.metrics import Metrics
 from dragoman.server.record import Record
 

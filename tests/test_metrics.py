@@ -32,7 +32,7 @@ from dragoman.core.events import (
 from dragoman.core.values import Request, Tool, Usage
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import Policy
-from dragoman.server.answer import Route
+from dragoman.server.exchange import Route
 from dragoman.server.metrics import OTHER, Metrics
 from dragoman.server.record import Record
 from dragoman.server.tally import FAILED, OUTCOMES

@@ -151,7 +151,7 @@ class Gateway:
             )
         raise UnknownModelError(request.model, known)
 
-    async def _found(self, request: Request) -> "list[tuple[Backend, Request]]":
+    async def find(self, request: Request) -> "list[tuple[Backend, Request]]":
         """As `plan`; where nobody has the model, the backends first learn whether they have it by now."""
         try:
             return self.plan(request)
@@ -207,7 +207,7 @@ class Gateway:
         events = self._events(recalled.request, turn, self._policy_of(request, delivery))
         if request.tools and not request.tool_choice.parallel:
             events = _with_one_call(events)
-        return self._remembered(recalled, events) if request.keep or recalled.warnings else events
+        return self._remembered(request, recalled, events) if request.keep or recalled.warnings else events
 
     @property
     def policy(self) -> Policy:
@@ -228,15 +228,16 @@ class Gateway:
         return msgspec.structs.replace(policy, hold_chars=sys.maxsize)  # nothing flows to this client anyway
 
     async def _remembered(
-        self, recalled: Recalled, events: AsyncGenerator[AnyEvent, None]
+        self, request: Request, recalled: Recalled, events: AsyncGenerator[AnyEvent, None]
     ) -> AsyncGenerator[AnyEvent, None]:
         """The same events, kept where they may be; behind Start what was missing in the request."""
-        request, passed = recalled.request, Passed()
+        passed = Passed()
         async with aclosing(events):
             async for event in events:
                 passed.add(event)
                 if request.keep and isinstance(event, Finish):  # before the client can go on from it
-                    self.memory.keep(recalled, collect(passed.events, request.dialect))
+                    reply = collect(passed.events, request.dialect)
+                    self.memory.keep(recalled, reply, dialects.get(request.dialect).write_reply(reply, request))
                 yield event
                 if isinstance(event, Start):
                     for warning in recalled.warnings:
@@ -250,7 +251,7 @@ class Gateway:
         request = self.memory.recall(request).request
         if not request.model:
             return Count(GENERIC.estimate_request(request), estimated=True)
-        (backend, planned), *_ = await self._found(request)
+        (backend, planned), *_ = await self.find(request)
         messages, mended = in_order(planned.messages)
         if mended:
             planned = msgspec.structs.replace(planned, messages=messages)
@@ -260,7 +261,7 @@ class Gateway:
 
     async def _events(self, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
-        (backend, planned), *others = await self._found(request)
+        (backend, planned), *others = await self.find(request)
         messages, warnings = in_order(request.messages)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned

@@ -1,7 +1,8 @@
 """Answers of late, for requests that go on from one of them, or name parts of them, in place of saying it all again.
 
     recalled = memory.recall(request)      whole again: `recalled.request` is what a backend is asked
-    memory.keep(recalled, reply)           where `request.keep`, once the answer is complete
+    memory.keep(recalled, reply, body)     where `request.keep`, once the answer is complete
+    memory.response(id), memory.asked(id)  what GET /v1/responses/{id} and its input_items give out; memory.drop(id)
 
 An answer is kept with the messages that it was asked with, and with the name of the answer before it, so that a long
 conversation is held once. What was used last goes last, answers before those that go on from them: of a conversation
@@ -62,6 +63,8 @@ class _Kept:
     said: tuple[Message, ...]
     parts: tuple[Part | None, ...]
     """Of the answer; None for a call that was cut off, which nobody may take for one that was made."""
+    body: bytes
+    """The whole response, as its API has it."""
     size_bytes: int
     used_s: float
 
@@ -104,16 +107,44 @@ class Memory:
         id = request.previous.reply_id if request.previous else ""
         return Recalled(msgspec.structs.replace(request, messages=messages, previous=None), id, said, tuple(warnings))
 
-    def keep(self, recalled: Recalled, reply: Reply) -> None:
-        """Remember an answer, and for its sake forget what was used longest ago; one over the limit is not kept."""
-        size_bytes = len(msgspec.json.encode((recalled.said, reply.parts)))
+    def response(self, id: str) -> bytes | None:
+        """The body of a response that is kept; None: it is not."""
+        self._forget()
+        kept = self._used(id)[0]
+        return kept.body if kept and kept.body else None
+
+    def asked(self, id: str) -> tuple[Message, ...] | None:
+        """The conversation that a kept response was asked with, as far as that is kept, without instructions."""
+        self._forget()
+        last, *before = self._used(id)
+        if last is None:
+            return None
+        messages: list[Message] = []
+        for kept in filter(None, reversed(before)):
+            messages += kept.said
+            if parts := tuple(part for part in kept.parts if part is not None):
+                messages.append(Message("assistant", parts))
+        return (*messages, *last.said)
+
+    def drop(self, id: str) -> bool:
+        """Forget a response; whether it was kept."""
+        kept = self._kept.pop(id, None)
+        self.size_bytes -= kept.size_bytes if kept else 0
+        return kept is not None
+
+    def keep(self, recalled: Recalled, reply: Reply, body: bytes = b"") -> None:
+        """Remember an answer, and for its sake forget what was used longest ago; one over the limit is not kept.
+
+        `body`: the response as it is given out when it is asked for by its id.
+        """
+        size_bytes = len(msgspec.json.encode((recalled.said, reply.parts))) + len(body)
         if size_bytes > self._limits[1]:
             return
         parts = tuple(_apart(part) if _is_whole(part) else None for part in reply.parts)
         said = tuple(
             msgspec.structs.replace(m, parts=tuple(map(_apart, m.parts)), extra=_copied(m.extra)) for m in recalled.said
         )
-        self._kept[reply.id] = _Kept(recalled.before, said, parts, size_bytes, self._now_s())
+        self._kept[reply.id] = _Kept(recalled.before, said, parts, body, size_bytes, self._now_s())
         self.size_bytes += size_bytes
         self._used(reply.id)
         self._forget()

@@ -17,7 +17,7 @@ import os
 import random
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -92,10 +92,16 @@ class Connection:
         return {"active": self._places.active, "waiting": self._places.waiting, "breaker": self._breaker.state}
 
     async def post(
-        self, path: str, body: bytes, headers: Mapping[str, str], *, is_trial: bool = False
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        is_trial: bool = False,
+        began: Callable[[Mapping[str, str]], None] = lambda headers: None,
     ) -> AsyncGenerator[bytes, None]:
         """The bytes of the answer as they come. A trial, of what the server may not know, is asked once, and how it
-        ends says nothing of how the server is.
+        ends says nothing of how the server is. `began` gets the headers of an answer that is none of errors.
 
         Raises: UpstreamError: the server's own error. BackendError: it cannot be reached, broke off, or is left alone
             for a while. SilenceError. BusyError: too many wait already.
@@ -106,6 +112,7 @@ class Connection:
             with nullcontext(_nothing) if is_trial else self._breaker.watching() as heard:
                 retries = 0 if once else self._config.retries
                 async with await self._sent(self.url(path), body, headers, retries) as response:
+                    began({name.lower(): value for name, value in response.headers.items()})
                     begun = False
                     try:
                         async for piece in response.content.iter_any():

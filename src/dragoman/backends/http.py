@@ -13,7 +13,7 @@ goes wrong on the way to it `connection`'s.
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Final
@@ -171,6 +171,15 @@ class Http:
             return None
         post = partial(self._connection.post, self._dialect.path, headers=self._own(request))
         return HttpRelay(self._dialect, passing, request, body, name, turn, post)
+
+    def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of the server's answer to this very body; `began` gets its headers first.
+
+        Raises: RemoteError: it cannot be reached, or answers with an error.
+        """
+        return self._connection.post(path, body, headers, began=began)
 
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
         """The answer's events; closing the generator closes the connection, which stops the server.

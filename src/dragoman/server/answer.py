@@ -7,28 +7,20 @@ stops the model. Whatever breaks a stream off, its last event is the API's own e
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from dragoman.core import sse
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Counting, Dialect, Relay, Turn
+from dragoman.core.contracts import Counting, Relay, Turn
 from dragoman.core.errors import (
-    BackendError,
-    DragomanError,
-    EncodingError,
-    MethodError,
-    MisuseError,
     RequestError,
-    TooLargeError,
-    UpgradeError,
     UpstreamError,
     quote,
 )
@@ -36,25 +28,19 @@ from dragoman.core.events import AnyEvent, Failure, Finish, Start, Warning
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import DELIVERIES, Delivery
-from dragoman.server import encodings
 from dragoman.server.config import ServerConfig
+from dragoman.server.exchange import HttpExchange, Route, Send, encoded, naming
 from dragoman.server.hearing import Hearing
 from dragoman.server.inbox import Inbox
 from dragoman.server.record import Record
-from dragoman.server.watch import ClientLeftError, Receive, Watch
+from dragoman.server.watch import Receive, Watch
 
 log = logging.getLogger("dragoman.server")
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 T = TypeVar("T")
 
 _MENDED: Final = (400, 404, 422)
 """What a server answers to a request that a backend may amend: a setting or schema that it does not take."""
-
-DRAIN_FACTOR = 4
-"""How many times the limit of a too large body is still read and thrown away, so that the client sees the answer."""
 
 DELIVERY_HEADER: Final = "x-dragoman-delivery"
 
@@ -63,29 +49,6 @@ LABELS: Final = 48
 
 QUEUE_EVENTS = 256
 """Events that wait for a slow client before the backend is made to wait."""
-
-
-async def respond(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-    """Send a whole JSON response."""
-    fields = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    await send({"type": "http.response.start", "status": status, "headers": encoded(fields)})
-    await send({"type": "http.response.body", "body": body})
-
-
-def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Headers as ASGI has them."""
-    return [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
-
-
-def error_headers(error: DragomanError) -> dict[str, str]:
-    """`retry-after` where the error knows when, `allow` and `accept-encoding` what, `upgrade` as 426 must have it."""
-    if isinstance(error, UpgradeError):
-        return {"upgrade": "HTTP/1.1"}
-    if isinstance(error, EncodingError):
-        return {"accept-encoding": ", ".join(error.accepted)}
-    if isinstance(error, MethodError):
-        return {"allow": ", ".join(error.allowed)}
-    return {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
 
 
 def warning_headers(events: Iterable[object]) -> dict[str, str]:
@@ -128,16 +91,8 @@ def _delivery(headers: Mapping[str, str]) -> Delivery | None:
     return found
 
 
-class Route(NamedTuple):
-    """What is served at a path."""
-
-    dialect: Dialect
-    counting: Counting | None = None
-    """Tokens are counted there, and nothing is answered."""
-
-
-class Exchange:
-    """One request and its answer; the owner of the record logs it."""
+class Exchange(HttpExchange):
+    """One request of a dialect and its answer; the owner of the record logs it."""
 
     def __init__(
         self,
@@ -149,100 +104,28 @@ class Exchange:
         send: Send,
         hearing: Hearing | None = None,
     ) -> None:
-        self._dialect, self._counting = route
+        super().__init__(route.dialect, config, record, receive, hearing.sending(send) if hearing else send)
+        self._counting, self._named = route.counting, route.model
         self._gateway = gateway
-        self._config = config
-        self._record = record
-        self._receive = receive
-        self._send = hearing.sending(send) if hearing else send
         self._hearing = hearing
-        self._watch: Watch | None = None
-        self._sent = False
-        """The status line is out."""
-        self._ended = False
-        """The last byte is out."""
-        self._ending: Callable[[DragomanError], bytes] | None = None
-        """What ends a stream whose last event is still to come."""
-        self._headers: dict[str, str] = {}
         self._delivery: Delivery | None = None
         """Of calls, where the request asks for another than usual."""
 
-    async def run(self, headers: Mapping[str, str]) -> None:
-        """Answer, whatever happens."""
-        try:
-            body = await self._body(headers)
-            if self._hearing:
-                self._hearing.came(body)
-            request = (self._counting or self._dialect).read_request(body)
-            if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
-                request = msgspec.structs.replace(request, headers=carried)
-            self._delivery = _delivery(headers)
-            if self._hearing:
-                self._hearing.read(request)
-            self._record.asked(self._dialect.name, request)
-            async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
-                await (self._count(request, self._counting) if self._counting else self._answer(request, body))
-        except ClientLeftError:
-            self._record.status = 499
-        except asyncio.CancelledError:  # nobody but the server's own end cancels an exchange
-            await self._fail(BackendError("the gateway is being stopped", retry_after_s=2))
-        except DragomanError as error:
-            await self._fail(self._bug(error) if isinstance(error, MisuseError) else error)
-        except Exception as bug:  # noqa: BLE001 the one place where a bug becomes a 500
-            await self._fail(self._bug(bug))
-
-    def _bug(self, bug: Exception) -> DragomanError:
-        """Log it; what the client is told."""
-        log.exception("bug while answering %s", self._record.id)
-        self._record.failed(bug)
-        return DragomanError("internal error; the server's log has it")
-
-    async def _fail(self, error: DragomanError) -> None:
-        """Tell the client, as far as it can still be told."""
-        if self._ended:
-            return
-        self._record.failed(error)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.write_timeout_s):
-                if not self._sent:
-                    body, headers = self._dialect.write_error(error), error_headers(error)
-                    await self._reply(self._dialect.status(error), body, headers)
-                else:
-                    await self._end(self._ending(error) if self._ending else b"")
-
-    async def _body(self, headers: Mapping[str, str]) -> bytes:
-        limit = self._config.body_bytes
-        pieces: list[bytes] = []
-        size = 0
-        self._headers["connection"] = "close"  # where the body is not read to its end, its rest is not waited for
-        try:
-            async with asyncio.timeout(self._config.body_timeout_s):
-                while True:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientLeftError
-                    piece = message.get("body", b"")
-                    size += len(piece)
-                    if size <= limit:
-                        pieces.append(piece)
-                    if not message.get("more_body", False):
-                        del self._headers["connection"]
-                        break
-                    if size > DRAIN_FACTOR * limit:
-                        break
-        except TimeoutError:
-            raise RequestError(f"expected the whole body within {self._config.body_timeout_s:g} s") from None
-        if size > limit:
-            announced = headers.get("content-length", str(size))
-            raise TooLargeError(
-                f"expected a body of at most {limit} bytes, got {announced} (setting server.body_bytes)"
-            )
-        body = b"".join(pieces)
-        if applied := encodings.layers(headers.get("content-encoding", "")):
-            body = await asyncio.to_thread(encodings.decoded, body, applied, limit)
-        if not body:
-            raise RequestError("the body is empty; expected a JSON object")
-        return body
+    async def _serve(self, headers: Mapping[str, str]) -> None:
+        body = await self._body(headers)
+        if self._named:
+            body = naming(body, self._named)
+        if self._hearing:
+            self._hearing.came(body)
+        request = (self._counting or self._dialect).read_request(body)
+        if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
+            request = msgspec.structs.replace(request, headers=carried)
+        self._delivery = _delivery(headers)
+        if self._hearing:
+            self._hearing.read(request)
+        self._record.asked(self._dialect.name, request)
+        async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
+            await (self._count(request, self._counting) if self._counting else self._answer(request, body))
 
     async def _count(self, request: Request, counting: Counting) -> None:
         """Tell how large a request is, in place of answering it."""
@@ -343,33 +226,6 @@ class Exchange:
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
         fields |= warning_headers(first)
         await self._out({"type": "http.response.start", "status": 200, "headers": encoded(fields)})
-
-    async def _write(self, data: bytes) -> None:
-        if data:
-            await self._out({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def _end(self, data: bytes) -> None:
-        self._over()
-        await self._out({"type": "http.response.body", "body": data})
-
-    def _over(self) -> None:
-        """The last byte goes out; what the client does from here on changes nothing."""
-        self._ended = True
-        if self._watch is not None:
-            self._watch.over = True
-
-    async def _out(self, message: MutableMapping[str, Any]) -> None:
-        if self._watch is None:
-            await self._send(message)
-            return
-        self._watch.writes()
-        await self._send(message)
-        self._watch.wrote()
-
-    async def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        self._sent = True
-        self._over()
-        await respond(self._out, status, body, self._headers | dict(headers))
 
 
 async def _done(task: "asyncio.Future[None]") -> None:

@@ -2,7 +2,9 @@
 
     POST /v1/chat/completions, /v1/responses, /v1/messages     the dialects, each under its own path
     POST /v1/messages/count_tokens, /v1/responses/input_tokens how large a request is
+    POST /v1/embeddings, /v1/completions, …                    untranslated, to the server that has the model (`paths`)
     GET  /v1/models, /v1/models/{id}                           in a shape that both families of clients understand
+    GET, DELETE /v1/responses/{id}                             responses that are kept (`stored`)
     GET  /health, /ready                                       what runs; whether it can answer (503 while not)
     GET  /metrics                                              for Prometheus (docs/metrics.md)
     HEAD, GET /                                                probes of clients
@@ -12,7 +14,7 @@ A plain ASGI callable: it can be mounted anywhere that runs ASGI, with the lifes
 
 import hmac
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,14 +31,16 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.gateway import Gateway
-from dragoman.server import steps
-from dragoman.server.answer import Exchange, Route, Scope, Send, encoded, error_headers, respond
+from dragoman.server import paths, steps, stored
+from dragoman.server.answer import Exchange
 from dragoman.server.capture import Capture
 from dragoman.server.captures import Captures
 from dragoman.server.config import LOOPBACK, ServerConfig, host_name
+from dragoman.server.exchange import Route, Scope, Send, encoded, error_headers, respond
 from dragoman.server.hearing import Hearing, Several
 from dragoman.server.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.models import listed, one_model
+from dragoman.server.passthrough import Passthrough
 from dragoman.server.record import Record
 from dragoman.server.watch import Receive
 
@@ -59,6 +63,7 @@ class App:
         served = [dialects.get(name) for name in dialects.names()]
         self._by_path = {d.path: Route(d) for d in served}
         self._by_path |= {d.counting.path: Route(d, d.counting) for d in served if d.counting}
+        self._by_path |= {path: Route(dialects.get("openai_chat"), passed=path) for path in paths.PASSED}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
         self._captures = Captures(config, gateway) if config.capture else None
         self._metrics = Metrics(gateway) if config.metrics else None
@@ -74,11 +79,14 @@ class App:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request and log it; every answer has its id, and what lets a page read it."""
-        method, path = scope["method"], _own_path(scope)
+        method, own_path = scope["method"], _own_path(scope)
+        path, model = paths.meant(own_path, self._is_served)
         headers = _joined(scope["headers"])
-        record = Record(method, path)
+        record = Record(method, own_path)
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
+        if route is not None and model:
+            route = route._replace(model=model)
         posted = route if method == "POST" else None
         if self._metrics and posted:
             self._metrics.begin()
@@ -96,12 +104,15 @@ class App:
                 self._know(headers)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise UpgradeError(f"no WebSocket is served at {quote(path)}; send POST")
-            if posted is not None:
-                capture = self._captures.begin(method, path, headers) if self._captures else None
+            if posted is not None and posted.passed:
+                await Passthrough(posted, self._gateway, self._config, record, receive, told).run(headers)
+            elif posted is not None:
+                kept = {name: value for name, value in headers.items() if name != "content-encoding"}
+                capture = self._captures.begin(method, path, kept) if self._captures else None
                 beside = _beside(capture, record)
                 await Exchange(posted, self._gateway, self._config, record, receive, told, beside).run(headers)
             else:
-                await self._get(scope, headers, told)
+                await self._get(scope, path, headers, told)
         except DragomanError as error:
             record.failed(error)
             dialect = self._dialect_for(path, headers)
@@ -134,30 +145,43 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _get(self, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
+    def _is_served(self, path: str) -> bool:
+        one = path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
+        return one or path == _MODELS or path in self._gets or path in self._by_path
+
+    def _not_found(self, method: str, path: str) -> NotFoundError:
+        gets = (*self._gets, _MODELS, _ONE_MODEL, "/v1/responses/{id}")
+        routes = [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in gets)]
+        return paths.not_found(method, path, self._by_path, routes)
+
+    async def _get(self, scope: Scope, path: str, headers: Mapping[str, str], send: Send) -> None:
         """Everything but the dialects themselves."""
-        method, path = scope["method"], _own_path(scope)
-        one = path.startswith(f"{_MODELS}/")
-        if not (one or path == _MODELS or path in self._gets or path in self._by_path):
-            served = ", ".join(
-                [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in (*self._gets, _MODELS, _ONE_MODEL))]
-            )
-            raise NotFoundError(f"nothing is served at {method} {quote(path)}; there are {served}")
-        allowed = ("POST", "OPTIONS") if path in self._by_path else ("GET", "HEAD", "OPTIONS")
+        method = scope["method"]
+        if not self._is_served(path):
+            raise self._not_found(method, path)
+        allowed = self._allowed(path)
         if method not in allowed:
             raise MethodError(path, method, allowed)
+        query = scope.get("query_string", b"").decode("latin-1")
         if method == "OPTIONS":
             await send(
                 {"type": "http.response.start", "status": 204, "headers": encoded({"allow": ", ".join(allowed)})}
             )
             await send({"type": "http.response.body", "body": b""})
-        elif one or path == _MODELS:
-            models, dialect = self._gateway.models(), self._dialect_for(path, headers)
-            query, id = scope.get("query_string", b"").decode("latin-1"), path.removeprefix(f"{_MODELS}/")
-            found = one_model(models, dialect, id) if one else listed(models, dialect, query)
-            await respond(send, 200, msgspec.json.encode(found))
-        else:
+        elif path in self._gets:
             await self._gets[path](send)
+        elif stored.is_served(path):
+            await respond(send, 200, stored.answer(self._gateway.memory, method, path, query))
+        else:
+            models, dialect = self._gateway.models(), self._dialect_for(path, headers)
+            id = path.removeprefix(f"{_MODELS}/")
+            found = listed(models, dialect, query) if path == _MODELS else one_model(models, dialect, id)
+            await respond(send, 200, msgspec.json.encode(found))
+
+    def _allowed(self, path: str) -> Sequence[str]:
+        if path in self._by_path:
+            return ("POST", "OPTIONS")
+        return stored.methods(path) or ("GET", "HEAD", "OPTIONS")
 
     def _admit(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Refuse a foreign Host or Origin, a web page in the user's browser; what lets another page read the answer.
@@ -186,7 +210,8 @@ class App:
         Raises: AuthError.
         """
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent = [headers.get("x-api-key", ""), token.strip() if scheme.lower() == "bearer" else ""]
+        sent = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # the second is Azure's
+        sent.append(token.strip() if scheme.lower() == "bearer" else "")
         known = [key.encode() for key in self._config.keys]
         matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent for one in known]
         if known and not any(matches):

@@ -19,7 +19,7 @@ from dragoman import __version__
 from dragoman.core.errors import BackendError, UnknownModelError
 from dragoman.core.values import Request
 from dragoman.gateway import Gateway
-from dragoman.server.answer import Route
+from dragoman.server.exchange import Route
 from dragoman.server.record import NAME_LIMIT_CHARS, Record
 from dragoman.server.tally import OUTCOMES
 
@@ -114,7 +114,7 @@ class Metrics:
     def end(self, route: Route, record: Record) -> None:
         """It is over; its record says how that went."""
         self._in_flight.dec()
-        dialect, model = route.dialect.name, self._model(record)
+        dialect, model = route.label, self._model(record)
         (self._counts if route.counting else self._requests).labels(dialect, model, str(record.status)).inc()
         if record.error:
             self._failures.labels(dialect, model, record.error.partition(":")[0]).inc()

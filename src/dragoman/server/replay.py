@@ -21,10 +21,11 @@ from dragoman.core.values import Earlier, Request
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import Policy
 from dragoman.memory import Memory, Recalled
-from dragoman.server.answer import Exchange, Route
+from dragoman.server.answer import Exchange
 from dragoman.server.capture import Capture
 from dragoman.server.captured import Captured, error_of, event_of, output_of, piece, request_of
 from dragoman.server.config import ServerConfig
+from dragoman.server.exchange import Route
 from dragoman.server.record import Record
 from dragoman.server.stages import Files, files
 from dragoman.server.watch import ClientLeftError

@@ -17,9 +17,9 @@ from typing import Final, TypeAlias
 from dragoman import extras
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway
-from dragoman.server.answer import Scope, Send
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
+from dragoman.server.exchange import Scope, Send
 from dragoman.server.port_owner import port_owner
 from dragoman.server.watch import Receive
 

@@ -1,0 +1,42 @@
+"""One field of a multipart form, found and replaced in the bytes; nothing else of the form is read.
+
+Source: https://www.rfc-editor.org/rfc/rfc7578 (2026-11).
+"""
+
+import re
+from typing import Final
+
+from dragoman.core.errors import RequestError
+
+_BOUNDARY: Final = re.compile(r'multipart/form-data\s*;.*?\bboundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))', re.I | re.S)
+_NAME: Final = re.compile(rb'^content-disposition:[^\r\n]*?;\s*name="?([^";\r\n]*)"?', re.I | re.M)
+_HEAD_BYTES: Final = 8192
+"""Of the headers of one part."""
+
+
+def boundary(content_type: str) -> bytes | None:
+    """What separates the parts of a form; None: this is no form."""
+    found = _BOUNDARY.match(content_type)
+    return (found[1] or found[2]).encode("latin-1") if found else None
+
+
+def field(body: bytes, boundary: bytes, name: str) -> tuple[int, int] | None:
+    """Where the value of a field begins and ends; None: there is no such field.
+
+    Raises: RequestError: this is no form with that boundary.
+    """
+    line = b"\r\n--" + boundary
+    at = 0 if body.startswith(line[2:]) else body.find(line)
+    if at < 0:
+        raise RequestError("expected a form with the boundary of its content-type, got another body")
+    at += len(line) - (0 if body.startswith(b"\r\n", at) else 2)
+    while not body.startswith(b"--", at):
+        head_end = body.find(b"\r\n\r\n", at, at + _HEAD_BYTES)
+        end = body.find(line, max(at, head_end))
+        if head_end < 0 or end < 0:
+            raise RequestError("expected a whole form, got one that is cut off")
+        found = _NAME.search(body[at:head_end])
+        if found is not None and found[1] == name.encode():
+            return head_end + 4, end
+        at = end + len(line)
+    return None

@@ -1,0 +1,239 @@
+"""Requests of APIs that are not translated: embeddings, completions, rerank, audio, images and moderations.
+
+    client ─JSON or form, model NAME→ gateway ─the same, under the server's own name of the model→ server that has it
+
+The bytes of the server's answer go to the client as they come. All else is as for the APIs that are translated: keys,
+hosts, limits, aliases and `SERVER/model`, concurrency, retries, and the next server where one fails before its answer
+has begun. Only servers of the settings are asked, at fixed paths; redirects are not followed.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from dragoman.core import shape
+from dragoman.core.contracts import Backend
+from dragoman.core.errors import (
+    DragomanError,
+    NotFoundError,
+    RemoteError,
+    RequestError,
+    UnsupportedError,
+    UpstreamError,
+    logged,
+    quote,
+)
+from dragoman.core.events import Start, UsageUpdate
+from dragoman.core.sse import Decoder, encode
+from dragoman.core.values import Request, Usage
+from dragoman.gateway import Gateway
+from dragoman.server import form
+from dragoman.server.config import ServerConfig
+from dragoman.server.exchange import HttpExchange, Route, Send, encoded, log, naming
+from dragoman.server.record import Record
+from dragoman.server.watch import Receive, Watch
+
+_MODEL_BYTES: Final = 1024
+_WHOLE_BYTES: Final = 8 * 1024 * 1024
+"""Of an answer in which the usage is looked for; vectors may be longer."""
+_STREAM: Final = "text/event-stream"
+_KEPT: Final = ("content-type", "content-disposition", "retry-after")
+"""Headers of the server's answer that go on to the client."""
+
+
+@runtime_checkable
+class Forwards(Protocol):
+    """A backend that has a server to which requests can go on untranslated."""
+
+    def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of the server's answer; `began` gets its headers first.
+
+        Raises: RemoteError: it cannot be reached, or answers with an error.
+        """
+
+
+class _Asked(NamedTuple):
+    """What the client sent, and where its model is named."""
+
+    body: bytes
+    content_type: str
+    model: str
+    at: tuple[int, int] | None = None
+    """In a form: where the value stands."""
+
+    def named(self, model: str) -> bytes:
+        """The body with this name of the model."""
+        if model == self.model:
+            return self.body
+        if self.at is None:
+            return naming(self.body, model)
+        begin, end = self.at
+        return self.body[:begin] + model.encode() + self.body[end:]
+
+
+class Passthrough(HttpExchange):
+    """One such request and its answer."""
+
+    def __init__(
+        self, route: Route, gateway: Gateway, config: ServerConfig, record: Record, receive: Receive, send: Send
+    ) -> None:
+        super().__init__(route.dialect, config, record, receive, send)
+        self._path, self._named, self._gateway = route.passed, route.model, gateway
+        self._usage = _UsageReader()
+
+    async def _serve(self, headers: Mapping[str, str]) -> None:
+        body = await self._body(headers)
+        asked = _asked(body, headers.get("content-type", "application/json"), self._named)
+        request = Request(asked.model or self._only_model(), ())
+        self._record.asked("passthrough", request)
+        carried = {"content-type": asked.content_type}
+        if "accept" in headers:
+            carried["accept"] = headers["accept"]
+        async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
+            found = await self._gateway.find(request)
+            able = [(backend, planned.model) for backend, planned in found if isinstance(backend, Forwards)]
+            if not able:
+                names = " and ".join(str(backend.state().get("backend", "")) for backend, _ in found)
+                told = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
+                raise UnsupportedError(f"{told}; ask for a model of an upstream server", "model")
+            await self._first_of(able, asked, carried)
+
+    def _only_model(self) -> str:
+        """A model of the one server that there is, where a request names none.
+
+        Raises: RequestError: there are several, so it must.
+        """
+        owners = {model.owner: model.id for model in reversed(self._gateway.models())}
+        if len(owners) != 1:
+            raise RequestError("missing required field 'model', by which the server is chosen", "model")
+        return next(iter(owners.values()))
+
+    async def _first_of(self, able: Sequence[tuple[Backend, str]], asked: _Asked, headers: Mapping[str, str]) -> None:
+        """Pass the answer of the first server that begins one."""
+        for left, (backend, model) in zip(reversed(range(len(able))), able, strict=True):
+            body = asked.named(model) if asked.model else asked.body
+            try:
+                assert isinstance(backend, Forwards)
+                await self._pass(backend, body, headers)
+                return
+            except RemoteError as error:
+                is_about_the_request = isinstance(error, UpstreamError) and error.status in (400, 413, 415, 422)
+                if self._sent or not left or is_about_the_request:
+                    raise self._told(backend, error) from None
+                name = backend.state().get("backend", "")
+                log.warning("%s could not answer (%s); the next is asked", name, logged(error))
+
+    def _told(self, backend: Backend, error: RemoteError) -> DragomanError:
+        """A server without this API is named; it is not at fault."""
+        if isinstance(error, UpstreamError) and error.status in (404, 405, 501):
+            name = backend.state().get("backend", "")
+            told = f"{name} answered {error.status} at {self._path}: it has not this API, or not this model in it"
+            return NotFoundError(told)  # the server's own words may repeat the request, and this one is logged
+        return error
+
+    async def _pass(self, backend: Forwards, body: bytes, headers: Mapping[str, str]) -> None:
+        fields: dict[str, str] = {}
+        async with aclosing(backend.forward(self._path, body, headers, fields.update)) as answer:
+            async for piece in answer:
+                if not self._sent:
+                    await self._start(fields)
+                self._usage.feed(piece)
+                await self._out({"type": "http.response.body", "body": piece, "more_body": True})
+        if not self._sent:
+            await self._start(fields)
+        self._count()
+        await self._end(b"")
+
+    async def _fail(self, error: DragomanError) -> None:
+        if self._sent and self._ending is None and not self._ended:
+            self._record.failed(error)
+            return  # the connection is closed before the end of the body, by which the client knows that it is cut
+        await super()._fail(error)
+
+    async def _start(self, fields: Mapping[str, str]) -> None:
+        self._sent = True
+        kind = fields.get("content-type", "application/octet-stream")
+        self._usage.is_stream = kind.startswith(_STREAM)
+        told = {name: fields[name] for name in _KEPT if name in fields}
+        if self._usage.is_stream:
+            self._ending = lambda error: encode(self._dialect.write_error(error))
+            told["cache-control"] = "no-cache"
+        elif "content-encoding" not in fields and "content-length" in fields:
+            told["content-length"] = fields["content-length"]
+        model = self._record.request.model if self._record.request else ""
+        self._record.saw(Start("", model, 0))
+        await self._out({"type": "http.response.start", "status": 200, "headers": encoded(told)})
+
+    def _count(self) -> None:
+        if (usage := self._usage.close()) is not None:
+            self._record.saw(UsageUpdate(usage))
+
+
+def _asked(body: bytes, content_type: str, named: str) -> _Asked:
+    """Raises: RequestError: the body is neither JSON nor a form, or its model is no text."""
+    if boundary := form.boundary(content_type):
+        at = form.field(body, boundary, "model")
+        value = body[at[0] : min(at[1], at[0] + _MODEL_BYTES)].decode("utf-8", "replace").strip() if at else ""
+        asked = _Asked(body, content_type, value, at)
+        if not named:
+            return asked
+        if at is None:
+            head = b'--%b\r\ncontent-disposition: form-data; name="model"\r\n\r\n' % boundary
+            body, begin = head + named.encode() + b"\r\n" + body, len(head)
+        else:
+            body, begin = asked.named(named), at[0]
+        return _Asked(body, content_type, named, (begin, begin + len(named.encode())))
+    body = naming(body, named) if named else body
+    found = shape.at(body).fields().take("model")
+    return _Asked(body, "application/json", found.string() if found is not None else "")
+
+
+class _Tokens(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class _Said(msgspec.Struct):
+    usage: _Tokens | None = None
+
+
+class _UsageReader:
+    """The usage that an answer reports, in JSON or in an event of a stream; what cannot be read is not counted."""
+
+    def __init__(self) -> None:
+        self.is_stream = False
+        self._decoder = Decoder()
+        self._whole = bytearray()
+        self._last = b""
+        self._ends = False
+
+    def feed(self, piece: bytes) -> None:
+        """More of the answer."""
+        if self._ends:
+            return
+        try:
+            if not self.is_stream:
+                self._whole += piece
+                self._ends = len(self._whole) > _WHOLE_BYTES
+            else:
+                told = [event.data for event in self._decoder.feed(piece) if b'"usage"' in event.data]
+                self._last = told[-1] if told else self._last
+        except UpstreamError:
+            self._ends = True
+
+    def close(self) -> Usage | None:
+        """What was reported; None: nothing."""
+        try:
+            told = msgspec.json.decode(self._last if self.is_stream else bytes(self._whole), type=_Said).usage
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if self._ends or told is None:
+            return None
+        counts = (told.prompt_tokens or told.input_tokens or 0, told.completion_tokens or told.output_tokens or 0)
+        return Usage(max(0, counts[0]), max(0, counts[1]))

@@ -1,0 +1,123 @@
+"""Responses that are kept, by their ids (`memory`).
+
+    GET    /v1/responses/{id}                  the response as it was given
+    DELETE /v1/responses/{id}                  {"id": "resp_1", "object": "response", "deleted": true}
+    GET    /v1/responses/{id}/input_items      what it was asked with, newest first; `order`, `limit`, `after`
+    POST   /v1/responses/{id}/cancel           refused: only responses made in the background can be cancelled
+
+A response cannot be streamed again. Of items that had no id, the id is made of the response's and their place.
+
+Source: https://platform.openai.com/docs/api-reference/responses/get, …/delete, …/input-items and …/cancel (2026-11).
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from dragoman import dialects
+from dragoman.core.errors import MethodError, NotFoundError, RequestError, quote
+from dragoman.core.values import Message, Request
+from dragoman.memory import Memory
+
+NAME: Final = "openai_responses"
+_PATH: Final = re.compile(r"/v1/responses/([^/]{1,200})(/input_items|/cancel)?")
+_METHODS: Final = {
+    None: ("GET", "DELETE", "HEAD", "OPTIONS"),
+    "/input_items": ("GET", "HEAD", "OPTIONS"),
+    "/cancel": ("POST", "OPTIONS"),
+}
+_MOST: Final = 100
+_USUAL: Final = 20
+
+Item = dict[str, msgspec.Raw]
+
+
+def is_served(path: str) -> bool:
+    """Whether a path is that of a response."""
+    return _PATH.fullmatch(path) is not None
+
+
+def methods(path: str) -> Sequence[str]:
+    """What such a path takes."""
+    found = _PATH.fullmatch(path)
+    return _METHODS[found[2]] if found else ()
+
+
+def answer(memory: Memory, method: str, path: str, query: str) -> bytes:
+    """The body that answers.
+
+    Raises: NotFoundError: the response is not kept. RequestError: what is asked is wrong. MethodError.
+    """
+    found = _PATH.fullmatch(path)
+    assert found is not None
+    if method not in methods(path):
+        raise MethodError(path, method, methods(path))
+    id, what = found[1].removeprefix("resp_"), found[2]
+    asked = dict(parse_qsl(query))
+    body = memory.response(id)
+    if body is None:
+        told = "answers are kept for a while, in this process, and where the request did not say store: false"
+        raise NotFoundError(f"Response with id {quote(found[1])} not found: {told}")
+    if what == "/cancel":
+        raise RequestError("Cannot cancel a synchronous response: answers are not made in the background here")
+    if what == "/input_items":
+        return msgspec.json.encode(_page(_items(memory.asked(id) or (), id), asked))
+    if method == "DELETE":
+        memory.drop(id)
+        return msgspec.json.encode({"id": f"resp_{id}", "object": "response", "deleted": True})
+    if asked.get("stream", "").lower() == "true":
+        raise RequestError("expected stream=false: a response that is kept cannot be streamed again", "stream")
+    return body
+
+
+def _items(messages: Sequence[Message], id: str) -> list[Item]:
+    """The items, oldest first, each with an id."""
+    dialect = dialects.get(NAME)
+    written = dialect.write_request(Request("-", tuple(messages), dialect=NAME), "-").body
+    said = msgspec.json.decode(written, type=dict[str, msgspec.Raw])["input"]
+    if bytes(said)[:1] == b'"':
+        said = msgspec.Raw(b'[{"type":"message","role":"user","content":%b}]' % bytes(said))
+    items = msgspec.json.decode(said, type=list[Item])
+    for number, item in enumerate(items):
+        item.setdefault("id", msgspec.Raw(msgspec.json.encode(f"{_prefix(item)}_{id}_input{number}")))
+        content = item.get("content")
+        if content is not None and bytes(content)[:1] == b'"':
+            kind = b"output_text" if _word(item, "role") == "assistant" else b"input_text"
+            item["content"] = msgspec.Raw(b'[{"type":"%b","text":%b}]' % (kind, bytes(content)))
+        item.setdefault("status", msgspec.Raw(b'"completed"'))
+    return items
+
+
+def _prefix(item: Item) -> str:
+    kind = _word(item, "type")
+    return {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}.get(kind, "item")
+
+
+def _word(item: Item, name: str) -> str:
+    raw = bytes(item.get(name, msgspec.Raw(b'""')))
+    return raw.decode().strip('"')
+
+
+def _page(items: list[Item], asked: dict[str, str]) -> dict[str, object]:
+    order, limit = asked.get("order", "desc"), asked.get("limit", str(_USUAL))
+    if order not in ("asc", "desc"):
+        raise RequestError(f"expected asc or desc, got {quote(order)}", "order")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST):
+        raise RequestError(f"expected a whole number from 1 to {_MOST}, got {quote(limit)}", "limit")
+    items = items if order == "asc" else items[::-1]
+    if after := asked.get("after"):
+        ids = [_word(item, "id") for item in items]
+        if after not in ids:
+            raise RequestError(f"expected the id of an item of this response, got {quote(after)}", "after")
+        items = items[ids.index(after) + 1 :]
+    page = items[: int(limit)]
+    return {
+        "object": "list",
+        "data": page,
+        "has_more": len(page) < len(items),
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+    }
