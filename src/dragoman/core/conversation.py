@@ -15,6 +15,7 @@ What only some servers take is for their dialects to ask for: `system_first`, an
 that ends with the beginning of the answer.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import chain, takewhile
 from typing import Final
@@ -111,13 +112,15 @@ class _Mending:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self._waiting: dict[str, list[str]] = {}
+        self._waiting: dict[str, deque[str]] = {}
         """Calls of the last turn that have no result yet: the client's id, and those that they have here."""
         self._results: list[Message] = []
         """Of the last turn."""
         self._behind: list[Message] = []
         """What was said behind that turn, until the next."""
         self._seen: set[str] = set()
+        self._last: dict[str, int] = {}
+        """Of each id of the client that came again, the last number that was put behind it."""
         self._made = self._astray = self._renamed = 0
 
     def add(self, message: Message) -> None:
@@ -163,7 +166,7 @@ class _Mending:
 
     def _own(self, id: str) -> str:
         """The id of the call that is meant: of several with this id, the first that waits."""
-        found = self._waiting[id].pop(0)
+        found = self._waiting[id].popleft()
         if not self._waiting[id]:
             del self._waiting[id]
         return found
@@ -173,11 +176,14 @@ class _Mending:
         self.messages.append(replace(message, parts=tuple(parts)))
 
     def _call(self, call: ToolCall) -> ToolCall:
-        id, n = call.id, 1
+        id, n = call.id, self._last.get(call.id, 1)
         while id in self._seen:
             n += 1
             id = f"{call.id}_{n}"
-        self._renamed += n > 1
+            self._last[call.id] = (
+                n  # the next search begins here: from 1 again, the same id 10,000 times would take minutes
+            )
+        self._renamed += id != call.id
         self._seen.add(id)
-        self._waiting.setdefault(call.id, []).append(id)
+        self._waiting.setdefault(call.id, deque()).append(id)
         return call if id == call.id else replace(call, id=id)

@@ -25,6 +25,7 @@ from dragoman.core.values import Extra, JsonText, Message, Opaque, Part, Request
 _READ_TOO: Final = frozenset(
     (
         *(
+            "about_namespace",
             "functions",
             "in_field",
             "in_item",

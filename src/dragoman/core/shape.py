@@ -9,7 +9,7 @@ Every error says what was expected, what was there and where:
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -29,6 +29,19 @@ _number: Final = msgspec.json.Decoder(float).decode
 _boolean: Final = msgspec.json.Decoder(bool).decode
 _EXACT: Final = 2**53
 """Whole numbers below are exact as floats."""
+
+OBJECTS: Final = 100_000
+"""Most objects in a request: messages, parts, tools and what is in them. Each becomes objects of ours."""
+VALUES: Final = 250_000
+"""Most values in a request, as far as commas tell them apart."""
+ITEMS: Final = 100_000
+"""Most items of one array."""
+TOOLS: Final = 10_000
+"""Most tools of a request; the vendors take 128 and more."""
+STOPS: Final = 1_000
+"""Most stop strings of a request; the vendors take 4 and more."""
+_OUTSIDE: Final = re.compile(rb'([^"]*+)(?:"[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
+"""What stands between two strings of valid JSON, and the second of them."""
 
 _KINDS = {
     ord("{"): "object",
@@ -72,6 +85,23 @@ def at(body: bytes | str) -> "Cursor":
         raise RequestError(f"expected JSON: {e}", "$") from None
 
 
+def request(body: bytes | str) -> "Cursor":
+    """A cursor on the body of a request, which a stranger may have sent: it has so many values at most.
+
+    Raises: as `at`. RequestError: there are more.
+    """
+    cursor = at(body)
+    json = bytes(cursor.raw)
+    if json.count(b"{") > OBJECTS or json.count(b",") > VALUES:  # most of these stand in texts, where they are none
+        objects = values = 0
+        for found in _OUTSIDE.finditer(json):
+            objects += found[1].count(b"{")
+            values += found[1].count(b",")
+            if objects > OBJECTS or values > VALUES:
+                raise RequestError(f"expected at most {OBJECTS:,} objects and {VALUES:,} values, got more", "$")
+    return cursor
+
+
 def _decode(body: bytes) -> msgspec.Raw:
     try:
         return _whole(body)
@@ -108,9 +138,12 @@ class Cursor:
         """The members of an object; of a name that comes twice, the last."""
         return Fields(self._as("object", _members), self.path, self.raw)
 
-    def items(self) -> list["Cursor"]:
-        """The items of an array."""
-        return [Cursor(v, f"{self.path}[{i}]") for i, v in enumerate(self._as("array", _items))]
+    def items(self, limit: int = ITEMS) -> list["Cursor"]:
+        """The items of an array, of at most so many."""
+        items = self._as("array", _items)
+        if len(items) > limit:
+            raise RequestError(f"expected at most {limit:,} items, got {len(items):,}", self.path)
+        return [Cursor(v, f"{self.path}[{i}]") for i, v in enumerate(items)]
 
     def string(self, limit_chars: int | None = None) -> str:
         """A string, of at most `limit_chars` where that is given."""
@@ -157,11 +190,10 @@ class Cursor:
         return self._as("boolean", _boolean)
 
     def choice(self, known: Collection[S], what: str) -> S:
-        """One of these strings; `what` names it in the error."""
+        """One of these strings; `what` names it in the error. Where many are looked up, `known` is no list."""
         value = self.string()
-        for one in known:
-            if one == value:
-                return one
+        if value in known:
+            return cast("S", value)
         raise RequestError(f"unknown {what} {quote(value)}{one_of(value, known, 'expected ')}", self.path)
 
     def wrong(self, expected: str) -> RequestError:
@@ -233,10 +265,10 @@ class Fields:
         found = self.take(name)
         return found.object() if found else ""
 
-    def items(self, name: str) -> list[Cursor]:
-        """The items of the array of that name; none where it is absent."""
+    def items(self, name: str, limit: int = ITEMS) -> list[Cursor]:
+        """The items of the array of that name, of at most so many; none where it is absent."""
         found = self.take(name)
-        return found.items() if found else []
+        return found.items(limit) if found else []
 
     def rest(self) -> Mapping[str, msgspec.Raw]:
         """All that has not been taken, nulls included, to be carried on."""

@@ -39,7 +39,7 @@ def read_request(body: bytes | str) -> Request:
 
     Raises: CallerError: what is wrong, and where; anything else is a bug here.
     """
-    fields = shape.at(body).fields()
+    fields = shape.request(body).fields()
     return _request(fields, fields.need("max_tokens").integer(least=1))
 
 
@@ -48,7 +48,7 @@ def read_count(body: bytes | str) -> Request:
 
     Raises: CallerError: as above.
     """
-    fields = shape.at(body).fields()
+    fields = shape.request(body).fields()
     return _request(fields, fields.integer("max_tokens", least=1))
 
 
@@ -56,7 +56,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
     if thread := fields.take("thread"):
         # The SDKs' tool runners send it first, and go on without it when they are told so in these terms.
         raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
-    tools = tuple(_tool(item) for item in fields.items("tools"))
+    tools = tuple(_tool(item) for item in fields.items("tools", shape.TOOLS))
     schema, kept = _response_schema(fields)
     system, billing = _system(fields.take("system"))
     messages = tuple(_message(item) for item in fields.need("messages").items())
@@ -73,7 +73,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
             top_k=fields.integer("top_k", least=0),
         ),
         max_tokens=max_tokens,
-        stop=tuple(text for item in fields.items("stop_sequences") if (text := item.string())),
+        stop=tuple(text for item in fields.items("stop_sequences", shape.STOPS) if (text := item.string())),
         response_schema=schema,
         stream=fields.flag("stream"),
         stream_usage=True,

@@ -94,7 +94,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     body |= _thinking(request, ledger)
     body |= _sampling(request, ledger, thinks="thinking" in body and request.effort != "none")
     stop = [text for text in request.stop if text.strip() or ledger.same]
-    watched = ledger.watch([text for text in request.stop if text not in stop])
+    watched = ledger.watch([text for text in request.stop if not (text.strip() or ledger.same)])
     body |= {"stop_sequences": stop} if stop else {}
     body |= {"stream": True} if request.stream or watched else {}
     extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name != BILLING}
@@ -178,9 +178,11 @@ def _sampling(request: Request, ledger: Ledger, thinks: bool) -> dict[str, objec
 
 
 def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
-    tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
+    tools = []
     for tool in request.tools:
-        if tool not in tools:
+        if tool.kind == "function" or ledger.native:
+            tools.append(tool)
+        else:
             ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
     choice = request.tool_choice
     if (choice.mode == "required" and not tools) or (

@@ -33,7 +33,7 @@ def read_request(body: bytes | str) -> Request:
 
     Raises: CallerError: what is wrong, and where; anything else is a bug here.
     """
-    fields = shape.at(body).fields()
+    fields = shape.request(body).fields()
     if (n := fields.take("n")) and n.integer(least=1) > 1:
         raise UnsupportedError(f"expected one choice a request, got n = {n.text}", n.path)
     functions = fields.peek(FUNCTIONS)
@@ -79,7 +79,7 @@ def _stop(found: Cursor | None) -> tuple[str, ...]:
         return ()
     if found.kind not in ("string", "array"):
         raise found.wrong("string, array of strings or null")
-    items = [found] if found.kind == "string" else found.items()
+    items = [found] if found.kind == "string" else found.items(shape.STOPS)
     return tuple(text for text in (item.string() for item in items) if text)
 
 
@@ -241,7 +241,7 @@ def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
         if found := fields.take(name):
             raise RequestError(f"expected tools or functions, got {name} beside functions", found.path)
     listed = fields.peek(FUNCTIONS)
-    tools = tuple(_function(item.fields()) for item in listed.items()) if listed else ()
+    tools = tuple(_function(item.fields()) for item in listed.items(shape.TOOLS)) if listed else ()
     found = fields.take("function_call")
     if found is None or found.kind != "object":
         return tools, ToolChoice(found.choice(_FREE, "function call") if found else "auto", parallel=False)
@@ -251,7 +251,7 @@ def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
 
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     """The tools that may be called, and how freely."""
-    tools = tuple(_tool(item) for item in fields.items("tools"))
+    tools = tuple(_tool(item) for item in fields.items("tools", shape.TOOLS))
     if found := fields.take("function_call"):
         raise RequestError("expected functions to choose from, got none", found.path)
     found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
@@ -265,7 +265,7 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     inner = found.fields()
     kind = inner.need("type").choice(("function", "custom", "allowed_tools"), "tool choice")
     named = inner.need(kind).fields()
-    offered = [tool.name for tool in tools if tool.name]
+    offered = dict.fromkeys(tool.name for tool in tools if tool.name)
     if kind != "allowed_tools":
         return tools, ToolChoice("named", named.need("name").choice(offered, "tool"), parallel)
     listed, mode = named.need("tools"), named.need("mode").choice(_MODES, "mode")

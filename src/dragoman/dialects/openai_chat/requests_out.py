@@ -112,9 +112,11 @@ def _response_format(schema: str, ledger: Ledger) -> dict[str, object]:
 
 
 def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
-    tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
+    tools = []
     for tool in request.tools:
-        if tool not in tools:
+        if tool.kind == "function" or ledger.native:
+            tools.append(tool)
+        else:
             ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
     choice = request.tool_choice
     kinds = {tool.name: tool.kind for tool in tools}

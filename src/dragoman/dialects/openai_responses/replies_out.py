@@ -13,6 +13,7 @@ from dragoman.core.openai_errors import error_fields, status
 from dragoman.core.string_member import StringMember, string_member
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
 from dragoman.dialects.openai_responses.requests_in import (
+    ABOUT_NAMESPACE,
     IN_ITEM,
     INPUT,
     JOINT,
@@ -339,13 +340,14 @@ class _Items:
     def _tools(self, tools: tuple[Tool, ...]) -> list[Json]:
         """The tools as they were sent."""
         listed: list[Json] = []
-        for space, group in groupby(tools, key=lambda tool: bytes(tool.extra.get(NAMESPACE, b""))):
-            written = [self._tool(tool) for tool in group]
-            listed += [{**shape.at(space).fields().rest(), "tools": written}] if space else written
+        for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(ABOUT_NAMESPACE))):
+            together = list(group)
+            about, written = together[0].extra.get(ABOUT_NAMESPACE), [self._tool(tool) for tool in together]
+            listed += [{**shape.at(bytes(about)).fields().rest(), "tools": written}] if about else written
         return listed
 
     def _tool(self, tool: Tool) -> Json:
-        extra = {name: raw for name, raw in tool.extra.items() if name not in (NAMESPACE, IN_ITEM)}
+        extra = {name: raw for name, raw in tool.extra.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
         if tool.kind != "function":
             return dict(extra)
         name = self._name(tool.name)["name"]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -22,7 +22,9 @@ _ITEM: Final = re.compile(r"[a-z]+_(.+)_(\d{1,6})", re.ASCII)
 """The id of an item: after what kind it is of, that of the answer and the number in it."""
 
 NAMESPACE: Final = "in_namespace"
-"""The name in a tool's `extra` of the namespace that it is in, an object."""
+"""The name in a tool's `extra` of the name of the namespace that it is in, a string."""
+ABOUT_NAMESPACE: Final = "about_namespace"
+"""The name in a tool's `extra` of what its namespace says of itself, an object that all tools in it share."""
 IN_ITEM: Final = "in_item"
 """The name in a tool's `extra` of the item that it came in: its number, the messages behind it, and what it says."""
 INPUT: Final = "input"
@@ -46,7 +48,7 @@ def read_request(body: bytes | str) -> Request:
 
     Raises: CallerError: what is wrong, and where; anything else is a bug here.
     """
-    return _request(shape.at(body).fields())
+    return _request(shape.request(body).fields())
 
 
 def read_count(body: bytes | str) -> Request:
@@ -54,7 +56,7 @@ def read_count(body: bytes | str) -> Request:
 
     Raises: CallerError: as above.
     """
-    return _request(shape.at(body).fields(), partly=True)
+    return _request(shape.request(body).fields(), partly=True)
 
 
 def _request(fields: Fields, partly: bool = False) -> Request:
@@ -65,7 +67,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
     said = fields.take("input") if partly else fields.need("input")
     messages, added = _conversation(said) if said else ((), [])
-    offered = (*_tools(fields.items("tools")), *added)
+    offered = (*_tools(fields.items("tools", shape.TOOLS)), *added)
     _no_clash(offered)
     tools, choice, chosen = _tool_choice(fields, offered)
     schema, kept = _response_schema(fields.take("text"))
@@ -121,19 +123,16 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
         return (Message("user", read_parts(found, _PARTS)),), []
     if found.kind != "array":
         raise found.wrong("string or array")
-    messages: list[Message] = []
+    turns = _Turns()
     added: list[tuple[int, Cursor]] = []
     for item in found.items():
         fields = item.fields()
         kind = fields.string("type") or "message"
-        if kind == "additional_tools":
-            added += [(len(messages), item)] if fields.need("tools").items() else []
-            continue
-        message = _message(item, kind, fields)
-        if messages and (not added or added[-1][0] < len(messages)) and _goes_on(messages[-1], message):
-            before = messages.pop()
-            message = Message("assistant", before.parts + message.parts, {**before.extra, **message.extra})
-        messages.append(message)
+        if kind != "additional_tools":
+            turns.add(_message(item, kind, fields), apart=bool(added) and added[-1][0] == turns.count)
+        elif fields.need("tools").items(shape.TOOLS):
+            added.append((turns.count, item))
+    messages = turns.messages()
     if not messages:
         raise RequestError("expected at least one item that says something, got none", found.path)
     tools = [tool for n, (at, item) in enumerate(added) for tool in _added(item, n, len(messages) - at)]
@@ -143,15 +142,42 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
 def _added(item: Cursor, number: int, before: int) -> list[Tool]:
     """The tools of an item `additional_tools`, each with a note of it."""
     fields = item.fields()
-    listed = fields.need("tools").items()
+    listed = fields.need("tools").items(shape.TOOLS)
     note = {IN_ITEM: msgspec.Raw(msgspec.json.encode({"number": number, "before": before, "item": fields.rest()}))}
     return [replace(tool, extra={**tool.extra, **note}) for tool in _tools(listed)]
 
 
-def _goes_on(before: Message, message: Message) -> bool:
-    """The model said both in one turn; words of two items stay apart, because each has an id of its own."""
-    both = before.role == message.role == "assistant"
-    return both and not (_has_words(before) and _has_words(message))
+class _Turns:
+    """Messages, of which those of one turn of the model are one.
+
+    Words of two items stay apart, because each has an id of its own.
+    """
+
+    def __init__(self) -> None:
+        self._turns: list[tuple[values.Role, list[Part], dict[str, msgspec.Raw]]] = []
+        self._speaks = False
+        """The last turn has words."""
+
+    @property
+    def count(self) -> int:
+        """Turns so far."""
+        return len(self._turns)
+
+    def add(self, message: Message, *, apart: bool) -> None:
+        """Add the next item's message; with `apart` it begins a turn in any case."""
+        speaks = _has_words(message)
+        role, parts, extra = self._turns[-1] if self._turns else ("user", [], {})
+        goes_on = message.role == role == "assistant" and not (apart or (speaks and self._speaks))
+        if goes_on:
+            parts += message.parts
+            extra |= message.extra
+        else:
+            self._turns.append((message.role, [*message.parts], {**message.extra}))
+        self._speaks = speaks or (goes_on and self._speaks)
+
+    def messages(self) -> tuple[Message, ...]:
+        """All of them."""
+        return tuple(Message(role, tuple(parts), extra) for role, parts, extra in self._turns)
 
 
 def _has_words(message: Message) -> bool:
@@ -268,8 +294,9 @@ def _tools_of(cursor: Cursor) -> list[Tool]:
     if fields.string("type") != "namespace":
         return [_tool(cursor)]
     about = {name: raw for name, raw in cursor.fields().rest().items() if name != "tools"}
-    space, kept = fields.need("name").word(), {NAMESPACE: msgspec.Raw(msgspec.json.encode(about))}
-    inside = [_tool(item) for item in fields.items("tools")]
+    named = fields.need("name")
+    space, kept = named.word(), {NAMESPACE: named.raw, ABOUT_NAMESPACE: msgspec.Raw(msgspec.json.encode(about))}
+    inside = [_tool(item) for item in fields.items("tools", shape.TOOLS)]
     return [replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **kept}) for tool in inside]
 
 
@@ -309,8 +336,8 @@ def _no_clash(tools: tuple[Tool, ...]) -> None:
 
 def namespace_of(tool: Tool) -> str:
     """The name of the namespace that a tool is in, or ""."""
-    about = tool.extra.get(NAMESPACE)
-    return shape.at(bytes(about)).fields().need("name").word() if about else ""
+    named = tool.extra.get(NAMESPACE)
+    return shape.at(bytes(named)).string() if named else ""
 
 
 def is_custom(tool: Tool) -> bool:
@@ -329,24 +356,24 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
     if found is None or found.kind != "object":
         return tools, ToolChoice(word, parallel=parallel), {}
     inner = found.fields()
+    offered = dict.fromkeys(tool.name for tool in tools if tool.kind == "function")
     match inner.need("type").string():
         case "function" | "custom":
-            return tools, ToolChoice("named", _named(inner, tools), parallel), {}
+            return tools, ToolChoice("named", _named(inner, offered), parallel), {}
         case "allowed_tools":
             listed, mode = inner.need("tools"), inner.need("mode").choice(_MODES, "mode")
         case kind:
             return tools, ToolChoice("named", kind, parallel), {"tool_choice": found.raw}
-    allowed = {_allowed(item.fields(), tools) for item in listed.items()}
+    allowed = {_allowed(item.fields(), offered) for item in listed.items()}
     left = tuple(tool for tool in tools if (tool.kind, tool.name) in allowed)
     if mode == "required" and not left:
         raise RequestError("expected tools to choose from, got none", listed.path)
     return left, ToolChoice(mode, parallel=parallel), {}
 
 
-def _named(fields: Fields, tools: tuple[Tool, ...]) -> str:
+def _named(fields: Fields, offered: Mapping[str, None]) -> str:
     """The name of the offered tool that is meant."""
     name, space = fields.need("name"), fields.take("namespace")
-    offered = [tool.name for tool in tools if tool.kind == "function"]
     if space is None:
         return name.choice(offered, "tool")
     joint = f"{space.word()}{JOINT}{name.word()}"
@@ -355,6 +382,6 @@ def _named(fields: Fields, tools: tuple[Tool, ...]) -> str:
     return joint
 
 
-def _allowed(fields: Fields, tools: tuple[Tool, ...]) -> tuple[str, str]:
+def _allowed(fields: Fields, offered: Mapping[str, None]) -> tuple[str, str]:
     kind = fields.need("type").string()
-    return ("function", _named(fields, tools)) if kind in ("function", "custom") else (kind, fields.string("name"))
+    return ("function", _named(fields, offered)) if kind in ("function", "custom") else (kind, fields.string("name"))

@@ -71,6 +71,7 @@ from dragoman.core.values import (
     ToolResult,
 )
 from dragoman.dialects.openai_responses.requests_in import (
+    ABOUT_NAMESPACE,
     IN_ITEM,
     INPUT,
     JOINT,
@@ -154,9 +155,11 @@ def _format(schema: str, ledger: Ledger) -> Json:
 
 
 def _tools(request: Request, ledger: Ledger) -> Json:
-    tools = [tool for tool in request.tools if tool.kind == "function" or ledger.native]
+    tools = []
     for tool in request.tools:
-        if tool not in tools:
+        if tool.kind == "function" or ledger.native:
+            tools.append(tool)
+        else:
             ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
     choice = request.tool_choice
     known = {tool.name if tool.kind == "function" else tool.kind: tool for tool in tools}
@@ -185,16 +188,23 @@ def _apart(name: str, space: str) -> Json:
 def _listed(tools: Sequence[Tool], ledger: Ledger) -> list[object]:
     """The tools as they came, those of a namespace in it again."""
     listed: list[object] = []
-    for about, group in groupby(
-        tools, key=lambda tool: bytes(tool.extra.get(NAMESPACE, b"")) if ledger.native else b""
-    ):
+    for about, group in _grouped(tools, ABOUT_NAMESPACE, ledger):
         written = [_tool(tool, ledger) for tool in group]
-        listed += [{**shape.at(about).fields().rest(), "tools": written}] if about else written
+        listed += [{**shape.at(bytes(about)).fields().rest(), "tools": written}] if about else written
     return listed
 
 
+def _grouped(tools: Sequence[Tool], note: str, ledger: Ledger) -> "Iterator[tuple[msgspec.Raw | None, list[Tool]]]":
+    """Tools in a row that came with one note, and that note; a long note is not compared for each of many tools."""
+    for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(note)) if ledger.native else 0):
+        together = list(group)
+        yield (together[0].extra.get(note) if ledger.native else None), together
+
+
 def _tool(tool: Tool, ledger: Ledger) -> Json:
-    extra = {name: raw for name, raw in ledger.kept(tool.extra).items() if name not in (NAMESPACE, IN_ITEM)}
+    extra = {
+        name: raw for name, raw in ledger.kept(tool.extra).items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)
+    }
     if tool.kind != "function":
         return dict(extra)
     name = _apart(tool.name, namespace_of(tool) if ledger.native else "")["name"]
@@ -253,10 +263,10 @@ def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Mes
 def _items_of_tools(tools: Sequence[Tool], ledger: Ledger) -> dict[int, list[object]]:
     """The items that tools came in, by how many messages stand behind each."""
     items: dict[int, list[object]] = {}
-    for note, group in groupby(tools, key=lambda tool: bytes(tool.extra.get(IN_ITEM, b"")) if ledger.native else b""):
+    for note, group in _grouped(tools, IN_ITEM, ledger):
         if note:
-            fields = shape.at(note).fields()
-            item = {**fields.need("item").fields().rest(), "tools": _listed(list(group), ledger)}
+            fields = shape.at(bytes(note)).fields()
+            item = {**fields.need("item").fields().rest(), "tools": _listed(group, ledger)}
             items.setdefault(fields.need("before").integer(), []).append(item)
     return items
 
