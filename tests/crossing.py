@@ -53,7 +53,15 @@ SAID_ELSEWHERE: Final = frozenset(
             "reasoning_effort",
             "thinking",
         ),
-        *("response_format", "search_result", "source", "type", "in_namespace", "about_namespace", "x-anthropic-billing-header"),
+        *(
+            "response_format",
+            "search_result",
+            "source",
+            "type",
+            "in_namespace",
+            "about_namespace",
+            "x-anthropic-billing-header",
+        ),
         *("id", "index", "status"),
     )
 )

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-
 Grow: TypeAlias = Callable[[int], dict[str, Any]]
 """The members of a body in which something stands so often."""
 

@@ -165,3 +165,20 @@ def test_optional_members() -> None:
         "",
         [],
     )
+
+
+@pytest.mark.parametrize("item", [b"1", b"{}", b'""', b"[]", b'{"role":"user","content":"a"}', b'"\\""'])
+def test_a_request_has_so_many_values_at_most(item: bytes) -> None:
+    body = b'{"messages":[' + b",".join([item] * (shape.VALUES + 2)) + b"]}"
+    with pytest.raises(RequestError, match="expected at most"):
+        shape.request(body)
+
+
+def test_what_stands_in_texts_is_no_value() -> None:
+    text = json.dumps({"text": '{"a": 1}, ' * shape.VALUES})
+    assert len(shape.request(text).fields().need("text").string()) == 10 * shape.VALUES
+
+
+def test_an_array_has_so_many_items_at_most() -> None:
+    with pytest.raises(RequestError, match=r"expected at most 2 items, got 3 - at \$\.x"):
+        value("[1, 2, 3]").items(2)
