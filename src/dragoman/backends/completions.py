@@ -24,7 +24,7 @@ import msgspec
 
 from dragoman.backends import sampling
 from dragoman.backends.connection import SHORT_S, Connection
-from dragoman.core import shape
+from dragoman.core import lenient, shape
 from dragoman.core.assemble import Assembler
 from dragoman.core.contracts import Outgoing, Turn
 from dragoman.core.control import control_tokens
@@ -122,21 +122,27 @@ def written(request: Request, prompt: "Prompt") -> Outgoing:
 class Reader(UpstreamReader):
     """Reads the text of one completion."""
 
-    __slots__ = ("_reason",)
+    __slots__ = ("_heard", "_reason")
+
+    _nothing = "no choice"
 
     def __init__(self, request: Request, turn: Turn) -> None:
         super().__init__(Assembler(turn, request.model), self._chunk, self._chunk, self._end)
         self._reason: FinishReason | None = None
+        self._heard = False
 
     def _chunk(self, fields: Fields) -> None:
         self._out.start()
-        for choice in fields.items("choices"):
-            said = choice.fields()
-            self._out.text(said.string("text"))
-            if (reason := said.take("finish_reason")) is not None and reason.string():
-                self._reason = "length" if reason.string() == "length" else "stop"
-        if (usage := fields.take("usage")) is not None:
-            self._out.usage(_usage(usage.fields()))
+        for said in lenient.objects(fields.take("choices")):
+            self._heard = True
+            self._out.text(lenient.word(said.take("text")))
+            if reason := lenient.text(said.take("finish_reason")):
+                self._reason = "length" if reason == "length" else "stop"
+        if (usage := lenient.fields(fields.take("usage"))) is not None:
+            self._out.usage(_usage(usage))
+
+    def _is_empty(self) -> bool:
+        return not self._heard
 
     def _end(self) -> bool:
         if self._reason is None:
@@ -146,11 +152,10 @@ class Reader(UpstreamReader):
 
 
 def _usage(counts: Fields) -> Usage:
-    cached = counts.take("prompt_tokens_details")
     return Usage(
-        input_tokens=counts.integer("prompt_tokens") or 0,
-        output_tokens=counts.integer("completion_tokens") or 0,
-        cached_input_tokens=(cached.fields().integer("cached_tokens") if cached else 0) or 0,
+        input_tokens=lenient.details(counts, "prompt_tokens"),
+        output_tokens=lenient.details(counts, "completion_tokens"),
+        cached_input_tokens=lenient.details(counts, "prompt_tokens_details", "cached_tokens"),
     )
 
 

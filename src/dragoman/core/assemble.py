@@ -23,10 +23,10 @@ while a call is open waits until the call's JSON has ended; all other pieces go 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 
 from dragoman.core.contracts import Turn
-from dragoman.core.errors import DragomanError, quote
+from dragoman.core.errors import DragomanError, UpstreamError, quote
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -46,6 +46,7 @@ from dragoman.core.events import (
 from dragoman.core.mended_json import MendedJson
 from dragoman.core.names import legal_id
 from dragoman.core.slips import ALL_SLIPS, told
+from dragoman.core.surrogates import Halves
 from dragoman.core.values import FinishReason, Usage
 from dragoman.core.wrapped import unwrapped
 
@@ -114,7 +115,7 @@ class Assembler:
 
     __slots__ = (
         *("_back", "_by_id", "_by_key", "_last", "_lost", "_mends", "_model", "_out", "_queue", "_tools", "_turn"),
-        *("_used", "calls", "phase"),
+        *("_nameless", "_told_broken", "_used", "calls", "halves", "phase"),
     )
 
     def __init__(
@@ -141,6 +142,11 @@ class Assembler:
         self._lost: set[str] = set()
         self._back = back
         self._mends = ALL_SLIPS.difference(turn.leave)
+        self.halves = Halves()
+        """Of characters that the server has cut in two."""
+        self._told_broken = False
+        self._nameless = ""
+        """The arguments of a call that has no name."""
 
     def take(self) -> list[AnyEvent]:
         """The events since the last take."""
@@ -155,18 +161,25 @@ class Assembler:
 
     def text(self, text: str) -> None:
         """More of the answer's text."""
+        if self.halves.found:
+            text = self._joined("text", text)
         self._say(TextDelta(text), text)
 
     def reasoning(self, text: str, signature: str = "", redacted: str = "") -> None:
         """More of the thoughts."""
+        if self.halves.found:
+            text = self._joined("reasoning", text)
         self._say(ReasoningDelta(text, signature, redacted), text or signature or redacted)
 
     def vendor(self, dialect: str, type: str, json: str) -> None:
         """A part that only this API has."""
+        json = self.halves.settled(json) if self.halves.found else json
         self._say(VendorBlock(dialect, type, json), json)
 
     def refusal(self, text: str) -> None:
         """More of the words that decline."""
+        if self.halves.found:
+            text = self._joined("refusal", text)
         self._say(RefusalDelta(text), text)
 
     def usage(self, usage: Usage) -> None:
@@ -178,6 +191,25 @@ class Assembler:
         """Something was not as the API has it."""
         self.start()
         self._out.append(Warning(code, message, raw, detail))
+
+    def broken(self, message: str) -> None:
+        """A character came broken; told once."""
+        if not self._told_broken:
+            self._told_broken = True
+            self.warn("broken_characters", message)
+
+    def _joined(self, place: Hashable, text: str) -> str:
+        """The text with the characters whole that the server has cut in two."""
+        text = self.halves.joined(place, text)
+        if self.halves.lost:
+            self.broken("half of a surrogate pair in the answer was read as U+FFFD")
+        return text
+
+    def _end_text(self) -> None:
+        """Say what waits of text whose last character is still half."""
+        for place, say in (("reasoning", self.reasoning), ("text", self.text), ("refusal", self.refusal)):
+            if left := self.halves.left(place):
+                say(left)
 
     def lost(self, what: str) -> None:
         """Something that no event has a place for; told once."""
@@ -194,12 +226,15 @@ class Assembler:
         is complete, as this API never sends it in pieces.
         """
         self.start()
+        if self.halves.found:
+            self._end_text()
+            id, name = self.halves.settled(id), self.halves.settled(name)
         call = self._find(key, id, name, arguments, apart)
         if not call.named:
             self._name(call, name)
             call.named = call.named or (named and bool(name))
         call.id = call.id or id
-        spare = call.feed(arguments)
+        spare = call.feed(self._joined(call, arguments) if self.halves.found else arguments)
         if spare.strip() and call.same(spare):
             self.warn("repeated_call", f"the server sent the call of {quote(call.name)} twice; it is made once", spare)
         elif spare.strip():
@@ -216,11 +251,21 @@ class Assembler:
 
     def finish(self, reason: FinishReason, stop_sequence: str = "") -> None:
         """The answer is complete; a call whose arguments are not is incomplete."""
-        if self.phase != "ended":
-            self.start()
-            self._close(cut=reason == "length")
-            self._out.append(Finish(reason, stop_sequence))
-            self.phase = "ended"
+        if self.phase == "ended":
+            return
+        self.start()
+        if self.halves.found or self.halves.lost:
+            self._end_text()
+            self._joined("text", "")
+        self._close(cut=reason == "length")
+        if not self.calls and reason in ("stop", "tool_calls"):
+            if self._nameless and (reason == "tool_calls" or self._nameless != "{}"):
+                self.fail(UpstreamError("expected a tool call, got one without a name"))
+                return
+            if reason == "tool_calls":
+                self.warn("unknown_finish", "the server ended for tool calls, and sent none")
+        self._out.append(Finish(reason, stop_sequence))
+        self.phase = "ended"
 
     def fail(self, error: DragomanError) -> None:
         """The answer ends here because something broke."""
@@ -318,6 +363,7 @@ class Assembler:
     def _end(self, call: _Call, cut: bool) -> None:
         raw = "".join(call.raw)
         if not call.name:
+            self._nameless = self._nameless or raw.strip()
             self.warn("nameless_call", "the server sent a call without a name; it is none", raw)
             return
         call.named = True

@@ -53,11 +53,12 @@ _KINDS = {
 }
 
 
-_ESCAPE = re.compile(
+ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair: one character
     rb"|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
     rb"|\\."  # any other escape, so that the second of two backslashes never begins one
 )
+"""An escape in a string of JSON; `lone` is half of a surrogate pair."""
 
 
 def at(body: bytes | str) -> "Cursor":
@@ -114,7 +115,7 @@ def _decode(body: bytes) -> msgspec.Raw:
 
 def mended(body: bytes) -> bytes:
     """The JSON with U+FFFD for each escape that is half of a surrogate pair."""
-    return _ESCAPE.sub(lambda m: rb"\ufffd" if m["lone"] else m[0], body)
+    return ESCAPE.sub(lambda m: rb"\ufffd" if m["lone"] else m[0], body)
 
 
 class Cursor:

@@ -15,6 +15,8 @@ from dragoman.core.errors import UpstreamError
 EVENT_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """The largest single event that `Decoder` takes; a whole reply with images inline stays well below."""
 
+ERROR: Final = "error"
+"""The name of an event that is an error, in every API that names events."""
 _NO_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
@@ -47,7 +49,8 @@ def comment(text: str) -> bytes:
 class Decoder:
     """Takes bytes in any cut and gives the events complete so far.
 
-    Comments, `id` and `retry` are skipped; CR, LF and CRLF end lines; a character may be split between pieces.
+    Comments, `id` and `retry` are skipped; CR, LF and CRLF end lines; a character may be split between pieces. A line
+    `error: {…}`, which llama.cpp's server wrote for long and its forks do, is an event of that name.
     """
 
     __slots__ = ("_buf", "_bytes", "_data", "_event", "_first")
@@ -102,8 +105,9 @@ class Decoder:
             line = line.removeprefix(b"\xef\xbb\xbf")
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        if field == b"data":
+        if field in (b"data", b"error"):
             self._data.append(value)
             self._bytes += len(value)
+            self._event = self._event if field == b"data" else ERROR
         elif field == b"event":
             self._event = value.decode("utf-8", "replace")

@@ -2,7 +2,12 @@
 
 Servers answer a request for a stream with a whole body, and the other way round; what came is told by its first
 character. Anything else, such as a proxy's page of HTML, is an error of the server's. Bytes that are no UTF-8, as of a
-character that was cut between two tokens, are read as U+FFFD, and told of.
+character that was cut between two tokens, are read as U+FFFD, and told of. `NaN` and `Infinity`, which Python's servers
+write where they measure their own speed, are read as null.
+
+An answer is whole where the server says why it ended. One that says nothing at all is an error. A stream that ends with
+`[DONE]` alone was cut: its finish is "length", unless calls in it are whole. An event, or a line of the stream, that is
+named `error` is the server's error, whatever the fields of its JSON.
 """
 
 import re
@@ -18,9 +23,10 @@ from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quo
 from dragoman.core.events import AnyEvent
 from dragoman.core.names import ANY, Names
 from dragoman.core.shape import Cursor, Fields
-from dragoman.core.sse import EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
-from dragoman.core.upstream_errors import said_error
-from dragoman.core.values import Request, ToolCall
+from dragoman.core.sse import ERROR, EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
+from dragoman.core.surrogates import has_halves
+from dragoman.core.upstream_errors import said_error, told_error
+from dragoman.core.values import FinishReason, Request, ToolCall
 
 
 def assembler(request: Request, turn: Turn, dialect: str, legal: re.Pattern[str]) -> Assembler:
@@ -35,7 +41,12 @@ _DONE: Final = b"[DONE]"
 NOT_THAT: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises where JSON is not of a type."""
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
+_BOM: Final = b"\xef\xbb\xbf"
 _NO_STREAM: Final = (b"{", b"[", b"<")
+_CONSTANT: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|-?\b(?:NaN|nan|Infinity|inf)\b', re.DOTALL)
+"""What is no JSON in Python's, and strings, in which the same letters are text."""
+_SAID_CHARS: Final = 200
+"""Of an error that is no JSON."""
 
 
 class UpstreamReader:
@@ -44,7 +55,10 @@ class UpstreamReader:
     Never raises: an answer that breaks off, or is none, ends with Failure.
     """
 
-    __slots__ = ("_body", "_ended", "_frame", "_mended", "_out", "_sse", "_whole", "_whole_body")
+    __slots__ = ("_body", "_ended", "_event_name", "_frame", "_is_broken", "_out", "_sse", "_whole", "_whole_body")
+
+    _nothing = "its end alone"
+    """What an answer has been where `_is_empty`."""
 
     def __init__(
         self,
@@ -59,8 +73,10 @@ class UpstreamReader:
         self._body = bytearray()
         self._whole_body: bool | None = None
         """Not a stream; None before the first character."""
-        self._mended = False
-        """Something of it was no UTF-8."""
+        self._event_name = ""
+        """Of the event that is being read, for servers that leave `type` out of its JSON."""
+        self._is_broken = False
+        """Something was no UTF-8."""
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """The events that this piece adds."""
@@ -94,14 +110,25 @@ class UpstreamReader:
             raise UpstreamError(f"expected a reply of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
 
     def _events(self, events: list[ServerSentEvent]) -> None:
-        for event in events:
+        for name, raw in events:
             if self._out.phase == "ended":
                 return
-            data = event.data.strip()
+            data = raw.strip()
             if data == _DONE:
-                self._finish(done=True)
+                self._finish(done=True, bare=True)
+            elif name == ERROR and data:
+                raise self._error(data)
             elif data and not self._quick(data):
+                self._event_name = name
                 self._object(data, self._frame)
+
+    def _error(self, data: bytes) -> DragomanError:
+        """The error of an event that is named so."""
+        try:
+            fields = self._read(data).fields()
+        except DragomanError:
+            return UpstreamError(data.decode("utf-8", "replace")[:_SAID_CHARS])
+        return said_error(fields) or told_error(fields)
 
     def _quick(self, data: bytes) -> bool:
         """Take an event that is nothing but a piece of words or arguments, as nearly all are, just as the API has it.
@@ -115,26 +142,57 @@ class UpstreamReader:
             self._events([last for last in self._sse.close() if _is_whole(last.data)])
             self._finish(done=False)
         elif self._out.phase != "ended":
-            self._object(bytes(self._body), self._whole)
+            self._object(bytes(self._body).strip().removeprefix(_BOM), self._whole)
             self._finish(done=True)
 
-    def _finish(self, done: bool) -> None:
-        if not self._ended() and not done:
+    def _finish(self, done: bool, *, bare: bool = False) -> None:
+        """The answer is over; `done` where the server says so, `bare` where by a word that it may send at any place."""
+        if self._out.phase == "ended" or self._ended():
+            return
+        if not done:
             self._out.fail(UpstreamError("the server's stream broke off before its end"))
-        self._out.finish("stop")
+            return
+        if self._is_empty():
+            raise UpstreamError(f"expected an answer of the server, got {self._nothing}")
+        was_cut = bare and not self._out.calls
+        self._out.warn("unknown_finish", f"the server did not say why it ended; it is taken for {_CUT[was_cut]!r}")
+        self._out.finish(_CUT[was_cut])
+
+    def _is_empty(self) -> bool:
+        """Whether nothing has come that the API would call an answer."""
+        return self._out.phase == "new"
 
     def _object(self, data: bytes, take: Callable[[Fields], None]) -> None:
-        told_before = self._mended
-        try:
-            cursor = shape.at(data)
-        except RequestError:
-            cursor, self._mended = _mended(data), True
-        fields = cursor.fields()
+        fields = self._read(data).fields()
         if (error := said_error(fields)) is not None:
             raise error
-        if self._mended and not told_before:
-            self._out.warn("broken_characters", "bytes of the answer that are no UTF-8 were read as U+FFFD")
+        if self._is_broken:
+            self._out.broken("bytes of the answer that are no UTF-8 were read as U+FFFD")
         take(fields)
+
+    def _read(self, data: bytes) -> Cursor:
+        """The JSON of the server, also where it is a little less than that."""
+        if has_halves(data):
+            data = self._out.halves.marked(data)
+        try:
+            return shape.at(data)
+        except RequestError:
+            return self._mended(data)
+
+    def _mended(self, data: bytes) -> Cursor:
+        text = data.decode("utf-8", "replace")
+        for each in (text, _CONSTANT.sub(lambda found: found[0] if found[0][0] == '"' else "null", text)):
+            try:
+                cursor = shape.at(each)
+            except RequestError:
+                continue
+            self._is_broken = self._is_broken or text.encode() != data
+            return cursor
+        raise UpstreamError(f"expected JSON of the server, got {len(data)} bytes that begin {quote(text[:80])}")
+
+
+_CUT: Final[dict[bool, FinishReason]] = {True: "length", False: "stop"}
+"""The end of an answer that does not say why it ended."""
 
 
 def _is_whole(data: bytes) -> bool:
@@ -145,13 +203,3 @@ def _is_whole(data: bytes) -> bool:
         return bool(shape.at(data.decode("utf-8", "replace")))
     except RequestError:
         return False
-
-
-def _mended(data: bytes) -> Cursor:
-    """The JSON with U+FFFD for what is no UTF-8, where that is all that is wrong with it."""
-    text = data.decode("utf-8", "replace")
-    try:
-        return shape.at(text)
-    except RequestError:
-        told = f"expected JSON of the server, got {len(data)} bytes that begin {quote(text[:80])}"
-        raise UpstreamError(told) from None

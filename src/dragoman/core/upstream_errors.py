@@ -95,18 +95,28 @@ _DIGITS: Final = 18
 
 
 _ERROR: Final = msgspec.Raw(b'"error"')
+_NO_ERROR: Final = ('""', "{}", "[]", "false")
+"""What servers write in the place of an error where there is none."""
 
 
 def said_error(fields: Fields) -> DragomanError | None:
     """The error that a body or an event tells of, in any of the shapes that servers have for it."""
     found = fields.take("error")
-    if found is not None:
+    if found is not None and found.text not in _NO_ERROR:
         return _error(found)
+    if _is_bare(fields):
+        return told_error(fields)
     kind = fields.peek("object")
     if kind is not None and kind.raw == _ERROR:
         return told_error(fields)
     alone = fields.peek("detail")
     return _error(alone) if alone is not None and fields.peek("choices") is None else None
+
+
+def _is_bare(fields: Fields) -> bool:
+    """Whether these are the members of an error that stands in no member of its own."""
+    message, code = fields.peek("message"), fields.peek("code")
+    return message is not None and message.kind == "string" and code is not None and fields.peek("choices") is None
 
 
 def told_error(fields: Fields) -> DragomanError:

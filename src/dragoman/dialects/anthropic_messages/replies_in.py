@@ -6,6 +6,7 @@ Read as servers of this API send it, streamed or whole:
     blocks        ended by `content_block_stop`, or by what comes next; `index` may be missing, then it is the last's
     usage         of `message_start`, updated by `message_delta`, whose counts replace those of before
     the end       `message_stop`, or the stream's end where a stop reason came before; without one it broke off
+    types         of events, blocks and deltas: where one is missing, the event's name, or the members, tell it
 
 An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `replies_out` writes it.
 Cached parts of the prompt, read or written, count as input. Blocks of the vendor's own tools (`server_tool_use`,
@@ -15,14 +16,15 @@ Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming,
 https://docs.anthropic.com/en/api/handling-stop-reasons (2026-11).
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from dragoman.core import shape
+from dragoman.core import lenient, shape
 from dragoman.core.contracts import Turn
-from dragoman.core.errors import quote
+from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.names import LONG_NAME_FORM
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
@@ -38,6 +40,16 @@ _FINISH: Final[dict[str, FinishReason]] = {
     "refusal": "content_filter",
     "pause_turn": "pause",
 }
+
+
+_BLOCKS: Final = {"text": "text", "thinking": "thinking", "input": "tool_use", "name": "tool_use"}
+_DELTAS: Final = {
+    "text": "text_delta",
+    "partial_json": "input_json_delta",
+    "thinking": "thinking_delta",
+    "signature": "signature_delta",
+}
+"""By a member, the type of what has it."""
 
 
 class _Text(Struct, forbid_unknown_fields=True, tag="text_delta"):
@@ -102,53 +114,60 @@ class Reader(UpstreamReader):
         return True
 
     def _event(self, fields: Fields) -> None:
-        match fields.need("type").string():
+        match lenient.word(fields.take("type")) or self._event_name:
             case "message_start":
-                self._count(fields.need("message").fields().take("usage"))
+                message = lenient.fields(fields.take("message")) or fields
+                self._count(message.take("usage"))
                 self._out.start(self._input_tokens())
             case "content_block_start":
                 self._out.start()
-                self._block(self._at(fields), fields.need("content_block"))
+                self._block(self._at(fields), fields.take("content_block"))
             case "content_block_delta":
-                self._delta(self._at(fields), fields.need("delta").fields())
+                self._delta(self._at(fields), fields.take("delta"))
             case "content_block_stop":
                 self._stop_block(self._at(fields))
             case "message_delta":
-                self._stopped(fields.need("delta").fields())
+                self._stopped(lenient.fields(fields.take("delta")) or fields)
                 self._count(fields.take("usage"))
                 self._out.usage(self._usage())
             case "message_stop":
                 self._finish(done=True)
 
     def _message(self, message: Fields) -> None:
+        content = message.take("content")
+        if content is None:
+            raise UpstreamError("expected content in the server's message, got none")
         self._count(message.take("usage"))
         self._out.start(self._input_tokens())
         self._out.usage(self._usage())
-        for index, block in enumerate(message.items("content")):
+        for index, block in enumerate(lenient.items(content)):
             self._block(index, block)
             self._stop_block(index)
         self._stopped(message)
 
     def _at(self, fields: Fields) -> int:
-        found = fields.take("index")
-        self._index = self._index if found is None else found.integer()
+        found = lenient.integer(fields.take("index"))
+        self._index = self._index if found is None else found
         return self._index
 
-    def _block(self, index: int, cursor: Cursor) -> None:
-        block = cursor.fields()
-        match block.need("type").string():
+    def _block(self, index: int, found: Cursor | None) -> None:
+        block = lenient.fields(found)
+        if found is None or block is None:
+            self._out.text(lenient.word(found))
+            return
+        match lenient.word(block.take("type")) or _kind_of(block, _BLOCKS):
             case "text":
-                self._out.text(block.string("text"))
+                self._out.text(lenient.word(block.take("text")))
             case "thinking":
-                self._out.reasoning(block.string("thinking"), block.string("signature"))
+                self._out.reasoning(lenient.word(block.take("thinking")), lenient.word(block.take("signature")))
             case "tool_use":
                 self._out.end_call(index)  # of a server that gives all blocks one index
-                arguments = _input(block.take("input"))
-                self._out.call(index, block.string("id"), block.string("name"), arguments, named=True)
+                id, name = lenient.word(block.take("id")), lenient.word(block.take("name"))
+                self._out.call(index, id, name, _input(block.take("input")), named=True)
             case "redacted_thinking":
-                self._out.reasoning("", redacted=block.string("data"))
+                self._out.reasoning("", redacted=lenient.word(block.take("data")))
             case kind:
-                self._vendors[index] = (kind, cursor, [])
+                self._vendors[index] = (kind, found, [])
 
     def _stop_block(self, index: int) -> None:
         self._out.end_call(index)
@@ -159,38 +178,42 @@ class Reader(UpstreamReader):
             whole = msgspec.json.encode({**block.fields().rest(), **input}) if input else bytes(block.raw)
             self._out.vendor(NAME, kind, whole.decode())
 
-    def _delta(self, index: int, delta: Fields) -> None:
-        match delta.need("type").string():
+    def _delta(self, index: int, found: Cursor | None) -> None:
+        delta = lenient.fields(found)
+        if delta is None:
+            self._out.text(lenient.word(found))
+            return
+        match lenient.word(delta.take("type")) or _kind_of(delta, _DELTAS):
             case "text_delta":
-                self._out.text(delta.string("text"))
+                self._out.text(lenient.word(delta.take("text")))
             case "thinking_delta":
-                self._out.reasoning(delta.string("thinking"))
+                self._out.reasoning(lenient.word(delta.take("thinking")))
             case "signature_delta":
-                self._out.reasoning("", delta.string("signature"))
+                self._out.reasoning("", lenient.word(delta.take("signature")))
             case "input_json_delta" if index in self._vendors:
-                self._vendors[index][2].append(delta.string("partial_json"))
+                self._vendors[index][2].append(lenient.text(delta.take("partial_json")))
             case "input_json_delta":
-                self._out.call(index, "", "", delta.string("partial_json"))
+                self._out.call(index, "", "", lenient.text(delta.take("partial_json")))
             case kind:
                 self._out.warn("unknown_block", f"a delta of type {quote(kind)} was dropped", bytes(delta.raw).decode())
 
     def _stopped(self, fields: Fields) -> None:
-        reason, stop = fields.string("stop_reason"), fields.string("stop_sequence")
+        reason, stop = lenient.text(fields.take("stop_reason")), lenient.word(fields.take("stop_sequence"))
         if not reason:
             return
         if reason not in _FINISH:
             self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is taken for 'stop'")
-        self._reason, self._stop = _FINISH.get(reason, "stop"), stop
+        if self._reason not in ("length", "content_filter"):
+            self._reason, self._stop = _FINISH.get(reason, "stop"), stop
 
     def _count(self, found: Cursor | None) -> None:
-        if found is None:
+        counts = lenient.fields(found)
+        if counts is None:
             return
-        counts = found.fields()
-        details = counts.take("output_tokens_details")
-        if details is not None and (thoughts := details.fields().integer("thinking_tokens")) is not None:
+        if thoughts := lenient.details(counts, "output_tokens_details", "thinking_tokens"):
             self._counts["thinking_tokens"] = thoughts
         for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"):
-            if (count := counts.integer(name)) is not None:
+            if (count := lenient.count(counts.take(name))) is not None:
                 self._counts[name] = count
 
     def _input_tokens(self) -> int:
@@ -207,10 +230,17 @@ class Reader(UpstreamReader):
         )
 
 
+def _kind_of(fields: Fields, kinds: Mapping[str, str]) -> str:
+    """The type of a block or delta that does not tell it, by a member that only one has."""
+    return next((kind for name, kind in kinds.items() if fields.peek(name) is not None), "")
+
+
 def _input(found: Cursor | None) -> str:
     """What the block's start says of the arguments; an empty object there says nothing."""
-    fields = found.fields() if found is not None else None
-    if found is None or fields is None or not fields.rest():
+    fields = lenient.fields(found)
+    if found is None or fields is None:
+        return lenient.text(found)
+    if not fields.rest():
         return ""
     cut = fields.take("__unparsedToolInput")
     return found.text if cut is None else cut.fields().string("raw")

@@ -3,11 +3,13 @@
 Read as the many servers of this API send it, streamed or whole (core/assemble.py has what calls may look like):
 
     thoughts      `reasoning_content` (vLLM, SGLang, llama.cpp, DeepSeek), `reasoning` (Ollama, OpenRouter, gpt-oss in
-                  vLLM), `thinking`, or blocks of type `thinking` in `content` (Mistral)
+                  vLLM), `thinking`, or blocks of type `thinking` in `content` (Mistral); each a string, or an object or
+                  list with the text in it
     arguments     a string, an object, null
     function_call of 2023, as a call
     finish        `eos`, `eos_token`, `end_turn`, `max_tokens`, `tool_use`, `function_call` too; `error` is a Failure;
-                  any other word is "stop", with a warning
+                  any other word is "stop", with a warning; where two come, "length" stays
+    errors        also in `x_groq.error` (Groq) and in a choice (OpenRouter)
     stop_reason   of vLLM: which of the stop strings ended the reply
     usage         in a chunk of its own, on the last or on every one
     the end       `[DONE]`, or the stream's end where a finish reason came before; without one the stream broke off
@@ -20,16 +22,19 @@ https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, https://do
 https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
 """
 
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
+from dragoman.core import lenient
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.names import NAME_FORM
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
+from dragoman.core.upstream_errors import said_error
 from dragoman.core.values import FinishReason, Request, Usage
 from dragoman.dialects.openai_chat.requests_out import NAME
 
@@ -45,8 +50,16 @@ _FINISH: Final[dict[str, FinishReason]] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
+_CUT: Final = ("length", "content_filter")
+"""Ends after which a server that also says `stop` has not said more."""
 _NO_EVENT: Final = ("reasoning_details", "annotations", "audio", "images")
 """What servers say beside the words (OpenRouter, search models), and nothing here can pass on."""
+_THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
+_INNER: Final = ("text", "content", "thinking", "summary")
+"""Where thoughts that come as an object have their text."""
+_TEXTS: Final = ("text", "output_text", "")
+"""Types of blocks that are text, where they have some."""
+_NOTHING: Final = ('""', "{}", "[]", "false")
 _LEGACY: Final = -1
 """The index of a `function_call`, of which a reply has one."""
 
@@ -97,13 +110,20 @@ _chunk: Final = msgspec.json.Decoder(_Chunk).decode
 class Reader(UpstreamReader):
     """One answer."""
 
-    __slots__ = ("_reason", "_several", "_stop")
+    __slots__ = ("_heard", "_reason", "_several", "_stop")
+
+    _nothing = "no choice"
 
     def __init__(self, request: Request, turn: Turn) -> None:
         super().__init__(assembler(request, turn, NAME, NAME_FORM), self._chunk, self._chunk, self._end)
         self._reason: FinishReason | None = None
         self._stop = ""
         self._several = False
+        self._heard = False
+        """A choice has come."""
+
+    def _is_empty(self) -> bool:
+        return not self._heard
 
     def _end(self) -> bool:
         if self._reason is None:
@@ -116,6 +136,7 @@ class Reader(UpstreamReader):
             said = _chunk(data).choices[0].delta
         except NOT_THAT:
             return False
+        self._heard = True
         self._out.start()
         if said.reasoning_content:
             self._out.reasoning(said.reasoning_content)
@@ -126,93 +147,107 @@ class Reader(UpstreamReader):
         return True
 
     def _chunk(self, fields: Fields) -> None:
+        if (groq := lenient.fields(fields.take("x_groq"))) is not None and (error := said_error(groq)) is not None:
+            raise error
         self._out.start()
-        for choice in fields.items("choices"):
-            self._choice(choice.fields())
-        if (usage := fields.take("usage")) is not None:
-            self._out.usage(_usage(usage.fields()))
+        for choice in lenient.objects(fields.take("choices")):
+            self._choice(choice)
+        if (usage := lenient.fields(fields.take("usage"))) is not None:
+            self._out.usage(_usage(usage))
 
     def _choice(self, choice: Fields) -> None:
-        if (index := choice.take("index")) is not None and index.integer() > 0:
+        if (lenient.integer(choice.take("index")) or 0) > 0:
             if not self._several:
                 self._out.warn("dropped_choice", "the server sent more than one choice; only the first is read")
             self._several = True
             return
+        if (error := said_error(choice)) is not None:
+            raise error
+        self._heard = True
         if choice.take("logprobs") is not None:
             self._out.lost("logprobs")
-        said = choice.take("delta") or choice.take("message")
+        said = lenient.fields(choice.take("delta")) or lenient.fields(choice.take("message"))
         if said is not None:
-            self._said(said.fields())
-        stop, reason = choice.take("stop_reason"), choice.take("finish_reason")
-        if reason is not None and reason.string():
-            self._finished(reason.string(), stop)
+            self._said(said)
+        stop, reason = choice.take("stop_reason"), lenient.text(choice.take("finish_reason"))
+        if reason and reason != "false":
+            self._finished(reason, stop)
 
     def _finished(self, reason: str, stop: Cursor | None) -> None:
         if reason == "error":
             raise UpstreamError("the server broke the reply off with finish_reason 'error'")
         if reason not in _FINISH:
             self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is taken for 'stop'")
-        self._reason = _FINISH.get(reason, "stop")
+        self._reason = self._reason if self._reason in _CUT else _FINISH.get(reason, "stop")
         if self._reason == "stop" and stop is not None and stop.kind == "string" and stop.string():
             self._reason, self._stop = "stop_sequence", stop.string()
 
     def _said(self, said: Fields) -> None:
         for name in _NO_EVENT:
             self._lose(said, name)
-        thoughts = [said.take(name) for name in ("reasoning_content", "reasoning", "thinking")]
-        self._out.reasoning(next((t.string() for t in thoughts if t is not None and t.kind == "string"), ""))
+        self._thoughts(said)
         if (content := said.take("content")) is not None:
             self._content(content)
-        self._out.refusal(said.string("refusal"))
-        for n, call in enumerate(said.items("tool_calls")):
-            self._call(call.fields(), apart=n > 0)
-        if (legacy := said.take("function_call")) is not None:
-            function = legacy.fields()
-            self._out.call(_LEGACY, "", function.string("name"), _arguments(function.take("arguments")))
+        self._out.refusal(lenient.word(said.take("refusal")))
+        for n, call in enumerate(lenient.objects(said.take("tool_calls"))):
+            self._call(call, apart=n > 0)
+        if (function := lenient.fields(said.take("function_call"))) is not None:
+            name, arguments = lenient.word(function.take("name")), lenient.text(function.take("arguments"))
+            self._out.call(_LEGACY, "", name, arguments)
+
+    def _thoughts(self, said: Fields) -> None:
+        """The first of the fields that says something."""
+        told = [found for name in _THOUGHTS if (found := said.take(name)) is not None]
+        texts = ["".join(_texts(found)) for found in told]
+        text = next(filter(None, texts), "")
+        self._out.reasoning(text)
+        if not text and any(found.text not in _NOTHING for found in told):
+            self._out.lost("reasoning")
 
     def _lose(self, fields: Fields, name: str) -> None:
         found = fields.peek(name)
-        if found is not None and found.text not in ("[]", "{}"):
+        if found is not None and found.text not in _NOTHING:
             self._out.lost(name)
 
     def _content(self, content: Cursor) -> None:
-        if content.kind == "string":
-            self._out.text(content.string())
-            return
-        for item in content.items():
-            block = item.fields()
-            match block.need("type").string():
-                case "text":
-                    self._out.text(block.string("text"))
-                case "thinking":
-                    self._thinking(block.need("thinking"))
-                case kind:
-                    self._out.warn("unknown_block", f"a block of type {quote(kind)} was dropped", item.text)
-
-    def _thinking(self, thoughts: Cursor) -> None:
-        texts = [thoughts] if thoughts.kind == "string" else [t.fields().need("text") for t in thoughts.items()]
-        for text in texts:
-            self._out.reasoning(text.string())
+        for item in lenient.items(content):
+            block = lenient.fields(item)
+            if block is None:
+                self._out.text(lenient.text(item))
+                continue
+            kind = lenient.word(block.take("type"))
+            if kind == "thinking":
+                self._out.reasoning("".join(_texts(block.take("thinking"))))
+            elif kind in _TEXTS and (text := block.take("text")) is not None:
+                self._out.text(lenient.text(text))
+            else:
+                self._out.warn("unknown_block", f"a block of type {quote(kind)} was dropped", item.text)
 
     def _call(self, call: Fields, apart: bool) -> None:
         self._lose(call, "extra_content")
-        index, id, function = call.take("index"), call.string("id"), call.take("function")
-        inner = function.fields() if function is not None else call
-        name, arguments = inner.string("name"), _arguments(inner.take("arguments"))
-        self._out.call(None if index is None else index.integer(), id, name, arguments, apart=apart)
+        index, id = lenient.integer(call.take("index")), lenient.word(call.take("id"))
+        inner = lenient.fields(call.take("function")) or call
+        name, arguments = lenient.word(inner.take("name")), lenient.text(inner.take("arguments"))
+        self._out.call(index, id, name, arguments, apart=apart)
 
 
-def _arguments(found: Cursor | None) -> str:
-    if found is None:
-        return ""
-    return found.text if found.kind == "object" else found.string()
+def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:
+    """The texts of thoughts: a string, `{"text": …}`, or a list of either; `within` such an object."""
+    for item in lenient.items(found):
+        block = lenient.fields(item)
+        if block is None:
+            yield lenient.word(item)
+        elif not within:
+            for each in filter(None, (block.take(name) for name in _INNER)):
+                yield from _texts(each, within=True)
+        else:
+            yield lenient.word(block.take("text"))
 
 
 def _usage(counts: Fields) -> Usage:
-    read, written = counts.take("prompt_tokens_details"), counts.take("completion_tokens_details")
     return Usage(
-        input_tokens=counts.integer("prompt_tokens") or 0,
-        output_tokens=counts.integer("completion_tokens") or 0,
-        cached_input_tokens=(read.fields().integer("cached_tokens") if read else 0) or 0,
-        reasoning_tokens=(written.fields().integer("reasoning_tokens") if written else 0) or 0,
+        input_tokens=lenient.details(counts, "prompt_tokens"),
+        output_tokens=lenient.details(counts, "completion_tokens"),
+        cached_input_tokens=lenient.details(counts, "prompt_tokens_details", "cached_tokens"),
+        reasoning_tokens=lenient.details(counts, "completion_tokens_details", "reasoning_tokens"),
     )

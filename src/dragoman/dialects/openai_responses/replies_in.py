@@ -31,7 +31,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from dragoman.core import shape
+from dragoman.core import lenient, shape
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.names import NAME_FORM
@@ -53,6 +53,7 @@ _WORDS: Final = {
 """What begins the names of events that say something: the kind of item, the place in it, and the whole's name."""
 _KINDS: Final = frozenset(kind for kind, _, _ in _WORDS.values())
 """Kinds of items that have events of ours; all others are the vendor's."""
+_TOLD_BY: Final = {"arguments": "function_call", "content": "message", "summary": "reasoning"}
 _CALLS: Final = ("function_call", "custom_tool_call")
 _PLACES: Final = {"output_text": "text", "text": "text", "refusal": "refusal"}
 """Types of the parts of a message, and where their words stand."""
@@ -139,7 +140,7 @@ class Reader(UpstreamReader):
         return True
 
     def _event(self, fields: Fields) -> None:
-        kind = fields.need("type").string()
+        kind = lenient.word(fields.take("type")) or self._event_name
         base, _, step = kind.rpartition(".")
         if base in _WORDS and step in ("delta", "done"):
             self._words(base, step, fields)
@@ -148,11 +149,11 @@ class Reader(UpstreamReader):
             case "response.created" | "response.in_progress" | "response.queued":
                 self._out.start()
             case "response.output_item.added":
-                self._added(fields.need("item").fields(), fields.integer("output_index"))
+                self._added(fields.take("item"), lenient.integer(fields.take("output_index")))
             case "response.output_item.done":
-                self._done(fields.need("item"), fields.integer("output_index"))
+                self._done(fields.take("item"), lenient.integer(fields.take("output_index")))
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._response(fields.need("response").fields(), step)
+                self._response(lenient.fields(fields.take("response")) or fields, step)
                 self._finish(done=True)
             case "error":
                 raise told_error(fields)
@@ -161,37 +162,44 @@ class Reader(UpstreamReader):
         """The whole of it; `state` is what its event says."""
         if (error := said_error(response)) is not None:
             raise error
-        self._out.start()
-        state = state or response.string("status") or "completed"
+        state = state or lenient.word(response.take("status")) or "completed"
         heard = frozenset(item.kind for item in self._items if item.heard)
-        output = response.items("output")
-        for index, cursor in enumerate(output):
-            self._last(cursor, index, heard, cut=state == "incomplete" and index == len(output) - 1)
+        output = response.take("output")
+        if output is None and not heard and state == "completed":
+            raise UpstreamError("expected output in the server's response, got none")
+        self._out.start()
+        items = lenient.items(output)
+        for index, cursor in enumerate(items):
+            self._last(cursor, index, heard, cut=state == "incomplete" and index == len(items) - 1)
         if state == "completed":
             for item in self._items:
                 self._close_input(item)
-        if (usage := response.take("usage")) is not None:
-            self._out.usage(_usage(usage.fields()))
+        if (usage := lenient.fields(response.take("usage"))) is not None:
+            self._out.usage(_usage(usage))
         self._reason = self._finish_reason(state, response.take("incomplete_details"))
 
     def _finish_reason(self, state: str, details: Cursor | None) -> FinishReason:
         if state in ("failed", "cancelled"):
             raise UpstreamError(f"the server's response ended as {state!r}, without a reason")
-        if state == "incomplete":
-            reason = details.fields().string("reason") if details is not None else ""
-            if reason not in _REASONS:
-                told = f"the response is incomplete for {quote(reason)}; it is taken for 'length'"
-                self._out.warn("unknown_finish", told)
-            return _REASONS.get(reason, "length")
-        if state != "completed":
-            self._out.warn("unknown_finish", f"the response ended as {quote(state)}; it is taken for 'stop'")
-        return "stop"
+        if state == "completed":
+            return "stop"
+        if state != "incomplete" and not self._items:
+            raise UpstreamError(f"expected a whole response of the server, got one that is {quote(state)}")
+        why = lenient.fields(details)
+        reason = lenient.word(why.take("reason")) if why is not None else ""
+        if reason not in _REASONS:
+            told = quote(reason) if state == "incomplete" else f"not complete, but {quote(state)}"
+            self._out.warn("unknown_finish", f"the response is incomplete for {told}; it is taken for 'length'")
+        return _REASONS.get(reason, "length")
 
     # Items
 
-    def _added(self, fields: Fields, index: int | None) -> None:
+    def _added(self, found: Cursor | None, index: int | None) -> None:
         self._out.start()
-        kind, id = fields.need("type").string(), fields.string("id")
+        fields = lenient.fields(found)
+        if fields is None:
+            return
+        kind, id = _kind_of(fields), lenient.word(fields.take("id"))
         if kind not in _KINDS or id in self._by_id:
             return
         item = self._opened(kind, id, index)
@@ -219,18 +227,22 @@ class Reader(UpstreamReader):
 
     def _last(self, cursor: Cursor, index: int, heard: frozenset[str], *, cut: bool) -> None:
         """An item of the last event, or of a whole body."""
-        fields = cursor.fields()
-        kind, id = fields.need("type").string(), fields.string("id")
+        fields = lenient.fields(cursor)
+        if fields is None:
+            return
+        kind, id = _kind_of(fields), lenient.word(fields.take("id"))
         known = self._by_id.get(id) or (None if id else self._by_index.get(index))
         if known is not None and known.kind == kind:
             self._complete(known, cursor, cut=cut)
         elif kind not in heard:
             self._complete(self._opened(kind, id, None), cursor, cut=cut)
 
-    def _done(self, cursor: Cursor, index: int | None) -> None:
+    def _done(self, cursor: Cursor | None, index: int | None) -> None:
         self._out.start()
-        fields = cursor.fields()
-        kind, id = fields.need("type").string(), fields.string("id")
+        fields = lenient.fields(cursor)
+        if cursor is None or fields is None:
+            return
+        kind, id = _kind_of(fields), lenient.word(fields.take("id"))
         item = self._found(kind, id, index) or self._opened(kind, id, index)
         self._complete(item, cursor, cut=False)
 
@@ -245,32 +257,33 @@ class Reader(UpstreamReader):
             case "reasoning":
                 self._thoughts(item, fields)
             case "function_call" | "custom_tool_call":
-                self._call(item, fields, cut=cut or fields.string("status") == "incomplete")
+                self._call(item, fields, cut=cut or lenient.word(fields.take("status")) == "incomplete")
             case kind if not item.done:
                 self._out.vendor(NAME, kind, cursor.text)
         item.done = True
 
     def _message(self, item: _Item, content: Cursor | None) -> None:
-        if content is not None and content.kind == "string":
-            self._say(item, "text", item.rest("text", content.string(), part=False))
-            return
         whole = {"text": "", "refusal": ""}
-        for cursor in content.items() if content is not None else ():
-            part = cursor.fields()
-            place = _PLACES.get(part.need("type").string(), "")
+        for cursor in lenient.items(content):
+            part = lenient.fields(cursor)
+            if part is None:
+                whole["text"] += lenient.word(cursor)
+                self._say(item, "text", item.rest("text", whole["text"], part=False))
+                continue
+            place = _PLACES.get(lenient.word(part.take("type")) or "text", "")
             if not place:
                 self._unknown("part", cursor)
                 continue
-            if (probable := part.peek("logprobs")) is not None and probable.items():
+            if lenient.items(part.peek("logprobs")):
                 self._out.lost("logprobs")
-            whole[place] += part.string(place)
+            whole[place] += lenient.word(part.take(place))
             self._say(item, place, item.rest(place, whole[place], part=False))
-            for annotation in part.items("annotations") if not item.done else ():
+            for annotation in lenient.items(part.take("annotations")) if not item.done else ():
                 self._unknown("annotation", annotation)
 
     def _thoughts(self, item: _Item, fields: Fields) -> None:
         wholes = {
-            place: "\n\n".join(part.fields().string("text") for part in fields.items(name))
+            place: "\n\n".join(lenient.word(part.take("text")) for part in lenient.objects(fields.take(name)))
             for place, name in (("text", "content"), ("summary", "summary"))
         }
         place = item.place or ("text" if wholes["text"] else "summary")
@@ -278,7 +291,7 @@ class Reader(UpstreamReader):
         (other,) = wholes.values()
         if other and not item.done:
             self._out.warn("unknown_block", "thoughts came whole and as a summary; one of them was dropped", other)
-        encrypted = fields.string("encrypted_content")
+        encrypted = lenient.word(fields.take("encrypted_content"))
         if encrypted and not item.done:
             redacted = encrypted.removeprefix(REDACTED) if encrypted.startswith(REDACTED) else ""
             self._out.reasoning("", "" if redacted else proof(item.id, encrypted), redacted)
@@ -287,16 +300,16 @@ class Reader(UpstreamReader):
         self._name(item, fields)
         place = "input" if item.kind == "custom_tool_call" else "arguments"
         if (whole := fields.take(place)) is not None:
-            self._say(item, place, item.rest(place, _text(whole), part=False))
+            self._say(item, place, item.rest(place, lenient.text(whole), part=False))
         if not cut:
             self._close_input(item)
             self._out.end_call(item.key)
 
     def _name(self, item: _Item, fields: Fields) -> None:
-        name, space = fields.string("name"), fields.string("namespace")
+        name, space = lenient.word(fields.take("name")), lenient.word(fields.take("namespace"))
         if item.kind in _CALLS and name and not item.named:
             item.named = True
-            id = fields.string("call_id") or item.id
+            id = lenient.word(fields.take("call_id")) or item.id
             self._out.call(item.key, id, f"{space}{JOINT}{name}" if space else name, "", named=True)
 
     def _unknown(self, what: str, cursor: Cursor) -> None:
@@ -306,15 +319,16 @@ class Reader(UpstreamReader):
 
     def _words(self, base: str, step: str, fields: Fields) -> None:
         kind, place, name = _WORDS[base]
-        id, index = fields.string("item_id"), fields.integer("output_index")
+        id, index = lenient.word(fields.take("item_id")), lenient.integer(fields.take("output_index"))
         item = self._found(kind, id, index) or self._opened(kind, id, index)
         if place == "summary":
-            self._paragraph(item, fields.integer("summary_index") or 0)
+            self._paragraph(item, lenient.integer(fields.take("summary_index")) or 0)
         if step == "delta":
-            self._say(item, place, fields.string("delta"))
+            self._say(item, place, lenient.text(fields.take("delta")))
             return
+        self._name(item, fields)
         if (whole := fields.take(name)) is not None:
-            self._say(item, place, item.rest(place, _text(whole), part=True))
+            self._say(item, place, item.rest(place, lenient.text(whole), part=True))
         self._close_input(item)
 
     def _paragraph(self, item: _Item, part: int) -> None:
@@ -351,20 +365,19 @@ class Reader(UpstreamReader):
             self._out.call(item.key, "", "", _CLOSER if item.said else _OPENER + _CLOSER)
 
 
-def _text(found: Cursor) -> str:
-    """A string, or an object where a string of its JSON should be."""
-    return found.text if found.kind == "object" else found.string()
+def _kind_of(fields: Fields) -> str:
+    """The type of an item; where it is missing, by a member that only one has."""
+    kind = lenient.word(fields.take("type"))
+    return kind or next((kind for name, kind in _TOLD_BY.items() if fields.peek(name) is not None), "")
 
 
 def _usage(counts: Fields) -> Usage:
-    read, written = counts.take("input_tokens_details"), counts.take("output_tokens_details")
-    cached = read.fields() if read is not None else None
     return Usage(
-        input_tokens=counts.integer("input_tokens") or 0,
-        output_tokens=counts.integer("output_tokens") or 0,
-        cached_input_tokens=(cached.integer("cached_tokens") if cached else 0) or 0,
-        cache_write_tokens=(cached.integer("cache_write_tokens") if cached else 0) or 0,
-        reasoning_tokens=(written.fields().integer("reasoning_tokens") if written else 0) or 0,
+        input_tokens=lenient.details(counts, "input_tokens"),
+        output_tokens=lenient.details(counts, "output_tokens"),
+        cached_input_tokens=lenient.details(counts, "input_tokens_details", "cached_tokens"),
+        cache_write_tokens=lenient.details(counts, "input_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=lenient.details(counts, "output_tokens_details", "reasoning_tokens"),
     )
 
 
