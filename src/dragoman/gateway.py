@@ -36,7 +36,9 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    RefusalDelta,
     Start,
+    TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
@@ -288,6 +290,11 @@ def _is_about_the_request(error: RemoteError) -> bool:
     return isinstance(error, UpstreamError) and error.status in (400, 405, 413, 414, 415, 422)
 
 
+_SAYS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
+_OF_ITSELF: Final = ("stop", "tool_calls")
+"""Ends that the model has chosen."""
+
+
 def _name(backend: Backend) -> str:
     return str(backend.state().get("backend", ""))
 
@@ -314,13 +321,15 @@ async def _answered(
     """
     early = bool(request.dialect) and dialects.get(request.dialect).early_usage
     usage = UsageFiller(planned, vocabularies.find(planned.model), early=early)
-    begun = False
+    begun = said = False
     async with aclosing(answer) as events:
         try:
             async for event in events:
                 if isinstance(event, Failure) and not begun:
                     raise event.error
-                begun = True
+                begun, said = True, said or isinstance(event, _SAYS)
+                if not said and isinstance(event, Finish) and event.reason in _OF_ITSELF:
+                    yield Warning("empty_answer", "the model ended its answer without text and without a call")
                 for each in _for_client(usage.pass_on(event), request, warnings):
                     yield each
                 if isinstance(event, Finish | Failure):

@@ -1,0 +1,540 @@
+"""What upstream servers send that is a little off, in front of each client API, streamed and whole.
+
+A deviation is a change of the usual answer, which is words and one call. For each there is one outcome, whatever the
+client's API: the usual answer, perhaps with a warning, another one that is stated, or an error. Every stream is of the
+vendors' own types.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import openai
+import pydantic
+import pytest
+from anthropic.types import RawMessageStreamEvent
+
+from dragoman import dialects
+from dragoman.core.collect import Collector
+from dragoman.core.contracts import Model, Turn
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import AnyEvent
+from dragoman.core.values import Message, Request, Text, Tool, ToolCall
+from dragoman.gateway import Gateway
+
+WORDS = "Reading it."
+ARGUMENTS = '{"path": "/tmp/x"}'
+USUAL = (WORDS, ("read", ARGUMENTS), "tool_calls")
+TOOL = Tool("read", parameters='{"type":"object","properties":{"path":{"type":"string"}}}')
+ERROR = "error"
+
+
+class Deviation(NamedTuple):
+    said: str
+    """What the server sends."""
+    outcome: Any = USUAL
+    """Words, call and finish; or an error."""
+    codes: frozenset[str] = frozenset()
+    """Warnings, apart from those about counts of tokens."""
+
+
+def wide(value: Any) -> str:
+    """JSON as Python writes it, with `NaN` and halves of surrogate pairs."""
+    return json.dumps(value)
+
+
+# Chat Completions
+
+
+def chat(*frames: Any, done: str = "data: [DONE]\n\n") -> str:
+    return "".join(f"data: {f if isinstance(f, str) else wide({'id': 'x', **f})}\n\n" for f in frames) + done
+
+
+def delta(said: Any, finish: Any = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": said, "finish_reason": finish, **more}]}
+
+
+def call(id: Any = "call_1", arguments: Any = ARGUMENTS, index: Any = 0, name: Any = "read") -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"tool_calls": [given(index=index, id=id, type="function", function=given(**function))]}
+
+
+def given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not ...}
+
+
+def said(**message: Any) -> str:
+    """A whole body."""
+    finish = message.pop("finish_reason", "tool_calls")
+    message = {"role": "assistant", "content": WORDS, **call(), **message}
+    return wide({"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": finish}]})
+
+
+ONE = delta({"content": WORDS})
+TWO = delta(call())
+END = delta({}, "tool_calls")
+
+
+def cut(*codes: str, words: str = WORDS) -> Any:
+    """Words that a limit, or nothing that is known, has ended."""
+    return (words, "length"), frozenset(codes)
+
+
+def plain(words: str, *codes: str) -> Any:
+    return (words, "stop"), frozenset(codes)
+
+
+EMPTY = plain("", "empty_answer")
+CHAT: dict[str, Deviation] = {
+    "usual": Deviation(chat(ONE, TWO, END)),
+    "comments, no space, mixed line ends": Deviation(
+        ": hi\r\n\r\n" + chat(ONE, TWO, END).replace("data: {", "data:{").replace("\n\n", "\r\r", 1)
+    ),
+    "CR alone ends lines": Deviation(chat(ONE, TWO, END).replace("\n", "\r")),
+    "event without data": Deviation("event: chunk\n\n" + chat(ONE, TWO, END)),
+    "BOM before a stream": Deviation("\ufeff" + chat(ONE, TWO, END)),
+    "BOM before a body": Deviation("\ufeff" + said()),
+    "numeric ids": Deviation(chat({**ONE, "id": 7, "created": "x"}, delta(call(id=17)), END)),
+    "index as a string": Deviation(chat(ONE, delta(call(index="0")), END)),
+    "choice index as a string": Deviation(chat({"choices": [{**ONE["choices"][0], "index": "0"}]}, TWO, END)),
+    "index is null, id is missing": Deviation(chat(ONE, delta(call(id=..., index=None)), END)),
+    "all that can be null is": Deviation(
+        chat(
+            {
+                **delta({"role": None, "content": WORDS, "tool_calls": None, "refusal": None, "reasoning": None}),
+                "usage": None,
+                "system_fingerprint": None,
+            },
+            delta({"content": None, **call()}, logprobs=None),
+            {"choices": [], "usage": None},
+            END,
+        )
+    ),
+    "choices is null beside usage": Deviation(chat(ONE, {"choices": None, "usage": {"prompt_tokens": 1}}, TWO, END)),
+    "empty choices": Deviation(chat({"choices": []}, ONE, {"choices": []}, TWO, END, {"choices": []})),
+    "delta is null": Deviation(chat(ONE, delta(None), TWO, delta(None, "tool_calls"))),
+    "delta after finish": Deviation(chat(TWO, END, ONE), ((("read", ARGUMENTS), WORDS, "tool_calls"))),
+    "role again and again": Deviation(
+        chat(delta({"role": "assistant", "content": ""}), delta({"role": "assistant"}), ONE, TWO, END)
+    ),
+    "arguments as an object": Deviation(chat(ONE, delta(call(arguments={"path": "/tmp/x"})), END)),
+    "arguments null, then whole": Deviation(chat(ONE, delta(call(arguments=None)), TWO, END)),
+    "content as parts": Deviation(chat(delta({"content": [{"type": "text", "text": WORDS}]}), TWO, END)),
+    "content as an object": Deviation(chat(delta({"content": {"text": WORDS}}), TWO, END)),
+    "content as strings": Deviation(said(content=[WORDS])),
+    "a number for content": Deviation(said(content=7, tool_calls=None, finish_reason="stop"), *plain("7")),
+    "tool_calls as an object": Deviation(chat(ONE, delta({"tool_calls": call()["tool_calls"][0]}), END)),
+    "finish is empty": Deviation(chat({"choices": [{**ONE["choices"][0], "finish_reason": ""}]}, TWO, END)),
+    "finish tool_use": Deviation(chat(ONE, TWO, delta({}, "tool_use"))),
+    "finish function_call": Deviation(chat(ONE, TWO, delta({}, "function_call"))),
+    "finish stop": Deviation(chat(ONE, TWO, delta({}, "stop"))),
+    "finish is a word of its own": Deviation(chat(ONE, TWO, delta({}, "done")), USUAL, frozenset({"unknown_finish"})),
+    "finish is true": Deviation(chat(ONE, TWO, delta({}, True)), USUAL, frozenset({"unknown_finish"})),
+    "two finishes": Deviation(chat(ONE, TWO, END, delta({}, "stop"))),
+    "a limit, then stop": Deviation(chat(ONE, delta({}, "length"), delta({}, "stop")), *cut()),
+    "whole without a finish": Deviation(said(finish_reason=None), USUAL, frozenset({"unknown_finish"})),
+    "calls are announced, and do not come": Deviation(chat(ONE, END), *plain(WORDS, "unknown_finish")),
+    "counts are strings": Deviation(
+        chat(ONE, TWO, END, {"choices": [], "usage": {"prompt_tokens": "3", "completion_tokens": "x"}})
+    ),
+    "counts are beyond all bounds": Deviation(
+        chat(ONE, TWO, END, {"choices": [], "usage": {"prompt_tokens": -5, "completion_tokens": 10**26}})
+    ),
+    "counts are fractions, and lists": Deviation(
+        chat(ONE, TWO, END, {"choices": [], "usage": {"prompt_tokens": 1.5, "prompt_tokens_details": [1]}})
+    ),
+    "usage is a number": Deviation(chat({**ONE, "usage": 3}, TWO, END)),
+    "NaN and Infinity": Deviation(
+        chat({**ONE, "speed": float("nan")}, {**TWO, "x": [float("-inf"), float("inf")]}, END)
+    ),
+    "NaN in words stays": Deviation(
+        chat({**delta({"content": 'NaN, "Infinity"'}), "speed": float("nan")}, delta({}, "stop")),
+        *plain('NaN, "Infinity"'),
+    ),
+    "reasoning as an object": Deviation(chat(delta({"reasoning": {"content": "hm"}}), ONE, TWO, END), ("hm", *USUAL)),
+    "reasoning as parts": Deviation(chat(delta({"reasoning": [{"text": "hm"}]}), ONE, TWO, END), ("hm", *USUAL)),
+    "a pair of surrogates is cut": Deviation(
+        chat(delta({"content": "é\ud83d"}), delta({"content": "\ude00中"}), delta({}, "stop")), *plain("é😀中")
+    ),
+    "a pair is cut in thoughts": Deviation(
+        chat(delta({"reasoning_content": "\ud83d"}), delta({"reasoning_content": "\ude00"}), ONE, TWO, END),
+        ("😀", *USUAL),
+    ),
+    "a pair is cut in arguments": Deviation(
+        chat(ONE, delta(call(arguments='{"path": "\ud83d')), delta(call(id=..., name=..., arguments='\ude00"}')), END),
+        (WORDS, ("read", '{"path": "😀"}'), "tool_calls"),
+    ),
+    "half a pair alone": Deviation(
+        chat(delta({"content": "a\ud83d"}), delta({"content": "b"}), delta({}, "stop")),
+        *plain("a\ufffdb", "broken_characters"),
+    ),
+    "half a pair at the end": Deviation(
+        chat(delta({"content": "a\ud83d"}), delta({}, "stop")), *plain("a\ufffd", "broken_characters")
+    ),
+    "halves in wrong order": Deviation(
+        chat(delta({"content": "\ude00\ud83d"}), delta({}, "stop")), *plain("\ufffd\ufffd", "broken_characters")
+    ),
+    # Cut, and not reported as whole
+    "DONE without a finish": Deviation(chat(ONE), *cut("unknown_finish")),
+    "DONE behind a whole call": Deviation(chat(ONE, TWO), USUAL, frozenset({"unknown_finish"})),
+    "a line error:": Deviation(
+        chat(ONE, done='error: {"code":500,"message":"context shift"}\n\ndata: [DONE]\n\n'), ERROR
+    ),
+    "a line error: of words": Deviation(chat(ONE, done="error: out of memory\n\ndata: [DONE]\n\n"), ERROR),
+    "event error": Deviation(chat(ONE, done='event: error\ndata: {"message":"out of memory"}\n\n'), ERROR),
+    "an error of bare members": Deviation(chat(ONE, '{"code":500,"message":"out of memory"}'), ERROR),
+    "error in x_groq": Deviation(chat(ONE, {"choices": [], "x_groq": {"error": "over_capacity"}}), ERROR),
+    "error in a choice": Deviation(chat(ONE, delta({}, None, error={"code": 502, "message": "gone"})), ERROR),
+    "finish error": Deviation(chat(ONE, delta({}, "error")), ERROR),
+    "no end": Deviation(chat(ONE, done=""), ERROR),
+    "error is empty": Deviation(chat({**ONE, "error": ""}, TWO, {**END, "error": {}})),
+    # Success that says nothing
+    "DONE alone": Deviation(chat(), ERROR),
+    "an empty object": Deviation("{}", ERROR),
+    "an empty body": Deviation("", ERROR),
+    "null": Deviation("null", ERROR),
+    "a list": Deviation("[]", ERROR),
+    "a page": Deviation("<html>Sign in</html>", ERROR),
+    "no choices": Deviation('{"id":"x","choices":[]}', ERROR),
+    "choices is null": Deviation('{"id":"x","choices":null,"usage":{"prompt_tokens":3}}', ERROR),
+    "no choice in a stream": Deviation(chat({"choices": [], "usage": {"prompt_tokens": 3}}), ERROR),
+    "an empty answer": Deviation(chat(delta({"content": ""}), delta({}, "stop")), *EMPTY),
+    "an empty answer, whole": Deviation(said(content="", tool_calls=None, finish_reason="stop"), *EMPTY),
+    "a call without a name": Deviation(chat(ONE, delta(call(name=...)), END), ERROR),
+}
+
+
+# Messages
+
+
+def messages(*frames: Any, names: bool = True) -> str:
+    told = ((f["type"], f) for f in frames)
+    return "".join(f"{f'event: {name}' if names else ': x'}\ndata: {wide(frame)}\n\n" for name, frame in told)
+
+
+def untyped(*frames: Any) -> str:
+    """Events whose type is their name alone."""
+    return "".join(f"event: {f['type']}\ndata: {wide({k: v for k, v in f.items() if k != 'type'})}\n\n" for f in frames)
+
+
+def block(index: Any, **said: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": said}
+
+
+def piece(index: Any, **said: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": said}
+
+
+def text(words: str, index: Any = 0) -> list[dict[str, Any]]:
+    return [block(index, type="text", text=""), piece(index, type="text_delta", text=words), stop(index)]
+
+
+def stop(index: Any) -> dict[str, Any]:
+    return {"type": "content_block_stop", "index": index}
+
+
+def use(*pieces: str, id: Any = "toolu_1", index: Any = 1, input: Any = None) -> list[dict[str, Any]]:
+    begun = block(index, type="tool_use", id=id, name="read", input={} if input is None else input)
+    return [begun, *(piece(index, type="input_json_delta", partial_json=each) for each in pieces), stop(index)]
+
+
+def over(reason: Any = "tool_use", usage: Any = None) -> list[dict[str, Any]]:
+    told = {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
+    return [told, {"type": "message_stop"}]
+
+
+BEGIN = {"type": "message_start", "message": {"id": "x", "content": [], "usage": {"input_tokens": 3}}}
+STREAM = [BEGIN, *text(WORDS), *use(ARGUMENTS), *over()]
+USE = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "/tmp/x"}}
+TEXT = {"type": "text", "text": WORDS}
+
+
+def message(*content: Any, reason: Any = "tool_use", **more: Any) -> str:
+    return wide({"type": "message", "content": list(content), "stop_reason": reason, **more})
+
+
+MESSAGES: dict[str, Deviation] = {
+    "usual": Deviation(messages(*STREAM)),
+    "whole": Deviation(message(TEXT, USE)),
+    "no names of events": Deviation(messages(*STREAM, names=False)),
+    "no types in the JSON": Deviation(untyped(*STREAM)),
+    "no types of blocks and deltas": Deviation(
+        messages(
+            BEGIN,
+            block(0, text=""),
+            piece(0, text=WORDS),
+            stop(0),
+            block(1, id="toolu_1", name="read", input={}),
+            piece(1, partial_json=ARGUMENTS),
+            stop(1),
+            *over(),
+        )
+    ),
+    "CR alone ends lines": Deviation(messages(*STREAM).replace("\n", "\r")),
+    "BOM before a body": Deviation("\ufeff" + message(TEXT, USE)),
+    "numeric ids": Deviation(messages(BEGIN, *text(WORDS), *use(ARGUMENTS, id=17), *over())),
+    "index as a string": Deviation(messages(BEGIN, *text(WORDS, "0"), *use(ARGUMENTS, index="1"), *over())),
+    "index is null": Deviation(messages(BEGIN, *text(WORDS, None), *use(ARGUMENTS, index=None), *over())),
+    "no message in the start": Deviation(messages({"type": "message_start"}, *STREAM[1:])),
+    "the start comes twice": Deviation(messages(BEGIN, BEGIN, *STREAM[1:])),
+    "a block starts twice": Deviation(messages(BEGIN, block(0, type="text", text=""), *STREAM[1:])),
+    "no start of a text": Deviation(messages(BEGIN, *STREAM[2:])),
+    "content_block is null": Deviation(messages(BEGIN, {"type": "content_block_start", "index": 0}, *STREAM[2:])),
+    "delta is null": Deviation(
+        messages(BEGIN, {"type": "content_block_delta", "index": 0, "delta": None}, *STREAM[1:])
+    ),
+    "input as a string of JSON": Deviation(message(TEXT, {**USE, "input": ARGUMENTS})),
+    "input as a string of JSON, streamed": Deviation(messages(BEGIN, *text(WORDS), *use(input=ARGUMENTS), *over())),
+    "input is null": Deviation(messages(BEGIN, *text(WORDS), *use(ARGUMENTS, input=None), *over())),
+    "content is a string": Deviation(wide({"content": WORDS, "stop_reason": "end_turn"}), *plain(WORDS)),
+    "blocks are null": Deviation(message(None, TEXT, None, USE)),
+    "counts are strings": Deviation(messages(*STREAM[:-2], *over(usage={"output_tokens": "5", "input_tokens": "x"}))),
+    "counts are beyond all bounds": Deviation(
+        messages(*STREAM[:-2], *over(usage={"output_tokens": -5, "input_tokens": 1e30}))
+    ),
+    "usage is a list": Deviation(messages(*STREAM[:-2], *over(usage=[1]))),
+    "NaN": Deviation(message(TEXT, USE, speed=float("nan"))),
+    "reason end_turn": Deviation(messages(*STREAM[:-2], *over("end_turn"))),
+    "reason is a word of its own": Deviation(
+        messages(*STREAM[:-2], *over("done")), USUAL, frozenset({"unknown_finish"})
+    ),
+    "reason is a number": Deviation(messages(*STREAM[:-2], *over(7)), USUAL, frozenset({"unknown_finish"})),
+    "no reason": Deviation(messages(*STREAM[:-2], {"type": "message_stop"}), USUAL, frozenset({"unknown_finish"})),
+    "two reasons": Deviation(messages(BEGIN, *text(WORDS), over("max_tokens")[0], *over("end_turn")), *cut()),
+    "more behind the end": Deviation(messages(*STREAM, *text("more"))),
+    "a pair of surrogates is cut": Deviation(
+        messages(
+            BEGIN,
+            block(0, type="text", text=""),
+            piece(0, type="text_delta", text="é\ud83d"),
+            piece(0, type="text_delta", text="\ude00中"),
+            *over("end_turn"),
+        ),
+        *plain("é😀中"),
+    ),
+    "a pair is cut in arguments": Deviation(
+        messages(BEGIN, *text(WORDS), *use('{"path": "\ud83d', '\ude00"}'), *over()),
+        (WORDS, ("read", '{"path": "😀"}'), "tool_calls"),
+    ),
+    "half a pair alone": Deviation(
+        messages(BEGIN, *text("a\ud83d"), *over("end_turn")), *plain("a\ufffd", "broken_characters")
+    ),
+    "DONE without a reason": Deviation(messages(BEGIN, *text(WORDS)) + "data: [DONE]\n\n", *cut("unknown_finish")),
+    "no end": Deviation(messages(BEGIN, *text(WORDS)), ERROR),
+    "no start of a call": Deviation(
+        messages(BEGIN, *text(WORDS), piece(1, type="input_json_delta", partial_json=ARGUMENTS), *over()), ERROR
+    ),
+    "a line error:": Deviation(messages(BEGIN, *text(WORDS)) + 'error: {"message":"gone"}\n\n', ERROR),
+    "an error without its object": Deviation(
+        messages(BEGIN, *text(WORDS)) + 'event: error\ndata: {"type":"error","message":"gone"}\n\n', ERROR
+    ),
+    "the end alone": Deviation(messages({"type": "message_stop"}), ERROR),
+    "an empty object": Deviation("{}", ERROR),
+    "content is null": Deviation(wide({"type": "message", "content": None, "stop_reason": "end_turn"}), ERROR),
+    "of another API": Deviation(said(), ERROR),
+    "an empty answer": Deviation(messages(BEGIN, *over("end_turn")), *EMPTY),
+    "an empty answer, whole": Deviation(message(reason="end_turn"), *EMPTY),
+}
+
+
+# Responses
+
+
+def responses(*frames: Any, **more: Any) -> str:
+    return messages(*frames, **more)
+
+
+def item(kind: str, index: Any = 0, **said: Any) -> dict[str, Any]:
+    return {"type": f"response.output_item.{kind}", "output_index": index, "item": said}
+
+
+def done(state: str = "completed", **more: Any) -> dict[str, Any]:
+    return {"type": f"response.{state}", "response": {"id": "resp_x", "status": state, **more}}
+
+
+def words(*pieces: str) -> list[dict[str, Any]]:
+    shell = {"id": "msg_1", "type": "message", "role": "assistant"}
+    deltas = [{"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "delta": p} for p in pieces]
+    return [item("added", **shell, content=[]), *deltas, item("done", **shell, content=parts("".join(pieces)))]
+
+
+def parts(said: str) -> list[Any]:
+    return [{"type": "output_text", "text": said, "annotations": []}]
+
+
+CALL = {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "read"}
+SAYS = words(WORDS)
+CALLS = [item("added", 1, **CALL, arguments=""), item("done", 1, **CALL, arguments=ARGUMENTS)]
+OUTPUT = [
+    {"id": "msg_1", "type": "message", "role": "assistant", "content": parts(WORDS)},
+    {**CALL, "arguments": ARGUMENTS},
+]
+CREATED = {"type": "response.created", "response": {"id": "resp_x", "status": "in_progress"}}
+
+
+def response(*output: Any, **more: Any) -> str:
+    return wide({"id": "resp_x", "object": "response", "status": "completed", "output": list(output), **more})
+
+
+RESPONSES: dict[str, Deviation] = {
+    "usual": Deviation(responses(CREATED, *SAYS, *CALLS, done(output=OUTPUT))),
+    "whole": Deviation(response(*OUTPUT)),
+    "no types in the JSON": Deviation(untyped(CREATED, *SAYS, *CALLS, done(output=OUTPUT))),
+    "no types of items": Deviation(
+        response({"content": parts(WORDS)}, {"call_id": "call_1", "name": "read", "arguments": ARGUMENTS})
+    ),
+    "CR alone ends lines": Deviation(responses(CREATED, *SAYS, *CALLS, done(output=OUTPUT)).replace("\n", "\r")),
+    "BOM before a body": Deviation("\ufeff" + response(*OUTPUT)),
+    "created twice": Deviation(responses(CREATED, CREATED, *SAYS, *CALLS, done())),
+    "numeric ids": Deviation(response(OUTPUT[0], {**OUTPUT[1], "call_id": 17, "id": 3})),
+    "index as a string": Deviation(responses(CREATED, *SAYS, item("done", "1", **CALL, arguments=ARGUMENTS), done())),
+    "arguments as an object": Deviation(response(OUTPUT[0], {**OUTPUT[1], "arguments": {"path": "/tmp/x"}})),
+    "the name comes with the arguments": Deviation(
+        responses(
+            CREATED,
+            *SAYS,
+            {
+                "type": "response.function_call_arguments.done",
+                "item_id": "fc_1",
+                "output_index": 1,
+                "name": "read",
+                "arguments": ARGUMENTS,
+            },
+            done(),
+        )
+    ),
+    "response is null": Deviation(responses(CREATED, *SAYS, *CALLS, {"type": "response.completed", "response": None})),
+    "output is null behind items": Deviation(responses(CREATED, *SAYS, *CALLS, done(output=None))),
+    "items are null": Deviation(response(None, *OUTPUT)),
+    "item is null": Deviation(
+        responses(CREATED, {"type": "response.output_item.added", "item": None}, *SAYS, *CALLS, done())
+    ),
+    "content is a string": Deviation(response({**OUTPUT[0], "content": WORDS}, OUTPUT[1])),
+    "content is strings": Deviation(response({**OUTPUT[0], "content": [WORDS]}, OUTPUT[1])),
+    "counts are strings": Deviation(response(*OUTPUT, usage={"input_tokens": "3", "output_tokens": "x"})),
+    "counts are beyond all bounds": Deviation(response(*OUTPUT, usage={"input_tokens": -3, "output_tokens": 10**26})),
+    "usage is a list": Deviation(response(*OUTPUT, usage=[3])),
+    "NaN": Deviation(response(*OUTPUT, speed=float("nan"))),
+    "status is missing": Deviation(response(*OUTPUT, status=None)),
+    "more behind the end": Deviation(responses(CREATED, *SAYS, *CALLS, done(), *words("more"))),
+    "a pair of surrogates is cut": Deviation(
+        responses(CREATED, *words("é\ud83d", "\ude00中"), done()), *plain("é😀中")
+    ),
+    "half a pair alone": Deviation(
+        responses(CREATED, *words("a\ud83d"), done()), *plain("a\ufffd", "broken_characters")
+    ),
+    "in progress, and whole": Deviation(response(OUTPUT[0], status="in_progress"), *cut("unknown_finish")),
+    "DONE without its last event": Deviation(responses(CREATED, *SAYS) + "data: [DONE]\n\n", *cut("unknown_finish")),
+    "no end": Deviation(responses(CREATED, *SAYS), ERROR),
+    "a line error:": Deviation(responses(CREATED, *SAYS) + 'error: {"message":"gone"}\n\n', ERROR),
+    "failed": Deviation(
+        responses(CREATED, *SAYS, done("failed", error={"code": "server_error", "message": "gone"})), ERROR
+    ),
+    "failed, and does not say why": Deviation(responses(CREATED, *SAYS, done("failed")), ERROR),
+    "a call without a name": Deviation(response(OUTPUT[0], {**OUTPUT[1], "name": None}), ERROR),
+    "queued": Deviation(response(status="queued"), ERROR),
+    "output is null": Deviation(wide({"status": "completed", "output": None}), ERROR),
+    "an empty object": Deviation("{}", ERROR),
+    "nothing but its end": Deviation(responses(CREATED, done()), ERROR),
+    "an empty answer": Deviation(responses(CREATED, done(output=[])), *EMPTY),
+    "an empty answer, whole": Deviation(response(), *EMPTY),
+}
+
+ALL = {"openai_chat": CHAT, "anthropic_messages": MESSAGES, "openai_responses": RESPONSES}
+CASES = [
+    pytest.param(api, deviation, id=f"{api}: {name}") for api, table in ALL.items() for name, deviation in table.items()
+]
+COUNTED = frozenset({"estimated_usage"})
+
+
+class Far:
+    """A server of an API that says this, whatever it is asked."""
+
+    def __init__(self, api: str, said: bytes) -> None:
+        self._api, self._said = api, said
+
+    def models(self) -> list[Model]:
+        return [Model("m")]
+
+    async def ask(self, request: Request, turn: Turn) -> AsyncIterator[AnyEvent]:
+        reader = dialects.get(self._api).reader(request, turn)
+        for event in [*reader.feed(self._said), *reader.close()]:
+            yield event
+
+    async def count_tokens(self, request: Request) -> int | None:
+        return None
+
+    async def refresh(self) -> None:
+        pass
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def state(self) -> dict[str, object]:
+        return {"backend": "far", "ready": True}
+
+
+class Got(NamedTuple):
+    collector: Collector
+    stream: bytes
+    error: DragomanError | None
+
+
+async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
+    request = Request("m", (Message("user", (Text("Read it."),)),), (TOOL,), stream=stream, dialect=front)
+    writer, collector = dialects.get(front).writer(request), Collector(front)
+    sent = b""
+    gateway = Gateway([Far(api, said)])  # type: ignore[list-item]
+    try:
+        async with aclosing(gateway.answer(request, Turn("1", 7, lambda: "id1"))) as events:
+            async for event in events:
+                collector.send(event)
+                sent += writer.send(event)
+    except DragomanError as error:
+        return Got(collector, sent, error)
+    return Got(collector, sent, collector.error)
+
+
+def outcome(collector: Collector) -> tuple[Any, ...]:
+    """What was said, in order."""
+    reply = collector.reply()
+    told = [(p.name, p.arguments) if isinstance(p, ToolCall) else p.text for p in reply.parts]  # type: ignore[union-attr]
+    return (*(told or [""]), reply.finish)
+
+
+VALIDATES: dict[str, Callable[[Any], Any]] = {
+    "openai_chat": openai.types.chat.ChatCompletionChunk.model_validate,
+    "anthropic_messages": pydantic.TypeAdapter(RawMessageStreamEvent).validate_python,
+    "openai_responses": pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent).validate_python,
+}
+
+
+def frames(stream: bytes) -> Iterator[Any]:
+    for line in stream.decode().splitlines():
+        data = line.removeprefix("data: ")
+        if line.startswith("data: {") and not data.startswith(('{"error"', '{"type":"error"')):
+            yield json.loads(data)
+
+
+@pytest.mark.parametrize(("api", "deviation"), CASES)
+def test_every_deviation_has_the_outcome_that_is_stated(api: str, deviation: Deviation) -> None:
+    async def check() -> None:
+        said = deviation.said.encode("utf-8", "surrogatepass")
+        for front in dialects.names():
+            for stream in (True, False):
+                got = await answered(api, front, said, stream=stream)
+                codes = {warning.code for warning in got.collector.warnings} - COUNTED
+                if deviation.outcome == ERROR:
+                    assert got.error is not None, outcome(got.collector)
+                else:
+                    assert got.error is None
+                    assert (outcome(got.collector), codes) == (deviation.outcome, deviation.codes)
+                for frame in frames(got.stream):
+                    VALIDATES[front](frame)
+
+    asyncio.run(check())
