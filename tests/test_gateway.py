@@ -46,7 +46,7 @@ async def test_nothing_follows_the_end_of_an_answer() -> None:
         yield TextDelta("more")
 
     backend = Scripted(talking_on)
-    assert [type(e) for e in await events_of(backend)] == [Start, UsageUpdate, Finish]
+    assert [type(e) for e in await events_of(backend)] == [Start, UsageUpdate, Warning, Finish]
     assert backend.over.is_set()
 
 

@@ -6,6 +6,7 @@ What is read is the first event, which may be an error that the client is to get
 usage and for how it ended. An answer that is no stream where one was asked for, or the other way round, is read whole.
 """
 
+import dataclasses
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -126,7 +127,8 @@ class HttpRelay:
 
         Raises: DragomanError: it never began.
         """
-        splice, reader = self._splice, self._dialect.reader(self._request, self._turn)
+        splice = self._splice
+        reader = self._dialect.reader(self._request, dataclasses.replace(self._turn, is_partial=True))
         events = reader.feed(b"".join(splice.ending())) + reader.close()
         self._told += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
         last = events[-1]

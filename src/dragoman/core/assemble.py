@@ -258,7 +258,7 @@ class Assembler:
             self._end_text()
             self._joined("text", "")
         self._close(cut=reason == "length")
-        if not self.calls and reason in ("stop", "tool_calls"):
+        if not (self.calls or self._turn.is_partial) and reason in ("stop", "tool_calls"):
             if self._nameless and (reason == "tool_calls" or self._nameless != "{}"):
                 self.fail(UpstreamError("expected a tool call, got one without a name"))
                 return

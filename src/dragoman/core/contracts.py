@@ -365,6 +365,8 @@ class Turn:
     leave: Collection[str] = ()
     """What is not to be mended in a call that is read, by the names of docs/guard.md."""
     tap: Tap | None = None
+    is_partial: bool = False
+    """Of an answer only its beginning and end are read, so that a call without a name says nothing about the server."""
 
     def ask(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
         """The backend's events; as `Backend.ask`."""

@@ -15,6 +15,8 @@ from dragoman.core.shape import Cursor, Fields
 MOST: Final = 2**53
 """The largest count that is read: every JSON parser has it exactly."""
 
+_NOTHING: Final = ('""', "false")
+
 
 def word(found: Cursor | None) -> str:
     """A string, or a number as text; empty for anything else."""
@@ -58,8 +60,13 @@ def items(found: Cursor | None) -> list[Cursor]:
 
 
 def objects(found: Cursor | None) -> list[Fields]:
-    """The objects of an array, or the one in its place; anything else is passed over."""
-    return [item.fields() for item in items(found) if item.kind == "object"]
+    """The objects of an array, or the one in its place; nulls, `false` and empty strings are none.
+
+    Raises: RequestError: there is something else among them.
+    """
+    if found is not None and found.kind not in ("array", "object") and found.text not in _NOTHING:
+        raise found.wrong("array")
+    return [item.fields() for item in items(found) if item.text not in _NOTHING]
 
 
 def details(counts: Fields, *path: str) -> int:
