@@ -248,7 +248,7 @@ def test_what_may_mean_two_things_is_not_mended(text: str, problem: str) -> None
 
 
 def test_every_slip_of_the_text_is_tried_here() -> None:
-    assert {row[0] for row in MENDED} == set(SLIPS) - {"doubled", "fences"}
+    assert {row[0] for row in MENDED} == set(SLIPS) - {"doubled", "fences", "unclosed_object"}
 
 
 def test_white_space_without_end_stays_linear() -> None:

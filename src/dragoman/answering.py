@@ -13,6 +13,7 @@ one call where one at most is asked for, the stream's order, the whole body wher
 """
 
 import os.path
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, 
 from dragoman.core.reader import Delivery, ReplyReader
 from dragoman.core.stops import StopStrings
 from dragoman.core.values import Reply, Request, ToolCall, Usage
+from dragoman.core.whole_calls import HOLD_CHARS, WholeCalls
 from dragoman.identify import prompt_tail
 from dragoman.library import as_format, as_request, render
 
@@ -66,6 +68,7 @@ class Answer:
         self._writer = self._dialect.writer(self.request)
         self._collector = Collector(api)
         self._stops = StopStrings(self.request.stop)
+        self._calls = WholeCalls(HOLD_CHARS if self.request.stream else sys.maxsize)
         self._start: Start | None = Start(id or new_id(), self.request.model, created)
 
     @cached_property
@@ -162,9 +165,11 @@ class Answer:
         out = b""
         if self._start:
             events, self._start = [self._start, *events], None
-        for event in events:
-            self._collector.send(event)
-            out += self._writer.send(event) if self.request.stream else b""
+        for each in events:
+            for event in self._calls.pass_on(each):
+                self._collector.send(event)
+                out += self._writer.send(event) if self.request.stream else b""
+        self.over |= self._calls.failed
         return out
 
 

@@ -49,6 +49,7 @@ from dragoman.core.events import (
 from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
+from dragoman.core.whole_calls import HOLD_CHARS, with_whole_calls
 from dragoman.guard.policy import Delivery, Policy
 from dragoman.memory import Memory, Passed, Recalled
 from dragoman.profiles import vocabularies
@@ -206,7 +207,10 @@ class Gateway:
         """
         recalled = self.memory.recall(request)
         turn = dataclasses.replace(turn, leave=self._policy.left)
-        events = self._events(recalled.request, turn, self._policy_of(request, delivery))
+        policy = self._policy_of(request, delivery)
+        # A guard holds calls itself; what it lets out before its end cannot be taken back.
+        hold_chars = 0 if policy else sys.maxsize if not request.stream else HOLD_CHARS
+        events = with_whole_calls(self._events(recalled.request, turn, policy), hold_chars)
         if request.tools and not request.tool_choice.parallel:
             events = _with_one_call(events)
         return self._remembered(request, recalled, events) if request.keep or recalled.warnings else events

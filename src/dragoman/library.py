@@ -86,8 +86,8 @@ def parse(
 ) -> Reply:
     """The whole reply that a model's text is: texts, thoughts and calls in order; see `ToolCallReader`.
 
-    `finish` is "length" where a limit cut the text off; a call that is not whole is then in the reply with the
-    arguments that came, and the reply's own `finish` is "length" too: do not run it.
+    `finish` is "length" where a limit cut the text off, and so is the reply's own then. A call that is not whole is in
+    the reply as text.
     """
     reader = ToolCallReader(format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
     collector = Collector()

@@ -115,6 +115,7 @@ class Channels:
     def _enter(self, s: Scanner, sink: CallSink, route: Route, header: str) -> Leaf[Emit | None]:
         """Begin a message, or read all of a call; where the words go that follow."""
         s.gap = ""
+        s.ends, s.behind = (*self.ends,), (*self.starts, *self.ends)
         if route.problem:
             sink.warn("unknown_header", f"a message has {route.problem} in its header", header)
         match route.kind:

@@ -35,18 +35,23 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.values import FinishReason, Opaque, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from dragoman.core.whole_calls import left_of, text_of
 
 
 class Collector:
     """Takes events one by one; `reply` is the whole so far."""
 
-    def __init__(self, dialect: str = "") -> None:
-        """`dialect` leaves out what only another API has."""
+    def __init__(self, dialect: str = "", *, keep_broken: bool = False) -> None:
+        """`dialect` leaves out what only another API has. `keep_broken`: a call that is not whole stays a call, for
+        a stream that has begun to show it; else it is text."""
         self._order = Order(dialect)
+        self._keeps_broken = keep_broken
         self._start = Start(id="", model="", created=0)
         self._parts: list[Part] = []
         self._text: list[str] = []
         self._call: ToolCallStart | None = None
+        self._broken: Text | None = None
+        """The last call that was never whole."""
         self._proof = ("", "")
         """Of the open block of thoughts: its signature, or what is in its place."""
         self._finish = Finish("stop")
@@ -74,8 +79,10 @@ class Collector:
                 self._parts += _vendors_part(event) if step.opens else ()
             case ToolCallStart():
                 self._call = event
-            case ToolCallEnd() | ToolCallIncomplete():
+            case ToolCallEnd():
                 self._close("tool_call")
+            case ToolCallIncomplete(_, raw):
+                self._close("tool_call" if self._keeps_broken else "broken", raw)
             case _:
                 self._told(event)
         return step
@@ -102,26 +109,31 @@ class Collector:
         return self._order.phase
 
     def reply(self) -> Reply:
-        """The whole reply; a call that was cut off is in it with the arguments that came."""
+        """The whole reply; a call that was never whole is in it as text."""
         return Reply(
             id=self._start.id,
             model=self._start.model,
             created=self._start.created,
             parts=tuple(self._parts),
-            finish=finish_of(self._finish, self._order),
+            finish=finish_of(self._finish, self._order, broken_are_text=not self._keeps_broken),
             stop_sequence=self._finish.stop_sequence,
             usage=self.usage,
         )
 
-    def _close(self, kind: str) -> None:
+    def _close(self, kind: str, raw: str = "") -> None:
         text = "".join(self._text)
         self._text.clear()
-        if kind == "tool_call" and self._call is not None:
+        if kind == "broken" and self._call is not None:
+            self._broken = Text(text_of(self._call.name, text, raw))
+            self._parts.append(self._broken)
+        elif kind == "tool_call" and self._call is not None:
             self._parts.append(ToolCall(self._call.id, self._call.name, text))
         elif kind == "reasoning":
             self._parts.append(Reasoning(text, *self._proof))
             self._proof = ("", "")
         elif kind != "vendor":
+            if self._broken and self._parts[-1] is self._broken and left_of(self._broken.text, text):
+                self._parts.pop()  # its reader has left it as text
             self._parts.append(Refusal(text) if kind == "refusal" else Text(text))
 
 
@@ -129,16 +141,18 @@ def _vendors_part(block: VendorBlock) -> tuple[Part]:
     return (Opaque(block.type, msgspec.Raw(block.json.encode()), dialect=block.dialect),)
 
 
-def finish_of(finish: Finish, order: Order) -> FinishReason:
+def finish_of(finish: Finish, order: Order, *, broken_are_text: bool = False) -> FinishReason:
     """The reason to report: an incomplete call makes it "length", calls make "stop" into "tool_calls".
 
-    A client must not run a call that is not whole, and "length" is the one signal that all of them heed.
+    A client must not run a call that is not whole, and "length" is the one signal that all of them honour. Where such
+    a call has become text (`broken_are_text`), there is nothing to run, and the reason stays the model's.
     """
-    if order.incomplete:
+    calls = order.calls - order.incomplete if broken_are_text else order.calls
+    if order.incomplete and not broken_are_text:
         return "length"
-    if order.calls and finish.reason in ("stop", "stop_sequence"):
+    if calls and finish.reason in ("stop", "stop_sequence"):
         return "tool_calls"
-    if finish.reason == "tool_calls" and not order.calls:
+    if finish.reason == "tool_calls" and not calls:
         return "stop"
     return finish.reason
 

@@ -42,8 +42,10 @@ class JsonCalls:
         listed = opener.endswith("[") or bool((yield from s.literal("[", after_space=True)))
         if listed:
             sink.listed(True)
+        s.listed = listed
         text_last = yield from self._calls(s, sink, listed)
         s.forget()
+        s.listed = False
         if not s.cut_off:
             sink.listed(False)
         return not text_last

@@ -27,10 +27,10 @@ _WHOLE_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F]){_HEX}{{4}}|{_HIGH}\\{_LO
 # Escapes too, in one match: code is full of them. The bound keeps the matcher's memory small.
 _RUN = re.compile(rf"{_PLAIN}(?:{_WHOLE_ESCAPE}{_PLAIN}){{0,99}}+")
 _ESCAPED = rf'["/bfnrt]|u(?![dD][89a-fA-F]){_HEX}{{4}}'
-stops_string = re.compile(rf'["\\\x00-\x1f\ud800-\udfff](?:(?<=\\)(?!{_ESCAPED})|(?<=")(?<!\\")|(?<![\\"]))').search
-"""None where all of a text belongs to a JSON string as it is, whatever stands behind it (not for each such text)."""
-stops_plain = re.compile(r'["\\\x00-\x1f\ud800-\udfff]').search
-"""As `stops_string`, of text that has no escapes either."""
+STOPS_STRING = rf'["\\\x00-\x1f\ud800-\udfff](?:(?<=\\)(?!{_ESCAPED})|(?<=")(?<!\\")|(?<![\\"]))'
+"""Found nowhere in a text that belongs to a JSON string as it is, whatever follows (not for each such text)."""
+STOPS_PLAIN = r'["\\\x00-\x1f\ud800-\udfff]'
+"""As `STOPS_STRING`, of text that has no escapes either."""
 SPACE = re.compile(r"[ \t\n\r]*")
 ESCAPE = re.compile(_WHOLE_ESCAPE)
 ESCAPE_BEGUN = re.compile(rf"(?:\\(?:u{_HEX}{{0,3}})?|\\{_HIGH}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)\Z")

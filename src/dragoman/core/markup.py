@@ -63,6 +63,8 @@ class Markup:
 
     def read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
         """One reply."""
+        s.ends = tuple(filter(None, (*self.closers, *self.section[1:], *self.tag[1:])))
+        s.behind = tuple(filter(None, (*self.calls, self.section[0], *self.tag[:1], *self.frames)))
         said = yield from self._thoughts(s, sink)
         line = s.offset
         found = ""

@@ -32,6 +32,7 @@ from dragoman.core.jsontext import (
     STRING,
     VALUE,
     WORD,
+    JsonText,
     escaped,
 )
 from dragoman.core.path_json import PathWise
@@ -50,6 +51,8 @@ _ENDS: Final = {after: f",{closer}" for after, closer in _CLOSES.items()}
 """What may stand behind a value, by the state there."""
 _BEHIND: Final = {NEXT_KEY: KEY, NEXT_ITEM: VALUE}
 """The state behind the comma."""
+UNCLOSED: Final = "unclosed_object"
+_INHERITED: Final = (*JsonText.__slots__, *PathWise.__slots__)
 _STRINGS: Final = (STRING, KEY_STRING)
 _KEYS: Final = (FIRST_KEY, KEY)
 _VALUES: Final = (VALUE, FIRST_ITEM)
@@ -96,6 +99,16 @@ class MendedJson(PathWise):
         """What was read last may be no part of the value; where nothing ends it, it is none."""
         return self._inner or self._state in (_LINE, _BLOCK)
 
+    @property
+    def in_text(self) -> bool:
+        """The next character belongs to a string that is a value."""
+        return self._state == STRING
+
+    @property
+    def in_array(self) -> bool:
+        """An array is open."""
+        return NEXT_ITEM in self._open
+
     def feed(self, buf: str, pos: int, closed: bool = False) -> int:
         """As `JsonText` has it."""
         end = len(buf)
@@ -108,6 +121,30 @@ class MendedJson(PathWise):
             self._out += self._held
             self._held.clear()
         return pos
+
+    def copy(self) -> "MendedJson":
+        """A second recogniser that stands where this one does."""
+        other = MendedJson(self._mends)
+        for name in (*MendedJson.__slots__, *_INHERITED):
+            held = getattr(self, name)
+            setattr(other, name, held.copy() if isinstance(held, list | dict) else held)
+        return other
+
+    def complete(self) -> bool:
+        """Close what stands open, as the call that holds this value ends here; False where the value cannot end here.
+
+        A value may be missing after a comma or colon, so only an open string and brackets are closed. A string that
+        ends in a quote or bracket may have ended there, so it stays open.
+        """
+        ended = self._state in (FIRST_KEY, FIRST_ITEM, *_CLOSES)
+        in_text = self._state == STRING and not self._inner and bool(self._open)
+        if not (ended or in_text) or UNCLOSED not in self._mends:
+            return False
+        self.slips[UNCLOSED] = None
+        self._out += ['"' if in_text else "", *(_CLOSES[after] for after in reversed(self._open))]
+        self._open.clear()
+        self._state, self.problem = DONE, ""
+        return True
 
     def _step(self, buf: str, pos: int, closed: bool) -> int:
         """Behind the next part of the text, or before it where more of it has to be seen."""

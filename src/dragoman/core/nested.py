@@ -103,7 +103,7 @@ class Nested:
             return (yield from self._members(s, sink, emit, self.value[1], HOLDERS[type], depth + 1))
         if type == "json":
             yield from s.space()
-            problem = yield from s.json_value(emit)
+            problem = yield from s.json_value(emit, self.value[1:])
             if problem or (yield from s.literal(self.value[1], after_space=True)):
                 return problem
             return CUT_OFF if s.closed else f"expected {self.value[1]}"

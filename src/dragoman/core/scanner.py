@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from dragoman.core.jsontext import stops_plain, stops_string
+from dragoman.core import unclosed
 from dragoman.core.mended_json import MendedJson
 from dragoman.core.slips import ALL_SLIPS
 
@@ -85,6 +85,8 @@ class Markers:
             rf"{re.escape(m[0])}(?:{re.escape(m[1])}|\Z)" if len(m) > 1 else re.escape(m)
             for m in sorted({m[:2] for m in markers})
         )
+        self.begins = begins
+        """A pattern of that."""
         self.may_begin = re.compile(begins).search
         """Where a text has or ends in what a marker begins with."""
         self.may_begin_or_space_ends = re.compile(rf"{begins}|[{SPACE}]+\Z").search
@@ -128,7 +130,7 @@ class Scanner:
 
     __slots__ = (
         *("_dropped", "_kept", "_kept_from", "_spaced"),
-        *("buf", "closed", "gap", "mends", "pos", "slips", "stopped"),
+        *("behind", "buf", "closed", "ends", "gap", "listed", "mends", "pos", "slips", "spent", "stopped"),
     )
 
     def __init__(self, mends: Collection[str] = ALL_SLIPS) -> None:
@@ -144,6 +146,14 @@ class Scanner:
         """The end, once `closed`, is where the model stopped of itself (not at a limit)."""
         self.gap = ""
         """White space that `until` found before its marker."""
+        self.ends: tuple[str, ...] = ()
+        """What ends a call in this format: JSON that is open there is completed (`core/unclosed.py`)."""
+        self.behind: tuple[str, ...] = ()
+        """What else may follow a call."""
+        self.listed = False
+        """The calls stand in one array, whose `]` ends them too."""
+        self.spent = 0
+        """Characters that were read twice."""
         self._dropped = 0
         self._kept: list[str] = []
         self._kept_from = -1
@@ -194,6 +204,13 @@ class Scanner:
         cut = self.closed and not self.stopped and len(self.buf[self.pos :].split()) < 2
         self.pos = len(self.buf) if cut else self.pos
         return cut
+
+    @property
+    def before(self) -> str:
+        """The last character that was taken and kept; "" where none was."""
+        if 0 <= self._kept_from < self.pos:
+            return self.buf[self.pos - 1]
+        return next((text[-1] for text in reversed(self._kept) if text), "")
 
     def keep(self, before: str = "") -> None:
         """Remember what is taken from here on, for `kept`, as if `before` had been taken just now."""
@@ -295,7 +312,7 @@ class Scanner:
         """
         longest = max(map(len, alts))
         while True:
-            start = self._past_space() if after_space else self.pos
+            start = self.past_space() if after_space else self.pos
             rest = self.buf[start : start + longest]
             whole = len(rest) == longest or self.closed
             if whole or not any(len(a) > len(rest) and a.startswith(rest) for a in alts):
@@ -325,7 +342,7 @@ class Scanner:
     def peek(self, count: int = 1, after_space: bool = False) -> Leaf[str]:
         """The next characters (those after white space), fewer only at the end of the text; nothing is taken."""
         while True:
-            start = self._past_space() if after_space else self.pos
+            start = self.past_space() if after_space else self.pos
             if len(self.buf) - start >= count or self.closed:
                 return self.buf[start : start + count]
             yield None
@@ -333,7 +350,7 @@ class Scanner:
     def space(self) -> Leaf[None]:
         """Take white space."""
         while True:
-            self.pos = self._past_space()
+            self.pos = self.past_space()
             if self.pos < len(self.buf) or self.closed:
                 return
             yield None
@@ -350,24 +367,33 @@ class Scanner:
                 return count
             yield None
 
-    def _past_space(self) -> int:
+    def past_space(self) -> int:
+        """Where the white space ends that comes next."""
         # From where the last look ended: a model that writes white space without end stays linear.
         self._spaced = _SPACE.match(self.buf, max(self.pos, self._spaced)).end()  # type: ignore[union-attr]
         return self._spaced
 
-    def json_value(self, emit: Callable[[str], None]) -> Leaf[str]:
+    def json_value(self, emit: Callable[[str], None], ends: Collection[str] | None = ()) -> Leaf[str]:
         """Pass on one JSON value as it comes, mended; "", or why it is not whole (`CUT_OFF` at the end of the text).
 
-        Stops at the first character that JSON forbids; of a value that is cut off all is taken.
+        Stops at the first character that JSON forbids; of a value that is cut off all is taken. `ends`: what ends the
+        call here, beside `self.ends`; None: a value that is open there is not completed.
         """
-        value = MendedJson(self.mends)
-        plain, coded = Plain(stops_plain, emit, "\\"), Plain(stops_string, emit, "\\")
+        enders = () if ends is None else unclosed.enders(self, ends)
+        reading = unclosed.Unclosed(self, enders, markers(*enders) if enders else None, completes=ends is not None)
+        stops = unclosed.stops(markers(*enders).begins if enders else "")
+        plain, coded = Plain(stops[0], emit, "\\"), Plain(stops[1], emit, "\\")
         while True:
-            self.pos = value.feed(self.buf, self.pos, self.closed)
+            waits = yield from reading.read()
+            value = reading.value
             self._emit(value.take(), emit)
+            if value.problem and (yield from reading.ends_here()):
+                self._emit(value.take(), emit)
             if value.done or value.problem:
                 self.slips |= value.slips
                 return value.problem
+            if not waits:
+                continue
             if self.closed:
                 self.pos = len(self.buf)
                 return "expected the end of a string or comment" if self.stopped and value.in_doubt else CUT_OFF

@@ -6,6 +6,7 @@ What each is, and what it is not, docs/liberties.md says. Where they were seen:
 - inner_quotes: Gemma 4, Qwen3 writing code (continue 12738, 2026-06; ai-sdk-tool-call-middleware 301, 2026-04)
 - escapes: a line break's escape outside of a string: Qwen3.5-Flash (OpenHands software-agent-sdk 2488, 2026-03)
 - commas, bare_keys, literals, comments: json_repair 36, 210 and 49 (2024-04 to 2026-08), CodeRouter 40 (2026-07)
+- unclosed_object: Qwen2.5-Coder 1.5B, `{"location": "Paris"` before `</tool_call>` (2026-11)
 - doubled: Granite 4 (vLLM 54964, 2026-09), quarkus-langchain4j 2642 (2026-06)
 """
 
@@ -26,6 +27,7 @@ SLIPS: Final = (
     "comments",
     "doubled",
     "fences",
+    "unclosed_object",
 )
 """The names of all that is mended in the text of arguments."""
 ALL_SLIPS: Final = frozenset(SLIPS)

@@ -91,7 +91,7 @@ class Tagged:
         if not self.json_body or (yield from s.peek(after_space=True)) != "{":
             return (yield from self._parameters(s, sink, schema))
         yield from s.space()
-        problem = yield from s.json_value(sink.arguments)
+        problem = yield from s.json_value(sink.arguments, self.call_close)
         if problem or (yield from s.literal(*self.call_close, after_space=True)):
             return problem
         return CUT_OFF if s.closed else f"expected {self.call_close[0]}"
@@ -200,7 +200,7 @@ class Tagged:
             return closer
         if "string" not in types and (yield from s.peek(after_space=True)) in ("{", "["):
             yield from s.space()
-            problem = yield from s.json_value(emit)
+            problem = yield from s.json_value(emit, (self.value_close, *self.call_close))
             ends = tuple(closers) if quoted else (self.value_close, self.key_open, *self.call_close)
             return "" if problem else (yield from s.literal(*ends, after_space=True))
         pieces: list[str] = []

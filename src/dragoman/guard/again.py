@@ -26,6 +26,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.same_call import key
 from dragoman.core.values import Message, Opaque, Part, Request, Text, ToolCall, ToolResult
+from dragoman.core.whole_calls import left_of, text_of
 from dragoman.guard import words
 
 Fault: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping"]
@@ -43,12 +44,26 @@ class Failed(NamedTuple):
     left: list[AnyEvent]
     """What of it was left as text, and is told of that."""
 
-    def has(self, event: AnyEvent) -> bool:
-        """Whether this, right behind the call, is of it."""
-        if self.fault != "unread" or not isinstance(event, TextDelta | Warning):
-            return False
-        raw = self.call.arguments + "".join(e.raw for e in self.events if isinstance(e, ToolCallIncomplete))
-        return isinstance(event, Warning) or event.text.strip() in raw
+    def take(self, event: AnyEvent) -> AnyEvent | None:
+        """Keep what stands right behind the call and is of it; what is not."""
+        if self.fault != "unread":
+            return event
+        match event:
+            case Warning():
+                self.left.append(event)
+                return None
+            case TextDelta(text) if left_of(self.raw, text):
+                _, raw, behind = text.partition(self.raw.strip())
+                self.left.append(TextDelta(text[: len(text) - len(behind)] if raw else text))
+                return TextDelta(behind) if raw and behind else None
+            case _:
+                return event
+
+    @property
+    def raw(self) -> str:
+        """What the model wrote of it."""
+        raw = "".join(event.raw for event in self.events if isinstance(event, ToolCallIncomplete))
+        return text_of(self.call.name, self.call.arguments, raw)
 
 
 class Again(NamedTuple):

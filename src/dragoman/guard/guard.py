@@ -35,6 +35,7 @@ from dragoman.core.names import legal_id
 from dragoman.core.same_call import Key, answered_calls, key
 from dragoman.core.usage import both
 from dragoman.core.values import Request, Tool, ToolCall, Usage
+from dragoman.core.whole_calls import text_of
 from dragoman.guard import again, words
 from dragoman.guard.again import Again, Failed, Fault
 from dragoman.guard.judge import Verdict, judge
@@ -132,10 +133,9 @@ class Guard:
             return [self._numbered(event) for event in events]
         for event in events:
             last = self._late[-1]
-            if isinstance(last, Failed) and last.has(event):
-                last.left.append(event)
-            else:
-                self._late.append(event)
+            rest = last.take(event) if isinstance(last, Failed) else event
+            if rest is not None:
+                self._late.append(rest)
         return []
 
     def _numbered(self, event: AnyEvent) -> AnyEvent:
@@ -336,7 +336,7 @@ class Guard:
         for each in late:
             out += self._given_up(each) if isinstance(each, Failed) else [each]
         if open and open.held:  # which the answer's own end has cut
-            out += [open.start, *_delta(0, open.arguments), ToolCallIncomplete(0, open.arguments)]
+            out += _as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
         return [self._numbered(event) for event in out]
 
     def _given_up(self, failed: Failed) -> list[AnyEvent]:
@@ -351,12 +351,18 @@ class Guard:
             told_so = [] if self._told_so else [Warning("not_as_asked", failed.why, raw)]
             return [*failed.events, *told_so]
         if failed.fault == "unread":
-            dropped = Warning("incomplete_call", "dropped a call that was never whole", raw)
-            return [*([dropped] if atomic else failed.events), *failed.left]
+            return _as_text(name, failed.raw, failed.left)
         told = Warning("invalid_call", f"{name}: {failed.why}", raw)
         if failed.fault == "looping" or atomic:
             return [TextDelta(words.instead(name, failed.why)), told]
         return [*failed.events, told]
+
+
+def _as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """A call that was never whole, as the text that the model wrote; `left` is what its reader left of that."""
+    told = Warning("incomplete_call", f"a call of {name} was never whole, and became text", raw)
+    is_left = any(isinstance(event, TextDelta) for event in left)
+    return [told, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]
 
 
 def _delta(index: int, arguments: str) -> list[ToolCallDelta]:

@@ -7,6 +7,7 @@ import msgspec
 from dragoman.core import resolve
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.core.slips import SLIPS
+from dragoman.core.whole_calls import HOLD_CHARS
 
 Delivery: TypeAlias = Literal["stream", "short", "atomic"]
 DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
@@ -28,8 +29,6 @@ ARGUMENTS: Final = (
 )
 """What may be set right in arguments that have been read (guard/steps.py)."""
 STEPS: Final = (*resolve.STEPS, *SLIPS, *ARGUMENTS)
-HOLD_CHARS: Final = 4096
-"""As long as the arguments of nearly all calls but those that write files."""
 
 
 def _doc(text: str, **limits: Any) -> msgspec.Meta:

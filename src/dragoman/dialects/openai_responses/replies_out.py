@@ -94,7 +94,7 @@ class Writer:
     __slots__ = ("_awaits_part", "_collector", "_delta", "_input", "_items", "_place", "_said", "_sent")
 
     def __init__(self, request: Request) -> None:
-        self._collector = Collector(NAME)
+        self._collector = Collector(NAME, keep_broken=True)
         self._items = _Items(request)
         self._sent = 0
         """Events so far."""
