@@ -24,7 +24,8 @@ PARTS = [
     ("text in pieces", [ev.TextDelta("a"), ev.TextDelta("b")], (v.Text("ab"),)),
     ("a call, verbatim", CALL, (v.ToolCall("a", "f", '{"n":1.10}'),)),
     ("text around a call", [ev.TextDelta("a"), *CALL, ev.TextDelta("b")], (v.Text("a"), parts(*CALL)[0], v.Text("b"))),
-    ("a cut call", CUT, (v.ToolCall("a", "f", '{"n'),)),
+    ("a cut call", CUT, (v.Text("f raw"),)),
+    ("a cut call that its reader left as text", [*CUT, ev.TextDelta("f raw, and")], (v.Text("f raw, and"),)),
     (
         "thoughts and their signatures",
         [ev.ReasoningDelta("a"), ev.ReasoningDelta("b", "s"), ev.TextDelta("x"), ev.ReasoningDelta("c")],
@@ -47,7 +48,8 @@ FINISHES = [
     ("calls make stop into tool_calls", CALL, "stop", "tool_calls"),
     ("calls make stop_sequence into tool_calls", CALL, "stop_sequence", "tool_calls"),
     ("tool_calls without a call is stop", [], "tool_calls", "stop"),
-    ("a cut call is length", CUT, "tool_calls", "length"),
+    ("a cut call is none", CUT, "tool_calls", "stop"),
+    ("a cut call at the limit is length", CUT, "length", "length"),
     ("length stays, with calls", CALL, "length", "length"),
     ("a filter stays, with calls", CALL, "content_filter", "content_filter"),
     ("a stop sequence stays", [], "stop_sequence", "stop_sequence"),
@@ -59,7 +61,7 @@ def test_finish(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishR
     order = ev.Order()
     for event in [START, *events]:
         order.step(event)
-    assert finish_of(ev.Finish(said), order) == told
+    assert finish_of(ev.Finish(said), order, broken_are_text=True) == told
     assert collect([START, *events, ev.Finish(said)]).finish == told
 
 

@@ -46,7 +46,7 @@ def test_without_tags_only_where_it_is_allowed() -> None:
 def test_a_text_that_a_limit_ended() -> None:
     reply = dragoman.parse(CALL[:40], "hermes", finish="length")
     assert reply.finish == "length"
-    assert isinstance(reply.parts[0], dragoman.ToolCall)
+    assert reply.parts == (dragoman.Text(CALL[:40]),)
 
 
 def test_what_the_prompt_has_opened() -> None:

@@ -169,10 +169,11 @@ async def test_a_call_that_a_limit_cuts_off_is_not_passed_for_whole() -> None:
     async with client(script) as sdk:
         whole = await sdk.responses.create(**settings)
         sent = [event async for event in await sdk.responses.create(**settings, stream=True)]
-    assert "response.output_item.done" not in [event.type for event in sent]
+    assert "response.function_call_arguments.delta" not in [event.type for event in sent]
     for response in (whole, sent[-1].response):
         assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
-        assert (response.output[0].status, response.output[0].arguments) == ("incomplete", '{"city":"B')
+        assert [item.type for item in response.output] == ["message"]
+        assert response.output_text == 'weather {"city":"B'
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ from dragoman.core.events import (
 from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
-from dragoman.core.whole_calls import HOLD_CHARS, with_whole_calls
+from dragoman.core.whole_calls import with_whole_calls
 from dragoman.guard.policy import Delivery, Policy
 from dragoman.memory import Memory, Passed, Recalled
 from dragoman.profiles import vocabularies
@@ -208,8 +208,9 @@ class Gateway:
         recalled = self.memory.recall(request)
         turn = dataclasses.replace(turn, leave=self._policy.left)
         policy = self._policy_of(request, delivery)
-        # A guard holds calls itself; what it lets out before its end cannot be taken back.
-        hold_chars = 0 if policy else sys.maxsize if not request.stream else HOLD_CHARS
+        hold_chars = (
+            0 if policy and request.stream else self._hold_chars(request, delivery)
+        )  # a guard holds them itself
         events = with_whole_calls(self._events(recalled.request, turn, policy), hold_chars)
         if request.tools and not request.tool_choice.parallel:
             events = _with_one_call(events)
@@ -232,6 +233,16 @@ class Gateway:
         if request.stream or policy.delivery != "short":
             return policy
         return msgspec.structs.replace(policy, hold_chars=sys.maxsize)  # nothing flows to this client anyway
+
+    def _hold_chars(self, request: Request, delivery: Delivery | None) -> int:
+        """How long a call is held that is not guarded."""
+        match delivery or self._policy.delivery:
+            case "short" if request.stream:
+                return self._policy.hold_chars
+            case "stream" if request.stream:
+                return 0
+            case _:
+                return sys.maxsize
 
     async def _remembered(
         self, request: Request, recalled: Recalled, events: AsyncGenerator[AnyEvent, None]
