@@ -32,7 +32,6 @@ from dragoman.core.jsontext import (
     STRING,
     VALUE,
     WORD,
-    JsonText,
     escaped,
 )
 from dragoman.core.path_json import PathWise
@@ -46,13 +45,11 @@ GAP_LIMIT_CHARS: Final = 256
 # States beside those of `JsonText`: in a string of single quotes, behind a quote or comma that waits, in a comment.
 _SINGLE, _KEY_SINGLE, _BEHIND_QUOTE, _BEHIND_COMMA, _LINE, _BLOCK = range(DONE + 1, DONE + 7)
 _LITERALS: Final = {"True": "true", "False": "false", "None": "null"}
-_CLOSES: Final = {NEXT_KEY: "}", NEXT_ITEM: "]"}
-_ENDS: Final = {after: f",{closer}" for after, closer in _CLOSES.items()}
+CLOSES: Final = {NEXT_KEY: "}", NEXT_ITEM: "]"}
+_ENDS: Final = {after: f",{closer}" for after, closer in CLOSES.items()}
 """What may stand behind a value, by the state there."""
 _BEHIND: Final = {NEXT_KEY: KEY, NEXT_ITEM: VALUE}
 """The state behind the comma."""
-UNCLOSED: Final = "unclosed_object"
-_INHERITED: Final = (*JsonText.__slots__, *PathWise.__slots__)
 _STRINGS: Final = (STRING, KEY_STRING)
 _KEYS: Final = (FIRST_KEY, KEY)
 _VALUES: Final = (VALUE, FIRST_ITEM)
@@ -99,16 +96,6 @@ class MendedJson(PathWise):
         """What was read last may be no part of the value; where nothing ends it, it is none."""
         return self._inner or self._state in (_LINE, _BLOCK)
 
-    @property
-    def in_text(self) -> bool:
-        """The next character belongs to a string that is a value."""
-        return self._state == STRING
-
-    @property
-    def in_array(self) -> bool:
-        """An array is open."""
-        return NEXT_ITEM in self._open
-
     def feed(self, buf: str, pos: int, closed: bool = False) -> int:
         """As `JsonText` has it."""
         end = len(buf)
@@ -121,30 +108,6 @@ class MendedJson(PathWise):
             self._out += self._held
             self._held.clear()
         return pos
-
-    def copy(self) -> "MendedJson":
-        """A second recogniser that stands where this one does."""
-        other = MendedJson(self._mends)
-        for name in (*MendedJson.__slots__, *_INHERITED):
-            held = getattr(self, name)
-            setattr(other, name, held.copy() if isinstance(held, list | dict) else held)
-        return other
-
-    def complete(self) -> bool:
-        """Close what stands open, as the call that holds this value ends here; False where the value cannot end here.
-
-        A value may be missing after a comma or colon, so only an open string and brackets are closed. A string that
-        ends in a quote or bracket may have ended there, so it stays open.
-        """
-        ended = self._state in (FIRST_KEY, FIRST_ITEM, *_CLOSES)
-        in_text = self._state == STRING and not self._inner and bool(self._open)
-        if not (ended or in_text) or UNCLOSED not in self._mends:
-            return False
-        self.slips[UNCLOSED] = None
-        self._out += ['"' if in_text else "", *(_CLOSES[after] for after in reversed(self._open))]
-        self._open.clear()
-        self._state, self.problem = DONE, ""
-        return True
 
     def _step(self, buf: str, pos: int, closed: bool) -> int:
         """Behind the next part of the text, or before it where more of it has to be seen."""
@@ -266,7 +229,7 @@ class MendedJson(PathWise):
     def _ended(self, buf: str, pos: int, after: int) -> _Is:
         """Whether the string ended, as what stands at `pos`, behind its quote and white space, belongs to no string."""
         char = buf[pos]
-        if char == _CLOSES[after]:
+        if char == CLOSES[after]:
             return _Is.UNCLEAR if self._odd else _Is.SO
         if char == "," and not (self._inner or self._single):
             return _Is.SO
@@ -315,7 +278,7 @@ class MendedJson(PathWise):
             return _Is.UNCLEAR
         if not char or (char == "\\" and at + 1 == len(buf)):
             return _Is.OPEN
-        if char == _CLOSES[after]:
+        if char == CLOSES[after]:
             return _Is.SO
         if after == NEXT_KEY:
             return self._is_key(buf, at)
@@ -362,7 +325,7 @@ class MendedJson(PathWise):
 
     def _behind_comma(self, buf: str, pos: int) -> int:
         char, after = buf[pos], self._open[-1]
-        if char == _CLOSES[after] and self._slip("commas"):
+        if char == CLOSES[after] and self._slip("commas"):
             self._held[0] = self._held[0][1:]
             self._let_go()
             self._state = after

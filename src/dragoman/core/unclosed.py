@@ -12,14 +12,26 @@ from collections.abc import Callable, Collection
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from dragoman.core.jsontext import STOPS_PLAIN, STOPS_STRING
-from dragoman.core.mended_json import UNCLOSED, MendedJson
+from dragoman.core.jsontext import (
+    DONE,
+    FIRST_ITEM,
+    FIRST_KEY,
+    NEXT_ITEM,
+    STOPS_PLAIN,
+    STOPS_STRING,
+    STRING,
+    JsonText,
+)
+from dragoman.core.mended_json import CLOSES, MendedJson
+from dragoman.core.path_json import PathWise
 
 if TYPE_CHECKING:
     from dragoman.core.scanner import Leaf, Markers, Scanner
 
 REREAD_LIMIT_CHARS: Final = 65_536
 """Of one reply, read twice to tell whether a string has ended; beyond that it goes on."""
+UNCLOSED: Final = "unclosed_object"
+_SLOTS: Final = (*JsonText.__slots__, *PathWise.__slots__, *MendedJson.__slots__)
 _FENCE: Final = "```"
 _SPACE: Final = " \t\r\n"
 _LINE: Final = re.compile(r"[\r\n]")
@@ -35,12 +47,52 @@ def stops(begins: str) -> tuple[Search, Search]:
     return re.compile(STOPS_PLAIN + also).search, re.compile(STOPS_STRING + also).search
 
 
+class ClosingJson(MendedJson):
+    """Recognises one JSON value, and can close what stands open in it."""
+
+    __slots__ = ()
+
+    def copy(self) -> "ClosingJson":
+        """A second recogniser that stands where this one does."""
+        other = ClosingJson(self._mends)
+        for name in _SLOTS:
+            held = getattr(self, name)
+            setattr(other, name, held.copy() if isinstance(held, list | dict) else held)
+        return other
+
+    def complete(self) -> bool:
+        """Close what stands open, as the call that holds this value ends here; False where the value cannot end here.
+
+        A value may be missing after a comma or colon, so only an open string and brackets are closed. A string that
+        ends in a quote or bracket may have ended there, so it stays open.
+        """
+        ended = self._state in (FIRST_KEY, FIRST_ITEM, *CLOSES)
+        in_text = self._state == STRING and not self._inner and bool(self._open)
+        if not (ended or in_text) or UNCLOSED not in self._mends:
+            return False
+        self.slips[UNCLOSED] = None
+        self._out += ['"' if in_text else "", *(CLOSES[after] for after in reversed(self._open))]
+        self._open.clear()
+        self._state, self.problem = DONE, ""
+        return True
+
+    @property
+    def in_text(self) -> bool:
+        """The next character belongs to a string that is a value."""
+        return self._state == STRING
+
+    @property
+    def in_array(self) -> bool:
+        """An array is open."""
+        return NEXT_ITEM in self._open
+
+
 class Unclosed:
     """Reads one value for a scanner, up to its end or that of its call."""
 
     def __init__(self, s: "Scanner", ends: Collection[str], wanted: "Markers | None", *, completes: bool) -> None:
         """`ends`: what ends the call; `wanted` looks for them in strings, None where there are none."""
-        self.value = MendedJson(s.mends)
+        self.value = ClosingJson(s.mends)
         self._s, self._ends, self._wanted = s, ends, wanted
         self._completes = completes and UNCLOSED in s.mends
 
