@@ -209,7 +209,7 @@ class Gateway:
         turn = dataclasses.replace(turn, leave=self._policy.left)
         policy = self._policy_of(request, delivery)
         hold_chars = (
-            0 if policy and request.stream else self._hold_chars(request, delivery)
+            0 if policy and request.stream else self._policy.held(delivery, stream=request.stream)
         )  # a guard holds them itself
         events = with_whole_calls(self._events(recalled.request, turn, policy), hold_chars)
         if request.tools and not request.tool_choice.parallel:
@@ -233,16 +233,6 @@ class Gateway:
         if request.stream or policy.delivery != "short":
             return policy
         return msgspec.structs.replace(policy, hold_chars=sys.maxsize)  # nothing flows to this client anyway
-
-    def _hold_chars(self, request: Request, delivery: Delivery | None) -> int:
-        """How long a call is held that is not guarded."""
-        match delivery or self._policy.delivery:
-            case "short" if request.stream:
-                return self._policy.hold_chars
-            case "stream" if request.stream:
-                return 0
-            case _:
-                return sys.maxsize
 
     async def _remembered(
         self, request: Request, recalled: Recalled, events: AsyncGenerator[AnyEvent, None]

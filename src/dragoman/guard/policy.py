@@ -1,5 +1,6 @@
 """What the guard does with the calls of an answer: the settings `[guard]`."""
 
+import sys
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -63,6 +64,16 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = 0
     calls: Annotated[int, _doc("Most calls in one answer, which is ended behind them; 0: any.", ge=0)] = 0
+
+    def held(self, delivery: str | None, *, stream: bool) -> int:
+        """Characters of arguments up to which a call is held, in this delivery where it is not as usual."""
+        match delivery or self.delivery:
+            case "short" if stream:
+                return self.hold_chars
+            case "stream" if stream:
+                return 0
+            case _:
+                return sys.maxsize
 
     @property
     def left(self) -> frozenset[str]:
