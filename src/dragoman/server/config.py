@@ -51,7 +51,12 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...], _doc("Names for the Host header, and of web pages, besides loopback; `*` takes any.")
     ] = ()
     body_bytes: Annotated[int, _doc("Largest request body, in bytes, when it is decoded.", ge=1024)] = 32 * 1024 * 1024
-    body_timeout_s: Annotated[float, _doc("Time to receive a whole body, in seconds.", gt=0)] = 30.0
+    body_timeout_s: Annotated[
+        float, _doc("Time to receive the head of a request, and then its whole body, in seconds.", gt=0)
+    ] = 30.0
+    connections: Annotated[
+        int, _doc("Most connections at once; more get 503. 0: half of the process's file descriptors.", ge=0)
+    ] = 0
     ping_s: Annotated[float, _doc("Silence after which a stream gets a ping, in seconds.", gt=0, le=15)] = 10.0
     hold_s: Annotated[float, _doc("Time that an answer's status waits for the backend, in seconds.", ge=0)] = 5.0
     write_timeout_s: Annotated[float, _doc("Time for a client to take what is sent to it, in seconds.", gt=0)] = 60.0

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from dragoman import extras
 from dragoman.core.errors import ConfigError
@@ -25,6 +25,8 @@ from dragoman.server.watch import Receive
 
 try:
     import uvicorn
+
+    from dragoman.server import protocol
 except ImportError as e:
     raise ConfigError(f"the gateway needs the server extra: {extras.to_type('server')}") from e
 
@@ -91,7 +93,8 @@ def _server(app: Asgi, config: ServerConfig) -> "_Server":
     settings = uvicorn.Config(
         app,
         loop=_LOOP,
-        http="httptools",
+        http=cast(Any, protocol.Limits(config.body_timeout_s, config.connections).protocol),
+        timeout_keep_alive=round(protocol.IDLE_S),
         ws="none",
         lifespan="off",  # backends begin and end here: uvicorn leaves them alone when it is in a hurry
         log_config=None,
