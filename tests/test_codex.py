@@ -1,7 +1,7 @@
 """Codex, the real one, against a backend that plays a script: it speaks OpenAI Responses and nothing else."""
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,18 @@ from bench import offline
 
 import agents
 from agents import NOTES, Calling
-from scripted import IMPATIENT, Sent, served
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.values import Request, Usage
+from scripted import IMPATIENT, Scripted, Sent, served
 
 PATCH = '*** Begin Patch\n*** Add File: new.txt\n+Grüße, "Ada"\n*** End Patch\n'
 OURS = (*agents.OURS, PATCH[:20], "tools.exec_command")
@@ -70,3 +81,37 @@ async def test_it_runs_a_tool_of_a_namespace_that_came_as_an_item(tmp_path: Path
     call = done.script.called()
     assert (call.name, json.loads(call.arguments)) == ("functions__exec", {"input": line})
     keep("codex-namespace", CODEX, done.sent, OURS, [tmp_path])
+
+
+async def test_it_compacts_and_goes_on_from_the_summary(tmp_path: Path) -> None:
+    """A provider called OpenAI is asked to compact once the conversation is past the limit, here after the result."""
+    asked: list[str] = []
+
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        said = str([message.parts for message in request.messages])
+        yield Start("", "", 0)
+        if "about to be replaced by a summary" in said:
+            asked.append("summary")
+            yield TextDelta(f"It read the notes: {NOTES.strip()}")
+        elif "Summary of the conversation" in said:
+            asked.append("after")
+            yield TextDelta(f"From the summary: {NOTES.strip() in said and 'exec_command' not in said}")
+        else:
+            asked.append("before")
+            yield ToolCallStart(0, "call_0", "exec_command")
+            yield ToolCallDelta(0, '{"cmd": "cat notes.txt"}')
+            yield ToolCallEnd(0)
+        yield UsageUpdate(Usage(100 if asked[-1] == "after" else 50_000, 10))
+        yield Finish("tool_calls" if asked[-1] == "before" else "stop")
+
+    async with served(script, **IMPATIENT) as s:
+        provider = f'{{name="OpenAI",base_url="{s.url}/v1",env_key="KEY",wire_api="responses"}}'
+        more = ("-c", f"model_providers.test={provider}", "-c", "model_auto_compact_token_limit=20000")
+        lines = await agents.codex(s.url, tmp_path, agents.folder_of(tmp_path), "m", *more)
+    assert asked == ["before", "summary", "after"]
+    triggered = [json.loads(sent.body)["input"][-1]["type"] for sent in s.sent]
+    assert triggered == ["message", "compaction_trigger", "compaction"], triggered
+    assert lines[-1]["type"] == "turn.completed", lines
+    assert [line["item"]["text"] for line in lines if line.get("item", {}).get("type") == "agent_message"] == [
+        "From the summary: True"
+    ]

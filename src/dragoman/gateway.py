@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from dragoman import dialects
+from dragoman import compaction, dialects
+from dragoman.compaction import Seal
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Described, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
@@ -39,13 +40,11 @@ from dragoman.core.events import (
     RefusalDelta,
     Start,
     TextDelta,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallIncomplete,
     ToolCallStart,
     VendorBlock,
     Warning,
 )
+from dragoman.core.one_call import with_one_call
 from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
@@ -83,15 +82,17 @@ class Gateway:
         aliases: Mapping[str, str | Sequence[str]] | None = None,
         memory: Memory | None = None,
         policy: Policy = DEFAULT,
+        seal: Seal | None = None,
     ) -> None:
         """`aliases`: other names, each of one model or of several, the next of which is asked when one fails.
-        `policy`: how calls are guarded.
+        `policy`: how calls are guarded. `seal`: what compacted conversations are signed with; None: a random key.
         """
         self._backends = tuple(backends)
         self._relays = {id(backend): backend for backend in backends if isinstance(backend, Relays)}
         self._aliases = {alias: targets(meant) for alias, meant in (aliases or {}).items()}
         self.memory = Memory() if memory is None else memory
         self._policy = policy
+        self._seal = seal or Seal()
 
     async def start(self) -> None:
         """Make every backend ready."""
@@ -189,7 +190,7 @@ class Gateway:
             [(backend, planned), *others] = self.plan(request)
         except (UnknownModelError, BackendError):
             return None
-        if others or id(backend) not in self._relays:
+        if others or id(backend) not in self._relays or compaction.concerns(request):
             return None
         relay = self._relays[id(backend)].relay(planned, body, request.model, turn)
         if relay is None or in_order(planned.messages)[1]:
@@ -207,13 +208,20 @@ class Gateway:
         """
         recalled = self.memory.recall(request)
         turn = dataclasses.replace(turn, leave=self._policy.left)
+        if compaction.concerns(recalled.request):
+            opened, is_asked = compaction.opened_for(recalled.request, self.plan, self._seal)
+            recalled = recalled._replace(request=opened)
+            if is_asked:
+                asked = compaction.asking(opened)
+                events = compaction.summarized(self._events(asked, turn, None), self._seal, turn)
+                return self._remembered(request, recalled._replace(before="", said=()), events)
         policy = self._policy_of(request, delivery)
         hold_chars = (
             0 if policy and request.stream else self._policy.held(delivery, stream=request.stream)
         )  # a guard holds them itself
         events = with_whole_calls(self._events(recalled.request, turn, policy), hold_chars)
         if request.tools and not request.tool_choice.parallel:
-            events = _with_one_call(events)
+            events = with_one_call(events)
         return self._remembered(request, recalled, events) if request.keep or recalled.warnings else events
 
     @property
@@ -256,6 +264,9 @@ class Gateway:
         Raises: DragomanError: the request could not be answered either.
         """
         request = self.memory.recall(request).request
+        if compaction.concerns(request):
+            request, is_asked = compaction.opened_for(request, self.plan, self._seal)
+            request = compaction.asking(request) if is_asked else request
         if not request.model:
             return Count(GENERIC.estimate_request(request), estimated=True)
         (backend, planned), *_ = await self.find(request)
@@ -359,22 +370,6 @@ def _for_client(
             yield Warning("content_dropped", told, event.json, event.type)
         else:
             yield event
-
-
-async def _with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-    """The same events, with one call at most, as the caller takes no more: there are servers that do not heed that."""
-    dropped = ""
-    async with aclosing(events):
-        async for event in events:
-            match event:
-                case ToolCallStart(index, name=name) if index > 0:
-                    dropped = f"{name} "
-                case ToolCallDelta(index, text) if index > 0:
-                    dropped += text
-                case ToolCallEnd(index) | ToolCallIncomplete(index) if index > 0:
-                    yield Warning("extra_call", "a second call was dropped, as one at most was asked for", dropped)
-                case _:
-                    yield event
 
 
 def _also_called(model: Model, alias: str) -> Model:

@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,12 +31,15 @@ from dragoman.backends.refused import Refusals, without
 from dragoman.backends.relay import HttpRelay
 from dragoman.backends.ways import Way, Ways
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
-from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError
+from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError, one_of, quote
 from dragoman.core.events import AnyEvent, Finish
 from dragoman.core.values import Reasoning, Request
 
 log = logging.getLogger("dragoman.backends.http")
 
+COMPACTED_BY: Final = ("auto", "server", "dragoman")
+_COMPACTING: Final = ("api.openai.com", "chatgpt.com", "api.x.ai")
+"""Hosts whose Responses API has compaction."""
 _ASKED_AT_MOST: Final = 8
 """Times that one request is sent, each time without something that the server has refused."""
 _REFUSES: Final = (400, 404, 422, 500, 501)
@@ -70,6 +74,9 @@ class Http:
         self._name = name
         self._config = config
         self._dialect = _dialect(name, config)
+        if config.compaction not in COMPACTED_BY:
+            hint = one_of(config.compaction, COMPACTED_BY, "expected ")
+            raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at servers.{name}.compaction")
         self._asking = Asking(name, config, self._dialect)
         kind = self._asking.kind
         self._trusted = config.trusted or (kind is not None and kind.trusted)
@@ -171,6 +178,15 @@ class Http:
             return None
         post = partial(self._connection.post, self._dialect.path, headers=self._own(request))
         return HttpRelay(self._dialect, passing, request, body, name, turn, post)
+
+    def compacts(self, request: Request) -> bool:
+        """Whether the server compacts conversations itself, as OpenAI's own does; see `Compacts`."""
+        if self._dialect.name != "openai_responses" or request.dialect != self._dialect.name:
+            return False
+        host = urlsplit(self._config.url).hostname or ""
+        return self._config.compaction == "server" or (
+            self._config.compaction == "auto" and (host in _COMPACTING or host.endswith(".openai.azure.com"))
+        )
 
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]

@@ -71,6 +71,13 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trusted: Annotated[
         bool, _doc("Its streams are as its API has them: clients of that API get its answers unread, calls unguarded.")
     ] = False
+    compaction: Annotated[
+        str,
+        _doc(
+            "Who compacts conversations of Responses clients such as Codex: `server`, `dragoman` by a summary of the "
+            "same model, or `auto`, the server where it is OpenAI's, Azure's or xAI's."
+        ),
+    ] = "auto"
     parallel: Annotated[int, _doc("Requests that it gets at once; 0: as many as come.", ge=0)] = 0
     queue: Annotated[int, _doc("Requests that may wait for a place where `parallel` is set; more get 429.", ge=0)] = 16
     retries: Annotated[

@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
+import secrets
 import shlex
 import socket
 import sys
@@ -23,6 +25,7 @@ from dragoman.cli._line import Line
 from dragoman.cli._printable import printable
 from dragoman.cli.completion import model_names, offering
 from dragoman.cli.pull import fetched
+from dragoman.compaction import Seal
 from dragoman.core.contracts import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway, targets, unserved
@@ -137,7 +140,23 @@ def gateway(config: settings.Config, embedded: bool, say: Callable[[str], None])
     """
     kept = config.memory
     memory = Memory(kept.replies, kept.size_bytes, kept.age_s)
-    return Gateway(backends(config, embedded=embedded, say=say), config.aliases, memory, config.guard)
+    seal = Seal(kept.seal_key.encode() if kept.seal_key else _seal_key())
+    return Gateway(backends(config, embedded=embedded, say=say), config.aliases, memory, config.guard, seal)
+
+
+def _seal_key() -> bytes | None:
+    """The key of this machine, made where there is none; None: it cannot be kept, so it is one of this process."""
+    path = weights.home() / "seal.key"
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), open(path, "xb", opener=_private) as made:
+            made.write(secrets.token_bytes(32))
+        return path.read_bytes() or None
+    return None
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def named_behind(args: argparse.Namespace) -> dict[str, object]:
@@ -241,7 +260,7 @@ def explained(config: settings.Config, origin: dict[str, str]) -> str:
         value = getattr(getattr(config, section), name)
         if key == "embedded.model":
             value = value or profiles.default().name
-        hidden = key == "server.keys" and value
+        hidden = key in settings.SECRET and value
         shown = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
         lines.append(f"{shown}  # {origin.get(key, 'default')}")
     for server, of in config.servers.items():

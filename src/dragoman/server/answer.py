@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from dragoman import compaction
 from dragoman.core import sse
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Counting, Relay, Turn
@@ -28,6 +29,7 @@ from dragoman.core.events import AnyEvent, Failure, Finish, Start, Warning
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.guard.policy import DELIVERIES, Delivery
+from dragoman.server import stored
 from dragoman.server.config import ServerConfig
 from dragoman.server.exchange import HttpExchange, Route, Send, encoded, naming
 from dragoman.server.hearing import Hearing
@@ -108,7 +110,7 @@ class Exchange(HttpExchange):
         hearing: Hearing | None = None,
     ) -> None:
         super().__init__(route.dialect, config, record, receive, hearing.sending(send) if hearing else send)
-        self._counting, self._named = route.counting, route.model
+        self._counting, self._named, self._compacts = route.counting, route.model, route.compacts
         self._gateway = gateway
         self._hearing = hearing
         self._delivery: Delivery | None = None
@@ -125,6 +127,8 @@ class Exchange(HttpExchange):
         request = read(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(read, body)
         if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
             request = msgspec.structs.replace(request, headers=carried)
+        if self._compacts:
+            request = msgspec.structs.replace(compaction.triggered(request), stream=False)
         self._delivery = _delivery(headers)
         if self._hearing:
             self._hearing.read(request)
@@ -180,7 +184,8 @@ class Exchange(HttpExchange):
             collector.send(event)
         if collector.error is not None:
             raise collector.error
-        body = self._dialect.write_reply(collector.reply(), request)
+        write = stored.compacted if self._compacts else self._dialect.write_reply
+        body = write(collector.reply(), request)
         await self._reply(200, body, warning_headers(collector.warnings) | cost_headers(collector.usage))
 
     async def _stream(self, answer: AsyncGenerator[T, None], written: Callable[[Sequence[T]], bytes]) -> None:

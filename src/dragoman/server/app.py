@@ -3,6 +3,7 @@
     POST /v1/chat/completions, /v1/responses, /v1/messages     the dialects, each under its own path
     POST /v1/messages/count_tokens, /v1/responses/input_tokens how large a request is
     POST /v1/embeddings, /v1/completions, …                    untranslated, to the server that has the model (`paths`)
+    POST /v1/responses/compact                                 a conversation as a summary (`compaction`)
     GET  /v1/models, /v1/models/{id}                           in a shape that both families of clients understand
     GET, DELETE /v1/responses/{id}                             responses that are kept (`stored`)
     GET  /health, /ready                                       what runs; whether it can answer (503 while not)
@@ -64,6 +65,8 @@ class App:
         self._by_path = {d.path: Route(d) for d in served}
         self._by_path |= {d.counting.path: Route(d, d.counting) for d in served if d.counting}
         self._by_path |= {path: Route(dialects.get("openai_chat"), passed=path) for path in paths.PASSED}
+        responses = dialects.get(stored.NAME)
+        self._by_path[f"{responses.path}/compact"] = Route(responses, compacts=True)
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
         self._captures = Captures(config, gateway) if config.capture else None
         self._metrics = Metrics(gateway) if config.metrics else None

@@ -35,6 +35,8 @@ from dragoman.guard.policy import checked as checked_policy
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CAPTURED = ("all", "failed", "asked")
+SECRET = ("server.keys", "memory.seal_key")
+"""Settings that are shown nowhere."""
 
 
 def _doc(text: str, **limits: Any) -> msgspec.Meta:
@@ -80,6 +82,13 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         memory.REPLIES
     )
     size_bytes: Annotated[int, _doc("Room for them and what was asked, in bytes.", ge=0)] = memory.BYTES
+    seal_key: Annotated[
+        str,
+        _doc(
+            "What compacted conversations are signed with, the same for all replicas. Empty: a random key that `serve` "
+            "keeps in its folder."
+        ),
+    ] = ""
     age_s: Annotated[float, _doc("Time for which one that nobody uses is kept, in seconds.", gt=0)] = memory.AGE_S
 
 
@@ -263,7 +272,7 @@ def _told(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], wi
         return message
     kind, sign, limit, key, section, name, index = found.groups()
     value = tables[section][name]
-    secret = key == "server.keys" or name == "key"
+    secret = key in SECRET or name == "key"
     got = "what is not shown" if secret else toml(value if index is None else value[int(index)])
     expected = f"{_KINDS[kind]} {_LIMITS[sign]} {limit.removesuffix('.0')}" if sign else _KINDS[kind]
     advice = f'; write {name} = ["…", "…"]' if kind == "array" else ""

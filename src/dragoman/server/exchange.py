@@ -70,6 +70,8 @@ class Route(NamedTuple):
     """The path at the server that has the model, where the request goes on to it untranslated."""
     model: str = ""
     """The model, where the path names it."""
+    compacts: bool = False
+    """The conversation is compacted there, and nothing is answered."""
 
     @property
     def label(self) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.backends.played import Cut, FollowsCapturedModes, Learns, Read, Recut, played
+from dragoman.compaction import Seal
 from dragoman.core.contracts import Backend, Relay, Turn
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.redact import Redactor
@@ -221,7 +222,7 @@ class _Gateway(Gateway):
     """One that asks whom was asked."""
 
     def __init__(self, order: list[tuple[Backend, str]], policy: Policy, memory: Memory, *, is_relayed: bool) -> None:
-        super().__init__([backend for backend, _ in order], memory=memory, policy=policy)
+        super().__init__([backend for backend, _ in order], memory=memory, policy=policy, seal=Seal(checks=False))
         self._order, self._is_relayed = order, is_relayed
 
     def plan(self, request: Request) -> list[tuple[Backend, Request]]:

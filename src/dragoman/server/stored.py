@@ -17,9 +17,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from dragoman import dialects
-from dragoman.core.errors import MethodError, NotFoundError, RequestError, quote
-from dragoman.core.values import Message, Request
+from dragoman import compaction, dialects
+from dragoman.core.errors import MethodError, NotFoundError, RequestError, UpstreamError, quote
+from dragoman.core.values import Message, Opaque, Reply, Request
 from dragoman.memory import Memory
 
 NAME: Final = "openai_responses"
@@ -71,6 +71,23 @@ def answer(memory: Memory, method: str, path: str, query: str) -> bytes:
     if asked.get("stream", "").lower() == "true":
         raise RequestError("expected stream=false: a response that is kept cannot be streamed again", "stream")
     return body
+
+
+def compacted(reply: Reply, request: Request) -> bytes:
+    """The body of `/v1/responses/compact`: the user's messages, and behind them the sealed conversation.
+
+    Raises: UpstreamError: the server that was to compact it has not.
+    """
+    whole = msgspec.json.decode(dialects.get(NAME).write_reply(reply, request), type=dict[str, msgspec.Raw])
+    output = msgspec.json.decode(whole["output"], type=list[Item])
+    sealed = [item for item in output if _word(item, "type") in compaction.ITEMS]
+    if not sealed:
+        raise UpstreamError("expected a compaction item of the server, got none")
+    kept = [(m, tuple(p for p in m.parts if not isinstance(p, Opaque))) for m in request.messages if m.role == "user"]
+    users = [msgspec.structs.replace(message, parts=parts) for message, parts in kept if parts]
+    body = {name: whole[name] for name in ("id", "created_at", "model", "usage")}
+    items = _items(users, reply.id) if users else []
+    return msgspec.json.encode({**body, "object": "response.compaction", "output": [*items, *sealed]})
 
 
 def _items(messages: Sequence[Message], id: str) -> list[Item]:

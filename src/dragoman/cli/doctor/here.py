@@ -62,7 +62,7 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name)
         if value != default:
-            shown = f"{len(value)} not shown" if key == "server.keys" else settings.toml(value)
+            shown = f"{len(value)} not shown" if key in settings.SECRET and value else settings.toml(value)
             source = origin.get(key, "")
             yield f"{key} = {shown}" + (f" ({source})" if source == "flag" or source in os.environ else "")
     if config.aliases:
