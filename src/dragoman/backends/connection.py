@@ -28,6 +28,7 @@ import aiohttp
 from dragoman.backends import again
 from dragoman.backends.again import FailedError
 from dragoman.backends.breaker import Breaker
+from dragoman.backends.hidden import Secrets
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.places import Places
 from dragoman.core.errors import BackendError, RemoteError, SilenceError, logged
@@ -65,6 +66,8 @@ class Connection:
         self.where = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
         """For people: neither a password in the URL nor what stands behind the host."""
         self._name, self._config, self.key = name, config, key
+        self.secrets = Secrets(key, config.url)
+        """What clients must not read, though some servers repeat it."""
         self._headers = {"content-type": "application/json", **headers}
         self._versioned = versioned
         self._session: aiohttp.ClientSession | None = None
@@ -148,7 +151,7 @@ class Connection:
                 is_error = response.status >= 300
                 got = await _head(response, HEAD_BYTES if is_error else MOST_BYTES)
                 fields = {name.lower(): value for name, value in response.headers.items()}
-                return Said(response.status, fields, self._hidden(got) if is_error else got)
+                return Said(response.status, fields, self.secrets.hidden_data(got) if is_error else got)
         except aiohttp.ClientConnectorError as e:
             raise BackendError(_why(e.os_error)) from None
         except TimeoutError:
@@ -167,10 +170,6 @@ class Connection:
     def _open(self) -> aiohttp.ClientSession:
         assert self._session is not None, "not started"
         return self._session
-
-    def _hidden(self, words: bytes) -> bytes:
-        """Without the key, which some servers repeat."""
-        return words.replace(self.key.encode(), "…".encode()) if self.key else words
 
     async def _sent(self, url: str, body: bytes, headers: Mapping[str, str], retries: int) -> aiohttp.ClientResponse:
         """The beginning of an answer, asked for again where that may help."""
@@ -204,7 +203,8 @@ class Connection:
     def _refused(self, response: aiohttp.ClientResponse, head: bytes) -> FailedError:
         fields = {name.lower(): value for name, value in response.headers.items()}
         wait_s = again.retry_after_s(fields, datetime.now(UTC))
-        error = answered_error(response.status, self._hidden(head), wait_s)
+        head, setting = self.secrets.hidden_data(head), f"servers.{self._name}.url"
+        error = self.secrets.clean(answered_error(response.status, head, wait_s, fields, setting))
         return FailedError(error, for_good=fields.get("x-should-retry") == "false")
 
     def _begins(self, response: aiohttp.ClientResponse) -> None:

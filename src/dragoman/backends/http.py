@@ -32,7 +32,8 @@ from dragoman.backends.relay import HttpRelay
 from dragoman.backends.ways import Way, Ways
 from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
 from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError, one_of, quote
-from dragoman.core.events import AnyEvent, Finish
+from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Start, TextDelta, ToolCallDelta
+from dragoman.core.upstream_headers import passed_on
 from dragoman.core.values import Reasoning, Request
 
 log = logging.getLogger("dragoman.backends.http")
@@ -176,8 +177,9 @@ class Http:
             return None
         if not self._asking.goes_as_it_came(request, self._way(request.model)):
             return None
-        post = partial(self._connection.post, self._dialect.path, headers=self._own(request))
-        return HttpRelay(self._dialect, passing, request, body, name, turn, post)
+        head, clean = dict[str, str](), self._connection.secrets.clean
+        post = partial(self._connection.post, self._dialect.path, headers=self._own(request), began=head.update)
+        return HttpRelay(self._dialect, passing, request, body, name, turn, post, clean, lambda: passed_on(head))
 
     def compacts(self, request: Request) -> bool:
         """Whether the server compacts conversations itself, as OpenAI's own does; see `Compacts`."""
@@ -255,8 +257,8 @@ class Http:
     ) -> AsyncGenerator[AnyEvent, None]:
         reading = self._asking.reading(request, turn, way, outgoing)
         broken: BackendError | None = None
-        path = self._asking.path(way)
-        posted = self._connection.post(path, outgoing.body, self._own(request))
+        path, head = self._asking.path(way), dict[str, str]()
+        posted = self._connection.post(path, outgoing.body, self._own(request), began=head.update)
         async with aclosing(turn.heard(path, outgoing.body, posted)) as pieces:
             try:
                 async for piece in pieces:
@@ -264,7 +266,7 @@ class Http:
                     if reading.ended and not reading.enough:
                         await rest(pieces)
                     for event in events:
-                        yield event
+                        yield self._for_client(event, head)
                     if reading.enough:
                         break
             except BackendError as error:
@@ -274,7 +276,19 @@ class Http:
         if broken is not None and not lacks_its_end_only:
             raise broken
         for event in last:
-            yield event
+            yield self._for_client(event, head)
+
+    def _for_client(self, event: AnyEvent, head: Mapping[str, str]) -> AnyEvent:
+        """The event with what clients are told of the answer's headers, and without secrets in errors."""
+        match event:
+            case TextDelta() | ToolCallDelta() | ReasoningDelta():  # as most are
+                return event
+            case Start():
+                return msgspec.structs.replace(event, headers=passed_on(head))
+            case Failure(error):
+                return Failure(self._connection.secrets.clean(error))
+            case _:
+                return event
 
     def _own(self, request: Request) -> Mapping[str, str]:
         """The client's headers, where they are for this API."""

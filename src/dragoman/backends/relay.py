@@ -7,7 +7,7 @@ usage and for how it ended. An answer that is no stream where one was asked for,
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -37,10 +37,22 @@ class HttpRelay:
     """One answer."""
 
     def __init__(
-        self, dialect: Dialect, passing: Passing, request: Request, body: bytes, name: str, turn: Turn, post: Post
+        self,
+        dialect: Dialect,
+        passing: Passing,
+        request: Request,
+        body: bytes,
+        name: str,
+        turn: Turn,
+        post: Post,
+        clean: Callable[[DragomanError], DragomanError] = lambda error: error,
+        headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`body` is the client's, in which the model is called `name`."""
+        """`body` is the client's, in which the model is called `name`; `clean` hides secrets in errors;
+        `headers` of the answer are for Start.
+        """
         self._dialect, self._passing, self._request, self._turn, self._post = dialect, passing, request, turn, post
+        self._clean, self._headers = clean, headers
         self._name = None if name == request.model else name
         self._hides_usage = request.stream and bool(passing.wanted) and not request.stream_usage
         self.body = self._asked(body)
@@ -107,15 +119,16 @@ class HttpRelay:
         events = self._dialect.reader(self._request, self._turn).feed(first)
         for event in events:
             if isinstance(event, Failure):
-                raise event.error
+                raise self._clean(event.error)
         self._started = True
         named = self._name or self._request.model
-        self._start_events = tuple(replace(event, model=named) for event in events if isinstance(event, Start))
+        starts = (event for event in events if isinstance(event, Start))
+        self._start_events = tuple(replace(event, model=named, headers=self._headers()) for event in starts)
         self._told += self._start_events
 
     def failed(self, error: DragomanError) -> bytes:
         """What ends the stream; see `Relay`."""
-        writer = self._dialect.writer(self._request)
+        writer, error = self._dialect.writer(self._request), self._clean(error)
         for event in self._start_events:  # the server has told the client of it
             writer.send(event)
         told = writer.send(Failure(error))
@@ -137,7 +150,7 @@ class HttpRelay:
         elif not splice.over and isinstance(last, Finish) and not self._passing.end:
             last = Failure(UpstreamError("the server's stream broke off before its end"))
         if isinstance(last, Failure) and not self._started:
-            raise last.error
+            raise self._clean(last.error)
         self._told.append(last)
         if splice.over:
             return b""
@@ -153,15 +166,20 @@ class HttpRelay:
         async for piece in pieces:
             body += piece
             events += reader.feed(piece)
-            _raise_failure(events)  # before the rest of it is here, as it may be endless
+            self._raise_failure(events)  # before the rest of it is here, as it may be endless
         events += reader.close()
-        _raise_failure(events)
-        self._told += events
+        self._raise_failure(events)
+        self._told += [replace(e, headers=self._headers()) if isinstance(e, Start) else e for e in events]
         if self._request.stream:
             return b"".join(map(self._dialect.writer(self._request).send, events))
         if bytes(body.lstrip(_BLANK)[:1]) in _NO_STREAM:
             return bytes(body) if self._name is None else named(bytes(body), self._name)
         return self._dialect.write_reply(collect(events, self._dialect.name), self._request)
+
+    def _raise_failure(self, events: Sequence[AnyEvent]) -> None:
+        """Raises: DragomanError: that by which the events end."""
+        if events and isinstance(events[-1], Failure):
+            raise self._clean(events[-1].error)
 
 
 async def _begun(pieces: AsyncGenerator[bytes, None]) -> bytes:
@@ -177,9 +195,3 @@ async def _begun(pieces: AsyncGenerator[bytes, None]) -> bytes:
         if blank > _BLANK_LIMIT_BYTES:
             raise UpstreamError(f"expected an answer of the server, got more than {_BLANK_LIMIT_BYTES} bytes of blanks")
     return b""
-
-
-def _raise_failure(events: Sequence[AnyEvent]) -> None:
-    """Raises: DragomanError: that by which the events end."""
-    if events and isinstance(events[-1], Failure):
-        raise events[-1].error

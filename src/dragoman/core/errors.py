@@ -29,7 +29,7 @@ Messages say what was expected, what was there, where, and what to do:
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class DragomanError(Exception):
@@ -176,10 +176,28 @@ class BusyError(RemoteError):
 class UpstreamError(RemoteError):
     """What stands behind answered with an error of its own."""
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.status = status
         """Its HTTP status, where it had one."""
+        self.headers = dict(headers or {})
+        """Of its response, what goes on to the client."""
+
+    @property
+    def is_permanent(self) -> bool:
+        """The same request will fail again: the key, the model's name or the URL in the settings is wrong, say."""
+        return self.status is not None and 300 <= self.status < 500 and self.status not in _PASSING
+
+
+_PASSING = (408, 409, 425, 429)
+"""Statuses of the 400s that another try may mend."""
 
 
 class BackendError(RemoteError):

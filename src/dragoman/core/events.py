@@ -14,6 +14,7 @@ time, also first; nothing comes after it or after Finish.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
 import msgspec
@@ -36,6 +37,8 @@ class Start(Event, frozen=True):
     """Seconds since 1970."""
     input_tokens: int = 0
     """Tokens of the prompt where they are known before the first word; else 0."""
+    headers: Mapping[str, str] = {}
+    """Of the upstream's response, what goes on to the client."""
 
 
 class ReasoningDelta(Event, frozen=True):

@@ -17,7 +17,7 @@ LM Studio's newer ones (https://github.com/anomalyco/opencode/issues/11141), Ope
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -25,6 +25,7 @@ import msgspec
 from dragoman.core import shape
 from dragoman.core.errors import ContextOverflowError, DragomanError, RequestError, UpstreamError
 from dragoman.core.shape import Cursor, Fields
+from dragoman.core.upstream_headers import of_error
 
 _LIMIT: Final = r"maximum context length is (?P<limit>\d+) tokens"
 _OVERFLOW: Final = tuple(
@@ -58,8 +59,17 @@ _OVERFLOW: Final = tuple(
 )
 
 
-def answered_error(status: int, body: bytes, retry_after_s: float | None = None) -> DragomanError:
-    """The error of an answer that is none: of this HTTP status, with this body, and the time that it asks for."""
+def answered_error(
+    status: int,
+    body: bytes,
+    retry_after_s: float | None = None,
+    headers: Mapping[str, str] | None = None,
+    setting: str = "",
+) -> DragomanError:
+    """Returns the error of a response with this status, body and headers, and the time after which it may be retried.
+
+    `setting` is the name of the one that holds the server's URL, for redirects.
+    """
     try:
         found = shape.at(body)
         fields = (found.items()[0] if found.kind == "array" and found.items() else found).fields()
@@ -69,7 +79,21 @@ def answered_error(status: int, body: bytes, retry_after_s: float | None = None)
     if isinstance(error, ContextOverflowError):
         return error
     told = error.message if error is not None else _plain(body) or "no reason given"
-    return UpstreamError(f"the server answered {status}: {told}", status=status, retry_after_s=retry_after_s)
+    if 300 <= status < 400 and (moved := _VISIBLE.match((headers or {}).get("location", ""))):
+        where = _without_password(moved[0])
+        told = f"it has moved to {where}; redirects are not followed, so set {setting} to the new URL"
+    passed = of_error(headers or {})
+    return UpstreamError(
+        f"the server answered {status}: {told}", status=status, retry_after_s=retry_after_s, headers=passed
+    )
+
+
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,300}")
+
+
+def _without_password(url: str) -> str:
+    """The URL without user and password, and without its query, in which keys may stand."""
+    return re.sub(r"(?<=://)[^/@]*@", "", url.partition("?")[0])
 
 
 def _plain(body: bytes) -> str:

@@ -166,8 +166,7 @@ class Exchange(HttpExchange):
             async with aclosing(relay.pieces()) as pieces:
                 if not request.stream:
                     body = b"".join([piece async for piece in pieces])
-                    self._told(relay.take(), b"")
-                    await self._reply(200, body, {})
+                    await self._reply(200, self._told(relay.take(), body), {})
                     return True
                 self._ending = relay.failed
                 await self._stream(pieces, lambda batch: self._told(relay.take(), b"".join(batch)))
@@ -180,7 +179,7 @@ class Exchange(HttpExchange):
     async def _whole(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
         collector = Collector(self._dialect.name)  # parts are numbered as in the stream
         async for event in events:
-            self._record.saw(event)
+            self._told([event], b"")
             collector.send(event)
         if collector.error is not None:
             raise collector.error
@@ -213,8 +212,9 @@ class Exchange(HttpExchange):
                 if not self._sent:
                     pump.result()
             if batch:
+                data = written(batch)
                 await self._begin(batch)
-                await self._write(written(batch))
+                await self._write(data)
             if ended:
                 pump.result()
                 await self._end(b"")
@@ -224,6 +224,8 @@ class Exchange(HttpExchange):
         """The data, with what it says noted down."""
         for event in events:
             self._record.saw(event)
+            if isinstance(event, Start):
+                self._headers |= event.headers
         if events and isinstance(events[-1], Finish | Failure):
             self._ending = None
         return data

@@ -13,9 +13,10 @@
 A plain ASGI callable: it can be mounted anywhere that runs ASGI, with the lifespan of its host.
 """
 
+import contextlib
 import hmac
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +52,18 @@ _ROUTINE: Final = ("/health", "/ready", "/metrics")
 """What is asked again and again by machines, and leaves a line only where it is refused."""
 _MODELS: Final = "/v1/models"
 _ONE_MODEL: Final = "/v1/models/{id}"
+
+
+log = logging.getLogger("dragoman.server")
+
+
+@contextlib.contextmanager
+def _step(name: str, record: Record) -> Iterator[None]:
+    """One of several that are all taken: what goes wrong in it is logged."""
+    try:
+        yield
+    except Exception:
+        log.exception("bug: %s could not be %s", record.id, name)
 
 
 class App:
@@ -124,14 +137,18 @@ class App:
             self._over(posted, record, capture)
 
     def _over(self, posted: Route | None, record: Record, capture: Capture | None) -> None:
-        """Log it, count it and keep it."""
-        record.close()
-        if record.error or record.path not in _ROUTINE:
-            record.log()
-        if self._metrics and posted:
-            self._metrics.end(posted, record)
-        if self._captures and capture:
-            self._captures.end(capture, record)
+        """Log it, count it and keep it: each also where another of these fails."""
+        with _step("closed", record):
+            record.close()
+        with _step("logged", record):
+            if record.error or record.path not in _ROUTINE:
+                record.log()
+        with _step("counted", record):
+            if self._metrics and posted:
+                self._metrics.end(posted, record)
+        with _step("kept", record):
+            if self._captures and capture:
+                self._captures.end(capture, record)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

@@ -15,6 +15,7 @@ import msgspec
 from dragoman.core.contracts import Counting, Dialect
 from dragoman.core.errors import (
     BackendError,
+    ContextOverflowError,
     DragomanError,
     EncodingError,
     MethodError,
@@ -22,7 +23,9 @@ from dragoman.core.errors import (
     RequestError,
     TooLargeError,
     UpgradeError,
+    UpstreamError,
 )
+from dragoman.core.upstream_headers import SHOULD_RETRY
 from dragoman.server import encodings
 from dragoman.server.config import ServerConfig
 from dragoman.server.record import Record
@@ -50,14 +53,21 @@ def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def error_headers(error: DragomanError) -> dict[str, str]:
-    """`retry-after` where the error knows when, `allow` and `accept-encoding` what, `upgrade` as 426 must have it."""
+    """`retry-after` where the error knows when, `allow` and `accept-encoding` what, `upgrade` as 426 must have it.
+
+    Of an upstream's error its rate limits and the id of its response; `x-should-retry` as it says, and "false" where
+    the same request would fail again, as clients retry a 502 for minutes.
+    """
     if isinstance(error, UpgradeError):
         return {"upgrade": "HTTP/1.1"}
     if isinstance(error, EncodingError):
         return {"accept-encoding": ", ".join(error.accepted)}
     if isinstance(error, MethodError):
         return {"allow": ", ".join(error.allowed)}
-    return {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
+    fields = {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
+    if isinstance(error, UpstreamError):
+        return ({SHOULD_RETRY: "false"} if error.is_permanent else {}) | fields | error.headers
+    return {SHOULD_RETRY: "false"} | fields if isinstance(error, ContextOverflowError) else fields
 
 
 class Route(NamedTuple):

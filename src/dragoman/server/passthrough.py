@@ -27,6 +27,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Start, UsageUpdate
 from dragoman.core.sse import Decoder, encode
+from dragoman.core.upstream_headers import passed_on
 from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.server import form
@@ -158,7 +159,7 @@ class Passthrough(HttpExchange):
         self._sent = True
         kind = fields.get("content-type", "application/octet-stream")
         self._usage.is_stream = kind.startswith(_STREAM)
-        told = {name: fields[name] for name in _KEPT if name in fields}
+        told = {name: fields[name] for name in _KEPT if name in fields} | passed_on(fields)
         if self._usage.is_stream:
             self._ending = lambda error: encode(self._dialect.write_error(error))
             told["cache-control"] = "no-cache"

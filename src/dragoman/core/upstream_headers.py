@@ -1,0 +1,41 @@
+"""Which headers of an upstream's response go on to the client: whether to retry, how much is left, its id.
+
+    {"x-ratelimit-remaining-requests": "9", "request-id": "req_1", "server": "nginx"}
+    →   {"x-ratelimit-remaining-requests": "9", "x-upstream-request-id": "req_1"}
+
+Source: https://developers.openai.com/api/docs/guides/rate-limits, https://docs.anthropic.com/en/api/rate-limits and
+https://docs.anthropic.com/en/api/errors (`request-id`), and what the vendors' own clients read (`_base_client.py` of
+openai-python and anthropic-sdk-python, `_should_retry`), 2026-11.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+REQUEST_ID: Final = "x-upstream-request-id"
+SHOULD_RETRY: Final = "x-should-retry"
+
+_LIMITS: Final = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit-")
+_IDS: Final = ("request-id", "x-request-id", REQUEST_ID)
+_VALUE: Final = re.compile(r"[\x20-\x7e]{1,256}")
+_MOST: Final = 32
+"""Headers of rate limits; OpenAI has six, Anthropic eighteen."""
+
+
+def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns the headers for the client; names in `headers` are in lower case."""
+    limits = [name for name in headers if name.startswith(_LIMITS)][:_MOST]
+    found = {name: headers[name] for name in limits}
+    if id := next((headers[name] for name in _IDS if name in headers), ""):
+        found[REQUEST_ID] = id
+    return {name: value for name, value in found.items() if _VALUE.fullmatch(value)}
+
+
+def of_error(headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns the headers for the client of a response that is an error; `retry-after` is not among them."""
+    found = passed_on(headers)
+    if (asked := headers.get(SHOULD_RETRY, "").lower()) in ("true", "false"):
+        found[SHOULD_RETRY] = asked
+    if headers.get("retry-after-ms", "").isdigit():
+        found["retry-after-ms"] = headers["retry-after-ms"][:9]
+    return found
