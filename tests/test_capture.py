@@ -20,9 +20,9 @@ from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import ConfigError
-from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.redact import Redactor, headers, secret_variables
-from dragoman.core.values import Request
+from dragoman.core.values import Request, Usage
 from dragoman.gateway import Gateway
 from dragoman.server import captures
 from far import END, HEAD, Play, Server, ask, dies, piece, server, whole
@@ -403,3 +403,19 @@ async def test_a_step_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     told = "\n".join(record.getMessage() for record in caplog.records if record.name == "dragoman.steps")
     assert "leaves nothing: UpstreamError: status 400" in told
     assert "words" not in told
+
+
+async def test_an_exchange_is_kept_whatever_becomes_of_its_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def miscounts(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta("Hello")
+        yield UsageUpdate(Usage(-5, 1))
+        yield Finish("stop")
+
+    async with serving(Gateway([Scripted(miscounts)]), capture=str(tmp_path)) as (_, url):
+        answer = await ask(url, CHAT, False)
+    assert answer.status_code == 200
+    assert len(await kept(tmp_path)) == 1
+    assert "could not be counted" in caplog.text
