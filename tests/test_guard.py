@@ -386,12 +386,14 @@ async def test_a_call_that_is_made_again_and_again() -> None:
 async def test_a_flood_of_calls() -> None:
     flood = told(*[("get_weather", json.dumps({"city": str(i)})) for i in range(40)])
     events = await answered(Asked(flood))
+    assert (len(calls(events)), codes(events)) == (32, ["call_limit_reached", "estimated_usage"])
+    events = await answered(Asked(flood), Policy(calls=0))
     assert (len(calls(events)), codes(events)) == (40, ["many_calls"])
     events = await answered(Asked(flood), Policy(calls=3))
-    assert (len(calls(events)), codes(events)) == (3, ["too_many_calls", "estimated_usage"])
+    assert (len(calls(events)), codes(events)) == (3, ["call_limit_reached", "estimated_usage"])
     long = ("get_weather", json.dumps({"city": "x" * 100}))
     events = await answered(Asked(told(long, long)), Policy(calls=1, hold_chars=50))
-    assert (calls(events), codes(events)) == ([long], ["too_many_calls", "estimated_usage"])
+    assert (calls(events), codes(events)) == ([long], ["call_limit_reached", "estimated_usage"])
     spread = await answered(Asked(told(("get_weather", '{"city": ["Oslo", "Rome"]}'))), Policy(calls=1))
     assert len(calls(spread)) == 1
     assert collect(events).finish == "tool_calls"

@@ -23,7 +23,8 @@ from dragoman.conversion import random_id
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Format, NewId
 from dragoman.core.errors import BackendError, DragomanError
-from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, ToolCallStart, UsageUpdate, Warning
+from dragoman.core.one_call import CALLS_LIMIT, one_call
 from dragoman.core.reader import Delivery, ReplyReader
 from dragoman.core.stops import StopStrings
 from dragoman.core.values import Reply, Request, ToolCall, Usage
@@ -57,7 +58,7 @@ class Answer:
         control: Iterable[str] = (),
     ) -> None:
         self._dialect = dialects.get(api)
-        self.request = as_request(body, api)
+        self.request = one_call(as_request(body, api))
         """What is asked: its `max_tokens`, `sampling` and `response_schema` are the engine's to heed."""
         self.format = as_format(format)
         self.over = False
@@ -68,6 +69,7 @@ class Answer:
         self._writer = self._dialect.writer(self.request)
         self._collector = Collector(api)
         self._stops = StopStrings(self.request.stop)
+        self._begun = 0  # calls
         self._calls = WholeCalls(HOLD_CHARS if self.request.stream else sys.maxsize)
         self._start: Start | None = Start(id or new_id(), self.request.model, created)
 
@@ -154,6 +156,11 @@ class Answer:
     def _send(self, events: list[AnyEvent]) -> bytes:
         """What the model's own events come out as."""
         for n, event in enumerate(events, 1):
+            self._begun += isinstance(event, ToolCallStart)
+            if self._begun > CALLS_LIMIT:
+                told = f"more than {CALLS_LIMIT} calls in one answer; it was ended there"
+                events, self.over = [*events[: n - 1], Warning("call_limit_reached", told)], True
+                break
             if isinstance(event, ToolCallEnd) and not self.request.tool_choice.parallel:
                 events, self.over = events[:n], True
                 break

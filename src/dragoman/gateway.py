@@ -44,7 +44,7 @@ from dragoman.core.events import (
     VendorBlock,
     Warning,
 )
-from dragoman.core.one_call import with_one_call
+from dragoman.core.one_call import one_call, with_one_call
 from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
@@ -206,7 +206,7 @@ class Gateway:
 
         Raises: DragomanError: before Start; later the stream ends with Failure.
         """
-        recalled = self.memory.recall(request)
+        recalled = self.memory.recall(one_call(request))
         turn = dataclasses.replace(turn, leave=self._policy.left)
         if compaction.concerns(recalled.request):
             opened, is_asked = compaction.opened_for(recalled.request, self.plan, self._seal)
@@ -220,7 +220,7 @@ class Gateway:
             0 if policy and request.stream else self._policy.held(delivery, stream=request.stream)
         )  # a guard holds them itself
         events = with_whole_calls(self._events(recalled.request, turn, policy), hold_chars)
-        if request.tools and not request.tool_choice.parallel:
+        if request.tools and not recalled.request.tool_choice.parallel:
             events = with_one_call(events)
         return self._remembered(request, recalled, events) if request.keep or recalled.warnings else events
 

@@ -208,6 +208,8 @@ class Request(Value, frozen=True):
     """The field in which the server behind gives the model its past thoughts, where its API has several; empty: any."""
     keep: bool = False
     """The answer may be gone on from, or parts of it be named: whoever answers keeps it for a while."""
+    several: bool = False
+    """The client states that it takes several calls in one answer, also where a call is required."""
 
 
 class Usage(Value, frozen=True):

@@ -158,9 +158,17 @@ class Guard:
                 return [event]
 
     def _begin(self, event: ToolCallStart) -> list[AnyEvent]:
+        if (
+            self._passed
+            and not self.failed
+            and not self._choice.parallel
+            and self._choice.mode in ("required", "named")
+        ):
+            self.over = True  # a model that must call a tool may go on calling without end
+            return [Warning("extra_call", "a second call was dropped, as one was asked for", event.name)]
         found = self._names.resolve(event.name)
         start = replace(event, name=found.name) if found and found.step else event
-        held = self._policy.delivery != "stream" or bool(self._policy.repeats or self._policy.calls)
+        held = self._policy.delivery != "stream" or bool(self._policy.repeats) or self._is_one_too_many()
         self._open = _Open(start, found.step if found else "", held)
         return [] if held else [start]
 
@@ -182,7 +190,7 @@ class Guard:
         if self._is_one_too_many():
             self.over = True
             told = f"more than {self._policy.calls} calls in one answer; it was ended there"
-            return [Warning("too_many_calls", told, f"{name} {arguments}")]
+            return [Warning("call_limit_reached", told, f"{name} {arguments}")]
         self._came += 1
         if fault := self._fault(name):
             return self._failed(fault, self._why(fault, name), call, event)
@@ -208,7 +216,7 @@ class Guard:
         for number, each in enumerate(verdict.more, 2):
             if self._is_one_too_many():
                 told = f"more than {self._policy.calls} calls in one answer"
-                yield Warning("too_many_calls", told, f"{call.start.name} {each.arguments}")
+                yield Warning("call_limit_reached", told, f"{call.start.name} {each.arguments}")
                 continue
             self._came += 1
             id = legal_id(f"{call.start.id}_{number}")
@@ -251,7 +259,7 @@ class Guard:
             yield Warning("unchecked_call", f"{name}: {verdict.why}")
         if times >= WARNED_REPEATS:
             yield Warning("looping_call", f"{name} has been called {times} times with these arguments", call.arguments)
-        if self._came == WARNED_CALLS:
+        if self._came == WARNED_CALLS != self._policy.calls:
             yield Warning("many_calls", f"{WARNED_CALLS} calls and more in one answer")
 
     def _failed(self, fault: Fault, why: str, call: _Open, event: ToolCallEnd | ToolCallIncomplete) -> list[AnyEvent]:

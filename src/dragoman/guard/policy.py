@@ -7,6 +7,7 @@ import msgspec
 
 from dragoman.core import resolve
 from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.core.one_call import CALLS_LIMIT
 from dragoman.core.slips import SLIPS
 from dragoman.core.whole_calls import HOLD_CHARS
 
@@ -63,7 +64,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "How often the same call may be made since the user's last words; the next is not passed on. 0: any.", ge=0
         ),
     ] = 0
-    calls: Annotated[int, _doc("Most calls in one answer, which is ended behind them; 0: any.", ge=0)] = 0
+    calls: Annotated[int, _doc("Most calls in one answer, which ends after them; 0: any number.", ge=0)] = CALLS_LIMIT
 
     def held(self, delivery: str | None, *, stream: bool) -> int:
         """Characters of arguments up to which a call is held, in this delivery where it is not as usual."""

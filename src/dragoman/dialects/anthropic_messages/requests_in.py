@@ -66,7 +66,8 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         model=fields.need("model").string(),
         messages=((Message("system", system),) if system else ()) + messages,
         tools=tools,
-        tool_choice=_tool_choice(fields.take("tool_choice"), tools),
+        tool_choice=_tool_choice(chosen := fields.take("tool_choice"), tools),
+        several=_takes_several(chosen),
         sampling=values.Sampling(
             temperature=fields.number("temperature", 0, 1),
             top_p=fields.number("top_p", 0, 1),
@@ -250,6 +251,12 @@ def _tool(cursor: Cursor) -> Tool:
         parameters=fields.object("input_schema") or Tool(name).parameters,
         extra=fields.rest(),
     )
+
+
+def _takes_several(found: Cursor | None) -> bool:
+    """Whether the choice states so; by default the API leaves the number of calls to the model."""
+    stated = found.fields().peek("disable_parallel_tool_use") if found else None
+    return stated is not None and not stated.boolean()
 
 
 def _tool_choice(found: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:

@@ -36,6 +36,7 @@ def read_request(body: bytes | str) -> Request:
     fields = shape.request(body).fields()
     if (n := fields.take("n")) and n.integer(least=1) > 1:
         raise UnsupportedError(f"expected one choice a request, got n = {n.text}", n.path)
+    several = fields.peek("parallel_tool_calls")
     functions = fields.peek(FUNCTIONS)
     tools, choice = _functions(fields) if functions else _tools(fields)
     schema, kept = _response_format(fields.take("response_format"))
@@ -62,6 +63,7 @@ def read_request(body: bytes | str) -> Request:
         effort=_effort(fields.peek("reasoning_effort")),
         extra={**kept, **fields.rest()},
         dialect="openai_chat",
+        several=several is not None and several.boolean(),
     )
 
 

@@ -69,6 +69,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     messages, added = _conversation(said) if said else ((), [])
     offered = (*_tools(fields.items("tools", shape.TOOLS)), *added)
     _no_clash(offered)
+    several = fields.peek("parallel_tool_calls")
     tools, choice, chosen = _tool_choice(fields, offered)
     schema, kept = _response_schema(fields.take("text"))
     instructions = fields.string("instructions")
@@ -91,6 +92,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         keep=fields.flag("store", default=True),
         extra={**kept, **chosen, **fields.rest()},
         dialect=NAME,
+        several=several is not None and several.boolean(),
     )
 
 
