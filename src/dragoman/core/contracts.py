@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlia
 
 import msgspec
 
+from dragoman.core.drafts import Drafts
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Warning
 from dragoman.core.names import ANY
@@ -29,7 +30,7 @@ NewId: TypeAlias = Callable[[], str]
 """Gives a fresh random id of `[A-Za-z0-9]{24}`: randomness is passed in, so that tests are stable."""
 
 
-class CallSink(Protocol):
+class CallSink(Drafts, Protocol):
     """Where a format's reader puts what it has read; it numbers calls and checks names."""
 
     @property

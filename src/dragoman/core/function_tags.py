@@ -56,12 +56,10 @@ class FunctionTags:
         """The reader of a reply."""
         opener, closer = self.around
         call = self.tagged()
-        in_thoughts = f"{opener}\n{FUNCTION[0]}"
         return Markup(
-            calls={opener: or_json(call.read, closer), FUNCTION[0]: call.read, in_thoughts: call.read},
+            calls={opener: or_json(call.read, closer), FUNCTION[0]: call.read},
             thoughts=thoughts,
             closers=(closer, *STRAY),
-            thought_ends=(in_thoughts, opener + FUNCTION[0]),
         )
 
     def markers(self) -> tuple[str, ...]:

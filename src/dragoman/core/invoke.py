@@ -132,8 +132,7 @@ class Invoke:
         if self.bare or not around:
             calls |= dict.fromkeys(openers, call.read)
         closers = (self.call[1], *(closed for _, closed in around))
-        ends = tuple(opened + line + openers[0] for opened, _ in around for line in ("\n", ""))
-        return Markup(calls=calls, thoughts=thoughts, closers=closers, thought_ends=ends, verbatim=verbatim)
+        return Markup(calls=calls, thoughts=thoughts, closers=closers, verbatim=verbatim)
 
     def markers(self) -> tuple[str, ...]:
         """What must not stand in anything that the model did not write."""

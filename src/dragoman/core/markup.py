@@ -14,7 +14,7 @@ from dragoman.core.contracts import CallSink, ReadCall
 from dragoman.core.examples import Examples
 from dragoman.core.fence import FENCE
 from dragoman.core.relay import Relay
-from dragoman.core.scanner import Leaf, Scanner, markers
+from dragoman.core.scanner import SPACE, Leaf, Scanner, markers
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,6 @@ class Markup:
     """What stands behind a call's name; if given, a call in a section may lack its opener."""
     closers: tuple[str, ...] = ()
     """What ends a call; behind one it closes nothing and is dropped with a warning."""
-    thought_ends: tuple[str, ...] = ()
-    """What also ends open thoughts: how a call or section begins, long enough to be meant; where no call of an
-    offered tool comes of it, it is a thought."""
     invented: tuple[str, ...] = ()
     """How results are shown to the model: behind a call, one that it writes itself is made up."""
     frames: tuple[str, ...] = ()
@@ -52,9 +49,14 @@ class Markup:
     def marks(self) -> tuple[str, ...]:
         """All of them that have a word in them, and so are none that stands in ordinary text."""
         pairs = (*self.thoughts.items(), *self.answers.items(), self.section)
-        lists = (tuple(self.calls), self.closers, self.thought_ends, self.invented, self.frames)
+        lists = (tuple(self.calls), self.closers, self.invented, self.frames)
         marks = dict.fromkeys(mark.strip() for marks in (*pairs, *lists) for mark in marks)
         return tuple(mark for mark in marks if any(map(str.isalpha, mark)))
+
+    @property
+    def _openers(self) -> tuple[str, ...]:
+        """What begins a call, or the section of all."""
+        return tuple(filter(None, (*self.calls, self.section[0])))
 
     @property
     def _thought_closers(self) -> tuple[str, ...]:
@@ -66,22 +68,27 @@ class Markup:
         s.ends = tuple(filter(None, (*self.closers, *self.section[1:], *self.tag[1:])))
         s.behind = tuple(filter(None, (*self.calls, self.section[0], *self.tag[:1], *self.frames)))
         said = yield from self._thoughts(s, sink)
-        line = s.offset
-        found = ""
-        if not sink.calls:
-            found, said = yield from self._bare_calls(s, sink)
-        closer = "" if found or said else (yield from self._answer(s))
-        yield from self._rest(s, sink, found, said, closer, line)
+        more = True
+        while more:
+            line = s.offset
+            found = ""
+            if not sink.calls:
+                found, said = yield from self._bare_calls(s, sink)
+            closer = "" if found or said else (yield from self._answer(s))
+            more = yield from self._rest(s, sink, found, said, closer, line)
 
     def read_rest(self, s: Scanner, sink: CallSink, said: bool) -> Leaf[None]:
-        """The rest of a reply, from behind a call, or behind text that came of one."""
+        """The rest of a reply, from behind a call, or behind text that came of one; up to what ends a draft."""
         said = said or (yield from self._thoughts(s, sink))
         closer = "" if said else (yield from self._answer(s))
         yield from self._rest(s, sink, "", said, closer, s.offset)
 
-    def _rest(self, s: Scanner, sink: CallSink, found: str, said: bool, closer: str, line: int) -> Leaf[None]:
-        """What comes now, where `found` has been found, or text has been `said`, in what `closer` ends."""
-        openers = tuple(filter(None, (*self.calls, self.section[0])))
+    def _rest(self, s: Scanner, sink: CallSink, found: str, said: bool, closer: str, line: int) -> Leaf[bool]:
+        """What comes now, where `found` has been found, or text has been `said`, in what `closer` ends.
+
+        Whether there is more: the reasoning in which all this was a draft has ended.
+        """
+        openers = self._openers
         examples = Examples(s, sink, openers, self.tag) if self.tag[0] else None
         while not sink.is_over:
             if not found:
@@ -90,10 +97,12 @@ class Markup:
                     *self.frames,
                     *behind,
                     *(self._thought_closers if sink.calls else ()),
-                    *filter(None, [closer, FENCE if examples else ""]),
+                    *filter(None, [closer, FENCE if examples else "", _closes_draft(sink)]),
                 )
                 found = yield from self._text(s, sink, (*openers, *ends), said)
                 said = True
+            if sink.drafting and found in ("", sink.drafting.closer):
+                return (yield from _end_draft(s, sink, found))
             if examples and (yield from examples.read(found, line)):
                 found = ""
                 continue
@@ -113,10 +122,12 @@ class Markup:
             elif found:
                 sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
             else:
-                return
+                return False
             found, said = "", said or (yield from self._thoughts(s, sink))
             line = line if said else s.offset
             closer = closer if said else closer or (yield from self._answer(s))
+        _keep_draft(s, sink)
+        return False
 
     def _bare_calls(self, s: Scanner, sink: CallSink) -> Leaf[tuple[str, bool]]:
         """Calls that nothing opens, if they come next; what opens one after all, and whether text came last."""
@@ -163,7 +174,7 @@ class Markup:
         """
         before, noise = s.gap + self.section[0], list[str]()
         any_call = failed = False
-        while (found := (yield from self._next(s, sink.text if failed else noise.append))) in ("", *self.calls):
+        while (found := (yield from self._next(s, sink, sink.text if failed else noise.append))) in ("", *self.calls):
             if noise:
                 sink.warn("noise_between_calls", "dropped text between calls", "".join(noise))
                 noise.clear()
@@ -175,18 +186,22 @@ class Markup:
             any_call, failed = any_call or whole, not whole
         return _section_end(s, sink, (before, "".join(noise), found or ""), any_call, failed)
 
-    def _next(self, s: Scanner, emit: Callable[[str], None]) -> Leaf[str | None]:
-        """What opens the next call of a section ("" where that is missing) or closes it; None: the text ends."""
-        ends, s.gap = (*self.calls, self.section[1]), ""
+    def _next(self, s: Scanner, sink: CallSink, emit: Callable[[str], None]) -> Leaf[str | None]:
+        """What opens the next call of a section ("" where that is missing) or closes it; None: it ends without."""
+        closes = _closes_draft(sink)
+        ends, s.gap = (*self.calls, self.section[1], *filter(None, [closes])), ""
         name = (yield from s.field(markers(self.name_end, *ends))) if self.name_end else None
         s.pos -= len("".join(name or ()))
         if name and name[1] == self.name_end:
             return ""
-        return (yield from s.until(markers(*ends), emit)) or None
+        found = yield from s.until(markers(*ends), emit)
+        s.pos -= len(found) if found == closes else 0
+        return None if found in ("", closes) else found
 
     def _thoughts(self, s: Scanner, sink: CallSink) -> Leaf[bool]:
         """Thoughts, if they come next, and calls that end them; whether text came last."""
         while opened := (yield from s.literal(*self.thoughts, after_space=True)) if self.thoughts else "":
+            _keep_draft(s, sink)
             yield from s.space()
             before = sink.calls
             whole = yield from self._think(s, sink, self.thoughts[opened])
@@ -194,25 +209,22 @@ class Markup:
                 if not whole:
                     return True
                 continue
-            # Templates put a blank line behind the thoughts.
-            while (yield from s.literal("\n", "\r\n")):
-                pass
+            yield from _blank_lines(s)
             return False
         return False
 
     def _think(self, s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
         """Thoughts up to what closes them, or to a call; whether that came whole. What is no call is a thought."""
         before, aside = sink.calls, _Aside(sink)
+        ends = markers(closer, *self._openers)
         said = False
-        while (ended := (yield from s.until(markers(closer, *self.thought_ends), sink.reasoning, said))) != closer:
-            if not ended:
-                return False
-            opener = max((o for o in (*self.calls, self.section[0]) if ended.startswith(o)), key=len)
-            s.pos -= len(ended) - len(opener)
-            read = self.calls.get(opener, self.read_section)
-            whole = yield from read(s, aside, opener)
+        while (opener := (yield from s.until(ends, sink.reasoning, said))) not in (closer, ""):
+            s.keep_draft(s.gap + opener)
+            sink.draft(closer)
+            whole = yield from self.calls.get(opener, self.read_section)(s, aside, opener)
             if sink.calls > before:
                 return whole
+            _keep_draft(s, sink)
             said = True
         return False
 
@@ -230,6 +242,49 @@ class _Aside(Relay):
             self.sink.reasoning(text)
         else:
             self.sink.text(text)
+
+
+def _closes_draft(sink: CallSink) -> str:
+    """What would close the reasoning in which a call stands that has been read, if there is one."""
+    return sink.drafting.closer if sink.drafting else ""
+
+
+def _keep_draft(s: Scanner, sink: CallSink) -> None:
+    """Its calls are meant."""
+    if sink.drafting:
+        sink.settle(meant=True)
+        s.forget_draft()
+
+
+def _end_draft(s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
+    """Decide on it where its reasoning is closed, or at the end of the text; whether it was no more than reasoning."""
+    draft = sink.drafting
+    if not draft:
+        return False
+    if closer:
+        last = not (draft.said or draft.broken or (yield from s.peek(after_space=True))) and s.stopped
+    else:
+        last = s.stopped and not (draft.broken and draft.closer in s.draft())
+    if last:
+        _keep_draft(s, sink)
+        if closer:
+            sink.warn("stray_closer", f"dropped {closer} that closes nothing", closer)
+        return False
+    sink.settle(meant=False)
+    if closer:
+        sink.reasoning(s.draft().removesuffix(closer).rstrip(SPACE))
+        s.forget_draft()
+    else:
+        s.rewind()
+        yield from s.until(markers(draft.closer), sink.reasoning, True)
+    yield from _blank_lines(s)
+    return True
+
+
+def _blank_lines(s: Scanner) -> Leaf[None]:
+    """Templates put a blank line behind reasoning."""
+    while (yield from s.literal("\n", "\r\n")):
+        pass
 
 
 def _section_end(s: Scanner, sink: CallSink, raw: tuple[str, str, str], any_call: bool, failed: bool) -> bool:

@@ -22,6 +22,7 @@ import msgspec
 
 from dragoman.core.atomic import Atomic
 from dragoman.core.contracts import CallSink, Format, NewId
+from dragoman.core.drafts import Draft
 from dragoman.core.errors import MisuseError, quote
 from dragoman.core.events import (
     AnyEvent,
@@ -35,7 +36,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.plain import Disguise, Undisguised
 from dragoman.core.resolve import STEPS as NAMES
-from dragoman.core.resolve import Offered
+from dragoman.core.resolve import Offered, is_name
 from dragoman.core.scanner import Plain, Scanner, nothing
 from dragoman.core.slips import SLIPS, told
 from dragoman.core.typed import Schema, pass_on_quoted, quoted
@@ -228,9 +229,13 @@ class _Sink:
         self.undisguised: Callable[[str], str] = str
         self.calls = 0
         self.is_over = False
+        self.drafting: Draft | None = None
 
     def begin(self, prompt: list[AnyEvent], atomic: Atomic | None) -> None:
         """The reply begins here: of what the prompt says, only a call that it leaves open belongs to it."""
+        if self.drafting:
+            self.settle(meant=True)
+            prompt += self.take()
         last = max((i for i, e in enumerate(prompt) if isinstance(e, ToolCallStart)), default=len(prompt))
         left_open = not any(isinstance(e, ToolCallEnd | ToolCallIncomplete) for e in prompt[last:])
         self._atomic, self._index = atomic, -1
@@ -255,7 +260,7 @@ class _Sink:
     def resolve(self, name: str) -> str | None:
         """The tool that is meant (core/resolve.py)."""
         if self._names is None:
-            return name or None
+            return name if is_name(name) else None
         found = self._names.resolve(name)
         self._renamed = (found.name, found.step) if found else ("", "")
         return found.name if found else None
@@ -277,6 +282,9 @@ class _Sink:
         if not fits or id in self._taken:
             id = f"call_{self._new_id()}"
         self._taken.add(id)
+        if self.drafting:
+            self.drafting.ids.append(id)
+            self.drafting.said = False
         self._index += 1
         self.calls += 1
         meant, step = self._renamed
@@ -291,13 +299,32 @@ class _Sink:
             slips.clear()
 
     def incomplete(self, raw: str) -> None:
+        if self.drafting:
+            self.drafting.broken = True
         self._send(ToolCallIncomplete(self._index, raw))
 
     def listed(self, open: bool) -> None:
         self._in_list = open
         if self._atomic:
             self._flush()
-            self._out += self._atomic.listed(open)
+            if self.drafting:
+                self.drafting.held.append(partial(self._list, open))
+            else:
+                self._list(open)
+
+    def draft(self, closer: str) -> None:
+        self._flush()
+        self.drafting = Draft(closer, self._index, self.calls)
+
+    def settle(self, meant: bool) -> None:
+        self._flush()
+        draft, self.drafting = self.drafting, None
+        if draft and meant:
+            for each in draft.held:
+                each()
+        elif draft:
+            self._index, self.calls = draft.index, draft.calls
+            self._taken.difference_update(draft.ids)
 
     def over(self, code: str, message: str, raw: str = "") -> None:
         self.warn(code, message, raw)
@@ -311,7 +338,7 @@ class _Sink:
 
     def event_of(self, emit: object) -> tuple[MakeEvent | None, bool]:
         """What makes the one event that a piece given to this method would come out as, and whether quoted."""
-        if self._atomic or self._prompt_chars:
+        if self._atomic or self._prompt_chars or self.drafting:
             return None, False
         quotes = isinstance(emit, partial) and emit.func is pass_on_quoted and emit.args == (self.arguments,)
         if quotes or emit == self.arguments:
@@ -346,7 +373,17 @@ class _Sink:
         self._flush()
         self._put(event)
 
+    def _list(self, open: bool) -> None:
+        if self._atomic:
+            self._out += self._atomic.listed(open)
+
     def _put(self, event: AnyEvent) -> None:
+        if self.drafting:
+            self.drafting.held.append(partial(self._pass_on, event))
+        else:
+            self._pass_on(event)
+
+    def _pass_on(self, event: AnyEvent) -> None:
         if self._atomic:
             self._out += self._atomic.pass_on(event)
         else:
@@ -361,6 +398,8 @@ class _Sink:
             case "arguments":
                 self._put(ToolCallDelta(self._index, text))
             case "text":
+                if self.drafting and not text.isspace():
+                    self.drafting.said = True
                 self._put(TextDelta(text))
             case "reasoning":
                 self._put(ReasoningDelta(text))

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from dragoman.core.contracts import CallSink
+from dragoman.core.drafts import Draft
 from dragoman.core.typed import Schema
 
 
@@ -26,6 +27,11 @@ class Relay:
     def is_over(self) -> bool:
         """As behind."""
         return self.sink.is_over
+
+    @property
+    def drafting(self) -> Draft | None:
+        """As behind."""
+        return self.sink.drafting
 
     def text(self, text: str) -> None:
         """Pass on; so with all that follow."""
@@ -66,6 +72,14 @@ class Relay:
     def listed(self, open: bool) -> None:
         """Pass on."""
         self.sink.listed(open)
+
+    def draft(self, closer: str) -> None:
+        """Pass on."""
+        self.sink.draft(closer)
+
+    def settle(self, meant: bool) -> None:
+        """Pass on."""
+        self.sink.settle(meant)
 
     def over(self, code: str, message: str, raw: str = "") -> None:
         """Pass on."""

@@ -38,8 +38,14 @@ _SURE_FIRST, _SURE_LAST = 3, 2
 """Letters with which it must begin and end all the same: so are `prefect` and `perfect`."""
 _LONGEST: Final = 128
 """Characters of a name that is looked at at all."""
+_NAME: Final = re.compile(r"[^\n\r<>]*\w[^\n\r<>]*")
 _KEPT: Final = 256
 """Names of which is kept what they mean: an answer may have thousands, each of its own."""
+
+
+def is_name(text: str) -> bool:
+    """Whether this may be a tool's name at all: one line with a letter or digit in it, and no tag."""
+    return bool(_NAME.fullmatch(text))
 
 
 class Found(NamedTuple):

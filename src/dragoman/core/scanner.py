@@ -129,7 +129,7 @@ class Scanner:
     """The text so far and the place in it. Not for sharing between readers."""
 
     __slots__ = (
-        *("_dropped", "_kept", "_kept_from", "_spaced"),
+        *("_draft", "_draft_from", "_dropped", "_kept", "_kept_from", "_spaced"),
         *("behind", "buf", "closed", "ends", "gap", "listed", "mends", "pos", "slips", "spent", "stopped"),
     )
 
@@ -157,6 +157,8 @@ class Scanner:
         self._dropped = 0
         self._kept: list[str] = []
         self._kept_from = -1
+        self._draft: list[str] = []
+        self._draft_from = -1
         self._spaced = 0  # up to here there is white space only, from some place at or before `pos`
 
     def feed(self, text: str) -> None:
@@ -164,6 +166,9 @@ class Scanner:
         if self._kept_from >= 0:
             self._kept.append(self.buf[self._kept_from : self.pos])
             self._kept_from = 0
+        if self._draft_from >= 0:
+            self._draft.append(self.buf[self._draft_from : self.pos])
+            self._draft_from = 0
         self._dropped += self.pos
         self._spaced -= self.pos
         if self.pos == len(self.buf):
@@ -182,6 +187,9 @@ class Scanner:
                 self._kept.append(self.buf[self._kept_from : self.pos])
                 self._kept_from = self.pos
             self._kept.append(text)
+        if self._draft_from >= 0:
+            self._draft += (self.buf[self._draft_from : self.pos], text)
+            self._draft_from = self.pos
 
     @property
     def offset(self) -> int:
@@ -226,6 +234,30 @@ class Scanner:
         """Stop remembering."""
         self._kept.clear()
         self._kept_from = -1
+
+    def keep_draft(self, before: str) -> None:
+        """Remember all that is taken from here on, as if `before` had been taken just now, for `draft` and `rewind`."""
+        self._draft = [before]
+        self._draft_from = self.pos
+
+    def draft(self) -> str:
+        """What has been taken since `keep_draft`."""
+        return "".join(self._draft) + self.buf[self._draft_from : self.pos] if self._draft_from >= 0 else ""
+
+    def forget_draft(self) -> None:
+        """Stop remembering it."""
+        self._draft.clear()
+        self._draft_from = -1
+
+    def rewind(self) -> None:
+        """Return to where the draft begins."""
+        text = self.draft()
+        self._dropped = self.offset - len(text)
+        self.buf = text + self.buf[self.pos :]
+        self.pos = self._spaced = 0
+        self.gap = ""
+        self.forget()
+        self.forget_draft()
 
     def until(self, wanted: Markers, emit: Callable[[str], None], said: bool = False) -> Leaf[str]:
         """Emit the text up to the first marker and take the marker; which one, or "" at the end of the text.

@@ -20,6 +20,7 @@ import msgspec
 from dragoman.core.contracts import MUTED, CallSink, ReadCall
 from dragoman.core.json_calls import KEYS, JsonCalls
 from dragoman.core.named_json import ReadHead, broken
+from dragoman.core.resolve import is_name
 from dragoman.core.scanner import CUT_OFF, Follow, Leaf, Scanner, markers, nothing
 from dragoman.core.typed import ALL, Schema, as_json, as_string, string_writer
 from dragoman.core.values import JsonText as Json
@@ -311,7 +312,7 @@ def _no_call(s: Scanner, sink: CallSink, name: str) -> bool:
     if not name and s.cut_off_in_word():
         sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
     else:
-        if name:
+        if is_name(name):
             sink.warn("unknown_tool", f"the model called {name!r}, which is not an offered tool")
         else:
             sink.note("problem", "expected the head of a call")

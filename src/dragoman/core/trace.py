@@ -104,6 +104,7 @@ class Tracer(Relay):
         self._behind: _Call | None = None  # the call that has just ended
         self._calls = 0
         self._unresolved = ""
+        self._before_draft: tuple[int, _Row | None, int, int, _Call | None, int] | None = None
 
     def _read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
         self._s, self.sink = s, sink
@@ -154,6 +155,22 @@ class Tracer(Relay):
         self._claim(self._s.offset, "incomplete", self._open)
         self._open = None
         self.sink.incomplete(raw)
+
+    def draft(self, closer: str) -> None:
+        """What follows may turn out to be reasoning."""
+        last = self._rows[-1] if self._rows else None
+        kept = replace(last, remarks=[*last.remarks]) if last else None
+        self._before_draft = (len(self._rows), kept, self._end, len(self._pending), self._behind, self._calls)
+        self.sink.draft(closer)
+
+    def settle(self, meant: bool) -> None:
+        """What followed is what it was read as, or has not been read."""
+        if self._before_draft and not meant:
+            count, last, self._end, pending, self._behind, self._calls = self._before_draft
+            del self._rows[count - 1 if last else 0 :], self._pending[pending:]
+            self._rows += [last] if last else []
+            self._open = None
+        self.sink.settle(meant)
 
     def over(self, code: str, message: str, raw: str = "") -> None:
         """The rest is not read."""

@@ -23,5 +23,4 @@ FORMAT: Final = json_calls_format(
     keys=CallKeys(name_is_key=True),
     section=(f"{OPEN}[", f"]{CLOSE}"),
     thoughts={"<|inner_prefix|>": "<|inner_suffix|>"},
-    thought_ends=(OPEN,),
 )

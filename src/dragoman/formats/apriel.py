@@ -37,7 +37,6 @@ FORMAT: Final = json_calls_format(
     section=(f"{OPEN}[", f"]{CLOSE}"),
     write_id=write_id,
     thoughts={"Here are my reasoning steps:": "[BEGIN FINAL RESPONSE]", "<thinking>": "</thinking>"},
-    thought_ends=(f"{OPEN}[{{", f"{OPEN}[\n"),
     frames=("[END FINAL RESPONSE]",),
     invented=("<|tool_result|>", "<|begin_tool_result|>"),
     tools=ShownTools(("<available_tools>\n", "\n</available_tools>")),

@@ -49,7 +49,6 @@ def markup() -> Markup:
     return Markup(
         calls={opener: _read_call for format in _others() for opener in format.calls},
         thoughts={opener: closer for format in _others() for opener, closer in format.thoughts.items()},
-        thought_ends=_joined(m.thought_ends for m in known),
         frames=_joined(m.frames for m in known),
         answers={opener: closer for m in known for opener, closer in m.answers.items()},
         bare={"[": PythonCalls().read},

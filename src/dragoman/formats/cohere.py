@@ -46,7 +46,6 @@ FORMAT: Final = json_calls_format(
     separator=",\n    ",
     write_id=write_id,
     thoughts={"<|START_THINKING|>": "<|END_THINKING|>"},
-    thought_ends=(OPEN,),
     answers={"<|START_RESPONSE|>": "<|END_RESPONSE|>", "<|START_TEXT|>": "<|END_TEXT|>"},
     ids="",
     tools=ShownTools(("```json\n[\n    ", "\n]\n```"), ("{", ', "responses": null}'), ",\n    "),

@@ -50,7 +50,6 @@ MARKUP: Final = Markup(
     thoughts={"<think>": "</think>"},
     section=SECTION,
     closers=(CLOSE,),
-    thought_ends=(SECTION[0],),
 )
 
 FORMAT: Final = json_format(

@@ -38,7 +38,6 @@ MARKUP: Final = Markup(
     section=SECTION,
     name_end=SEPARATOR,
     closers=(CLOSE,),
-    thought_ends=(SECTION[0],),
 )
 
 FORMAT: Final = json_format(

@@ -28,7 +28,6 @@ FORMAT: Final = json_calls_format(
     blocks={OPEN: CLOSE},
     call=(f"{OPEN}\n", f"\n{CLOSE}"),
     separator="\n",
-    thought_ends=(f"{OPEN}\n{{",),
     answers={"<response>": "</response>"},
     invented=("<tool_output>",),
 )

@@ -90,7 +90,6 @@ FORMAT: Final = json_format(
         calls={OPEN: read_block},
         thoughts={"<think>": "</think>"},
         closers=(CLOSE,),
-        thought_ends=(f'{OPEN}\n{{"name":',),
         invented=(INVENTED,),
         tag=TAG,
     ),

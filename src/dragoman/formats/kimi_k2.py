@@ -42,7 +42,6 @@ MARKUP: Final = Markup(
     thoughts={"<think>": "</think>"},
     section=SECTION,
     closers=(CLOSE,),
-    thought_ends=(SECTION[0],),
     verbatim=True,
 )
 

@@ -24,5 +24,4 @@ FORMAT: Final = json_calls_format(
     call=(f"{OPEN}\n", f"\n{CLOSE}"),
     separator="\n",
     thoughts={"<longcat_think>": "</longcat_think>"} | THINK,
-    thought_ends=(f"{OPEN}\n{{",),
 )

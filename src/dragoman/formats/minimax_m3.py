@@ -57,7 +57,6 @@ MARKUP: Final = Markup(
     calls={SECTION[0]: Wrapped(CALL.read, (INVOKE,), SECTION[1]).read, INVOKE: CALL.read},
     thoughts=THOUGHTS,
     closers=(INVOKE_END, SECTION[1]),
-    thought_ends=(SECTION[0],),
 )
 
 FORMAT: Final = text_format(

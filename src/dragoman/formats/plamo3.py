@@ -51,7 +51,6 @@ MARKUP: Final = Markup(
     thoughts={THINK[0]: THINK[1]},
     section=SECTION,
     closers=(REQUEST[1], END),
-    thought_ends=(SECTION[0],),
 )
 
 FORMAT: Final = json_format(

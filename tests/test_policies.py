@@ -1,0 +1,103 @@
+"""The policies of docs/liberties.md, each over all formats that it can apply to."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from cases import TOOLS, shown
+from dragoman import formats
+from dragoman.core import events as ev
+from dragoman.core.contracts import Format
+from dragoman.core.reader import ReplyReader
+from dragoman.core.values import ToolCall
+
+NAMES = [name for name in formats.names() if name != "auto"]
+CALL = ToolCall("call00001", "search", '{"query": "news"}')
+OTHER = ToolCall("call00002", "set_alarm", '{"hour": 7}')
+BARE = ("llama3_json", "pythonic", "xlam")
+"""Nothing opens their calls, so that they count at the start of an answer only."""
+HEADED = [name for name in NAMES if formats.get(name).markup is None]
+"""A call has a header of its own there, which ends the message before."""
+each_reasoning = pytest.mark.parametrize(
+    ("name", "opener"),
+    [(name, opener) for name in NAMES if name not in BARE for opener in formats.get(name).thoughts],
+)
+
+
+def read(name: str, text: str, reason: str = "stop", tail: str = "") -> list[str]:
+    """What comes of the text, which no cut changes; without warnings."""
+    whole = [line for line in shown(_events(name, [text], reason, tail)) if not line.startswith("warning")]
+    for pieces in (list(text), [text[i : i + 7] for i in range(0, len(text), 7)]):
+        assert [e for e in shown(_events(name, pieces, reason, tail)) if not e.startswith("warning")] == whole
+    return whole
+
+
+def _events(name: str, pieces: list[str], reason: str, tail: str) -> Iterator[ev.AnyEvent]:
+    ids = itertools.count()
+    one = ReplyReader(formats.get(name), TOOLS, new_id=lambda: str(next(ids)), prompt_tail=tail)
+    for piece in pieces:
+        yield from one.feed(piece)
+    yield from one.close("length" if reason == "length" else "stop")
+
+
+def calls(lines: list[str]) -> list[str]:
+    return [line.partition(" {")[0] for line in lines if line.startswith(("call", "incomplete"))]
+
+
+def said(lines: list[str]) -> str:
+    return "".join(line.removeprefix("text ").strip('"') for line in lines if line.startswith("text"))
+
+
+@each_reasoning
+def test_calls_in_reasoning_that_nothing_closes_are_calls(name: str, opener: str) -> None:
+    written = formats.get(name).write_calls([CALL, OTHER])
+    for text, tail in ((f"{opener}Look first.\n{written}", ""), (f"\nLook first.\n{written}", opener)):
+        lines = read(name, text, tail=tail)
+        assert calls(lines) == ["call search", "call set_alarm"], lines
+        assert lines[0].startswith('reasoning "Look first.')
+        assert not said(lines).strip()
+
+
+@each_reasoning
+def test_calls_in_reasoning_that_is_closed_are_reasoning(name: str, opener: str) -> None:
+    format = formats.get(name)
+    draft = format.write_calls([CALL])
+    closer = format.thoughts[opener]
+    lines = read(name, f"{opener}I could write {draft} or not.\n{closer}\n\nHello.")
+    assert calls(lines) == []
+    assert lines[0].startswith('reasoning "I could write') and "news" in lines[0]
+    assert said(lines).strip() == "Hello."
+    # The call behind it is one, and has the first number and id.
+    lines = read(name, f"{opener}I could write {draft}\n{closer}\n{format.write_calls([OTHER])}")
+    assert calls(lines) == ["call set_alarm"], lines
+
+
+@each_reasoning
+def test_a_limit_leaves_calls_in_open_reasoning_undecided(name: str, opener: str) -> None:
+    """What was cut off might have been closed."""
+    assert not [
+        line for line in read(name, f"{opener}Hm. {formats.get(name).write_calls([CALL])}", "length")
+        if line.startswith("call")
+    ]
+
+
+@each_reasoning
+def test_reasoning_closed_right_behind_its_calls_ends_the_reply(name: str, opener: str) -> None:
+    format = formats.get(name)
+    lines = read(name, f"{opener}Look first.\n{format.write_calls([CALL])}\n{format.thoughts[opener]}\n")
+    assert calls(lines) == ["call search"], lines
+
+
+@pytest.mark.parametrize("name", [n for n in HEADED if formats.get(n).thought[0]])
+def test_a_header_ends_reasoning(name: str) -> None:
+    format = formats.get(name)
+    text = f"{format.thought[0]}Look first.{_header(format)}{format.write_calls([CALL])}"
+    lines = read(name, text)
+    assert calls(lines) == ["call search"], lines
+    assert lines[0] == 'reasoning "Look first."'
+
+
+def _header(format: Format) -> str:
+    """What has to stand between an open message and a call, where the call has only the rest of its header."""
+    return "" if format.write_calls([CALL]).startswith(("<|message_model|>", "<|tool_calls|>")) else "<|start|>assistant"
