@@ -77,7 +77,8 @@ def test_calls_in_reasoning_that_is_closed_are_reasoning(name: str, opener: str)
 def test_a_limit_leaves_calls_in_open_reasoning_undecided(name: str, opener: str) -> None:
     """What was cut off might have been closed."""
     assert not [
-        line for line in read(name, f"{opener}Hm. {formats.get(name).write_calls([CALL])}", "length")
+        line
+        for line in read(name, f"{opener}Hm. {formats.get(name).write_calls([CALL])}", "length")
         if line.startswith("call")
     ]
 
@@ -100,4 +101,6 @@ def test_a_header_ends_reasoning(name: str) -> None:
 
 def _header(format: Format) -> str:
     """What has to stand between an open message and a call, where the call has only the rest of its header."""
-    return "" if format.write_calls([CALL]).startswith(("<|message_model|>", "<|tool_calls|>")) else "<|start|>assistant"
+    return (
+        "" if format.write_calls([CALL]).startswith(("<|message_model|>", "<|tool_calls|>")) else "<|start|>assistant"
+    )

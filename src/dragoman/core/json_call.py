@@ -45,11 +45,17 @@ class Outcome(Enum):
     NOT_A_CALL = "nothing is out; the kept text is the answer's own"
     BROKEN = "the call had begun and has been marked incomplete"
     CUT_OFF = "so it has, and the text is at its end"
+    UNKNOWN = "nothing is out; the kept text is a call of a tool that is not offered, to its end"
 
 
-def read_json_call(s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool = True) -> Leaf[Outcome]:
-    """Read one call object, the scanner standing before its `{`; the scanner must be keeping the raw text."""
-    call = _Call(s, sink, keys, tagged)
+def read_json_call(
+    s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool = True, whole: bool = False
+) -> Leaf[Outcome]:
+    """Read one call object, the scanner standing before its `{`; the scanner must be keeping the raw text.
+
+    `whole`: an object that calls a tool that is not offered is taken to its end.
+    """
+    call = _Call(s, sink, keys, tagged, whole)
     if not (yield from s.literal("{", after_space=True)):
         return call.fail("expected '{'")
     # Early chat templates of Qwen2.5-Coder show the form with doubled braces, and the model writes them.
@@ -102,11 +108,13 @@ def _separator(s: Scanner) -> Leaf[str]:
 class _Call:
     """One call object while it is read."""
 
-    def __init__(self, s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool) -> None:
+    def __init__(self, s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool, whole: bool) -> None:
         self._s = s
         self._sink = sink
         self._keys = keys
         self._tagged = tagged
+        self._takes_unknown = whole
+        self._unknown = False
         self.doubled = False
         self._name = ""
         self._id = ""
@@ -117,9 +125,14 @@ class _Call:
 
     def member(self, key: str) -> Leaf[str]:
         """Read the value of `key`; why it cannot be one, or ""."""
+        if self._unknown:
+            return (yield from self._s.json_value(nothing))
         if self._keys.name_is_key:
             self._next_in_object(key)
-            return self._resolve(key) or (yield from self._read_arguments())
+            problem = self._resolve(key)
+            if self._unknown:
+                return (yield from self._s.json_value(nothing))
+            return problem or (yield from self._read_arguments())
         if key in self._keys.name and not self._name:
             return (yield from self._read_name())
         if key in self._keys.arguments and self._held is None and not self._begun:
@@ -149,6 +162,8 @@ class _Call:
 
     def close(self) -> Outcome:
         """The object has ended."""
+        if self._unknown:
+            return Outcome.UNKNOWN
         if not self._name:
             return self.fail("the object has no name")
         if not (self._whole or self._tagged) and self._sink.needs_arguments(self._name):
@@ -187,7 +202,7 @@ class _Call:
         if written is None:
             return "expected the tool's name as a string"
         problem = self._resolve(written)
-        if not problem and self._held is not None:
+        if self._name and self._held is not None:
             self._put(self._held)
         return problem
 
@@ -195,7 +210,8 @@ class _Call:
         name = self._sink.resolve(written)
         if name is None:
             self._sink.warn("unknown_tool", f"the model called {written!r}, which is not an offered tool")
-            return "not an offered tool"
+            self._unknown = self._takes_unknown
+            return "" if self._unknown else "not an offered tool"
         self._name = name
         return ""
 

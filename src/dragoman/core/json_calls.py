@@ -54,7 +54,9 @@ class JsonCalls:
         """One call after the other, and the end of the block; whether text came last."""
         while True:
             yield from s.space()
-            outcome = yield from read_json_call(s, sink, self.keys, self.tagged)
+            outcome = yield from read_json_call(s, sink, self.keys, self.tagged, whole=self.tagged)
+            if outcome is Outcome.UNKNOWN and (yield from self.behind_unknown(s, sink)):
+                continue
             if outcome is not Outcome.WHOLE:
                 return _no_call(s, sink, outcome, self.tagged)
             if (yield from s.literal("}", after_space=True)):
@@ -63,6 +65,14 @@ class JsonCalls:
             comma = yield from s.literal(*SEPARATORS, after_space=True)
             if (yield from s.peek(after_space=True)) != "{":
                 return (yield from self._leave(s, sink, listed, bool(comma)))
+
+    @staticmethod
+    def behind_unknown(s: Scanner, sink: CallSink) -> Leaf[bool]:
+        """A call of no offered tool is text; whether another call comes behind it, which it does not take along."""
+        sink.text(s.kept())
+        s.keep()
+        yield from s.literal(*SEPARATORS, after_space=True)
+        return (yield from s.peek(after_space=True)) == "{"
 
     def _leave(self, s: Scanner, sink: CallSink, listed: bool, comma: bool) -> Leaf[bool]:
         """The end of the block; whether text came last."""

@@ -290,12 +290,14 @@ class Wrapped:
         if found not in self.openers:
             return self._empty(s, sink, found)
         s.gap = s.kept().removesuffix(found)
+        whole = True
         while found in self.openers:
-            if not (yield from self.call(s, sink, found)):
-                return False
-            found = yield from s.literal(*self.openers, self.close, after_space=True)
-            s.gap = ""
-        return True
+            whole = yield from self.call(s, sink, found)
+            s.keep()
+            found = yield from s.literal(*self.openers, *([self.close] if whole else []), after_space=True)
+            s.gap = "" if whole else s.kept().removesuffix(found)
+            s.forget()
+        return whole
 
     def _empty(self, s: Scanner, sink: CallSink, found: str) -> bool:
         if found:
