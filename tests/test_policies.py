@@ -25,10 +25,10 @@ each_reasoning = pytest.mark.parametrize(
 )
 
 
-def read(name: str, text: str, reason: str = "stop", tail: str = "") -> list[str]:
+def read(name: str, text: str, reason: str = "stop", tail: str = "", cuts: bool = True) -> list[str]:
     """What comes of the text, which no cut changes; without warnings."""
     whole = [line for line in shown(_events(name, [text], reason, tail)) if not line.startswith("warning")]
-    for pieces in (list(text), [text[i : i + 7] for i in range(0, len(text), 7)]):
+    for pieces in (list(text), [text[i : i + 7] for i in range(0, len(text), 7)]) if cuts else ():
         assert [e for e in shown(_events(name, pieces, reason, tail)) if not e.startswith("warning")] == whole
     return whole
 
@@ -104,3 +104,42 @@ def _header(format: Format) -> str:
     return (
         "" if format.write_calls([CALL]).startswith(("<|message_model|>", "<|tool_calls|>")) else "<|start|>assistant"
     )
+
+
+ARGUMENTS = '{"a": 7, "b": true, "c": "007", "d": "x"}'
+TAGGED = [name for name in NAMES if formats.get(name).arguments == "tagged"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_whose_closer_is_missing_counts_where_its_arguments_are_whole(name: str) -> None:
+    """And the reply ended of itself; where a limit ended it, JSON alone shows that nothing is missing."""
+    format = formats.get(name)
+    text = format.write_calls([CALL])
+    end = text.rindex("news") + len("news")
+    whole = [at for at in range(len(text) + 1) if "call search" in calls(read(name, text[:at], cuts=False))]
+    assert whole[0] > end
+    assert whole[0] < len(text) or set(text[end:]) <= {*'"}])'}
+    assert read(name, text[: whole[0]]) == ['call search {"query": "news"}']
+    if name in TAGGED:
+        assert calls(read(name, text[: whole[0]], "length")) == ["incomplete search"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_tool_takes_no_call_along(name: str) -> None:
+    format = formats.get(name)
+    ghost = ToolCall("call00003", "img_gen", '{"prompt": "cat"}')
+    if name in BARE:
+        return  # a list that begins with what no tool is called is an answer
+    lines = read(name, format.write_calls([ghost, CALL, OTHER]))
+    assert calls(lines) == ["call search", "call set_alarm"], lines
+    assert "img_gen" in said(lines)
+    assert calls(read(name, format.write_calls([CALL, ghost]))) == ["call search"]
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_scalars_without_a_schema_are_json_where_they_are_any(name: str) -> None:
+    """Ids and versions such as 007 and 1.2.3 are none, and stay strings."""
+    written = formats.get(name).write_calls([ToolCall("call00001", "ping", ARGUMENTS)])
+    if "type=" in written or "string=" in written:
+        return  # the tags themselves say it
+    assert read(name, written)[0] == f"call ping {ARGUMENTS}"

@@ -18,7 +18,7 @@ from dragoman.core.nesting import ITEM, Nesting
 from dragoman.core.notation import Digits, written, wrong
 from dragoman.core.parameters import NAME
 from dragoman.core.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Leaf, Scanner, markers, nothing
-from dragoman.core.tagged import read_call
+from dragoman.core.tagged import left_open, read_call
 from dragoman.core.typed import Schema, as_json, as_string, string_writer
 from dragoman.core.values import Tool, ToolCall
 
@@ -96,6 +96,9 @@ class _Body:
         count = 0
         while not (yield from self._s.literal(close, after_space=True)):
             name = yield from self._name()
+            if not name and not path:
+                yield from self._s.space()
+                return (yield from left_open(self._s, self._sink, bool(count), close, "an element"))
             if not name:
                 return wrong(self._s, f"an element or {close}")
             array = name == ITEM if array is None else array

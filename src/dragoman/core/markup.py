@@ -215,15 +215,18 @@ class Markup:
 
     def _think(self, s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
         """Thoughts up to what closes them, or to a call; whether that came whole. What is no call is a thought."""
-        before, aside = sink.calls, _Aside(sink)
+        aside = _Aside(sink)
         ends = markers(closer, *self._openers)
         said = False
         while (opener := (yield from s.until(ends, sink.reasoning, said))) not in (closer, ""):
             s.keep_draft(s.gap + opener)
             sink.draft(closer)
             whole = yield from self.calls.get(opener, self.read_section)(s, aside, opener)
-            if sink.calls > before:
+            if aside.begun:
                 return whole
+            if closer in s.draft():
+                yield from _reread(s, sink, closer, said)
+                return False
             _keep_draft(s, sink)
             said = True
         return False
@@ -234,14 +237,19 @@ class _Aside(Relay):
 
     def __init__(self, sink: CallSink) -> None:
         self.sink = sink
-        self._before = sink.calls
+        self.begun = False
+
+    def start(self, name: str, id: str = "") -> None:
+        """A call."""
+        self.begun = True
+        self.sink.start(name, id)
 
     def text(self, text: str) -> None:
         """What was no call."""
-        if self.sink.calls == self._before:
-            self.sink.reasoning(text)
-        else:
+        if self.begun:
             self.sink.text(text)
+        else:
+            self.sink.reasoning(text)
 
 
 def _closes_draft(sink: CallSink) -> str:
@@ -270,15 +278,21 @@ def _end_draft(s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
         if closer:
             sink.warn("stray_closer", f"dropped {closer} that closes nothing", closer)
         return False
-    sink.settle(meant=False)
     if closer:
+        sink.settle(meant=False)
         sink.reasoning(s.draft().removesuffix(closer).rstrip(SPACE))
         s.forget_draft()
     else:
-        s.rewind()
-        yield from s.until(markers(draft.closer), sink.reasoning, True)
+        yield from _reread(s, sink, draft.closer, True)
     yield from _blank_lines(s)
     return True
+
+
+def _reread(s: Scanner, sink: CallSink, closer: str, said: bool) -> Leaf[None]:
+    """Take a draft for reasoning, up to what closes that, wherever in the draft it stands."""
+    sink.settle(meant=False)
+    s.rewind()
+    yield from s.until(markers(closer), sink.reasoning, said)
 
 
 def _blank_lines(s: Scanner) -> Leaf[None]:

@@ -17,7 +17,7 @@ from dragoman.core.invoke import attributes, escaped, unescaped
 from dragoman.core.nesting import Nesting
 from dragoman.core.notation import Digits, written, wrong
 from dragoman.core.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Leaf, Scanner, nothing
-from dragoman.core.tagged import Tagged, read_call
+from dragoman.core.tagged import Tagged, left_open, read_call
 from dragoman.core.typed import Schema, as_string, string_writer
 from dragoman.core.values import Tool, ToolCall
 
@@ -74,6 +74,9 @@ class Nested:
         before = around[0]
         while not (yield from s.literal(close, after_space=True)):
             if not (yield from s.literal(self.value[0] + " ", after_space=True)):
+                if not depth:
+                    yield from s.space()
+                    return (yield from left_open(s, sink, bool(seen), close, self.value[0]))
                 return wrong(s, f"{self.value[0]} or {close}")
             found = yield from attributes(s, ">")
             if found is None:

@@ -71,14 +71,22 @@ class PythonCalls:
         if listed:
             sink.listed(True)
         more, whole = True, False
-        while more and (yield from _call(s, sink, tagged=bool(opener))):
-            whole = True
+        while more and (called := (yield from _call(s, sink, tagged=bool(opener)))) is not False:
             s.keep()
-            more = yield from self._more(s, sink, listed)
+            if called:
+                more, whole = (yield from self._more(s, sink, listed)), True
+            elif not (yield from self._behind_unknown(s)):
+                sink.text(s.kept())
+                break
         s.forget()
         if not s.cut_off:
             sink.listed(False)
         return whole and not more
+
+    def _behind_unknown(self, s: Scanner) -> Leaf[bool]:
+        """Whether a call comes behind one of a tool that is not offered, which is text and does not take it along."""
+        comma = yield from s.literal(",", after_space=True)
+        return bool(comma or self.lines) and _begins_name((yield from s.peek(after_space=True)))
 
     def _more(self, s: Scanner, sink: CallSink, listed: bool) -> Leaf[bool]:
         """What stands between two calls or behind the last; whether another call comes."""
@@ -98,8 +106,11 @@ class PythonCalls:
         return False
 
 
-def _call(s: Scanner, sink: CallSink, tagged: bool) -> Leaf[bool]:
-    """One call; whether it came out whole. Where it is none, what was kept of it goes on as text."""
+def _call(s: Scanner, sink: CallSink, tagged: bool) -> Leaf[bool | None]:
+    """One call; whether it came out whole. Where it is none, what was kept of it goes on as text.
+
+    None: between markers, it is a whole call of a tool that is not offered.
+    """
     if tagged and (yield from s.peek(after_space=True)) == "{":
         outcome = yield from read_json_call(s, sink, CallKeys())
         if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
@@ -116,10 +127,9 @@ def _call(s: Scanner, sink: CallSink, tagged: bool) -> Leaf[bool]:
     if name is not None and named is None and not s.stopped:
         cut_off(s)
     unknown = match[1] if match and name is None and named else ""
-    if unknown:
-        yield from NOTATION.members(s, MUTED, CALL)
+    ended = unknown and not (yield from NOTATION.members(s, MUTED, CALL))
     no_call(s, sink, unknown)
-    return False
+    return None if ended and tagged else False
 
 
 def _is_named(s: Scanner) -> Leaf[bool | None]:

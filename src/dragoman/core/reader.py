@@ -36,7 +36,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.plain import Disguise, Undisguised
 from dragoman.core.resolve import STEPS as NAMES
-from dragoman.core.resolve import Offered, is_name
+from dragoman.core.resolve import Offered
 from dragoman.core.scanner import Plain, Scanner, nothing
 from dragoman.core.slips import SLIPS, told
 from dragoman.core.typed import Schema, pass_on_quoted, quoted
@@ -260,7 +260,7 @@ class _Sink:
     def resolve(self, name: str) -> str | None:
         """The tool that is meant (core/resolve.py)."""
         if self._names is None:
-            return name if is_name(name) else None
+            return name or None
         found = self._names.resolve(name)
         self._renamed = (found.name, found.step) if found else ("", "")
         return found.name if found else None

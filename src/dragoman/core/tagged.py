@@ -105,7 +105,7 @@ class Tagged:
             found = found or (yield from s.literal(self.key_open, *self.call_close, *self._behind, after_space=True))
             if not found:
                 yield from s.space()
-                return f"expected {self.key_open}" if (yield from s.peek()) else CUT_OFF
+                return (yield from left_open(s, sink, bool(seen), self.call_close[0], self.key_open))
             if found != self.key_open:
                 s.pos -= 0 if found in self.call_close else len(found)
                 sink.arguments("}" if seen else "{}")
@@ -223,12 +223,30 @@ def _inner(value: Json) -> dict[str, Json]:
     return {name: bytes(raw).decode() for name, raw in members.items()}
 
 
+def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: str) -> Leaf[str]:
+    """Why arguments that nothing has closed are not whole, white space behind them aside; "" where they are.
+
+    So they are where the reply ended of itself behind a value that was closed, or within what closes them all.
+    """
+    rest = yield from s.peek(len(close))
+    if not close.startswith(rest):
+        return f"expected {value} or {close}"
+    s.pos += len(rest)
+    if not (any_value and s.stopped):
+        return CUT_OFF
+    sink.arguments("}")
+    sink.warn("missing_closer", f"expected {close} before the end of the reply")
+    return ""
+
+
 def read_call(
     s: Scanner, sink: CallSink, opener: str, read_head: ReadHead, read_body: ReadBody, after: tuple[str, ...] = ()
 ) -> Leaf[bool]:
     """A call of a head, a body and what stands behind it; whether it came whole. What is no call goes on as text."""
     s.keep(s.gap + opener)
     head = yield from read_head(s, opener)
+    if head and not is_name(head.name):
+        head = None
     name = sink.resolve(head.name) if head else None
     if head is None or name is None:
         if head and not head.closed:
@@ -314,7 +332,7 @@ def _no_call(s: Scanner, sink: CallSink, name: str) -> bool:
     if not name and s.cut_off_in_word():
         sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
     else:
-        if is_name(name):
+        if name:
             sink.warn("unknown_tool", f"the model called {name!r}, which is not an offered tool")
         else:
             sink.note("problem", "expected the head of a call")
