@@ -66,7 +66,8 @@ def test_calls_in_reasoning_that_is_closed_are_reasoning(name: str, opener: str)
     closer = format.thoughts[opener]
     lines = read(name, f"{opener}I could write {draft} or not.\n{closer}\n\nHello.")
     assert calls(lines) == []
-    assert lines[0].startswith('reasoning "I could write') and "news" in lines[0]
+    assert lines[0].startswith('reasoning "I could write')
+    assert "news" in lines[0]
     assert said(lines).strip() == "Hello."
     # The call behind it is one, and has the first number and id.
     lines = read(name, f"{opener}I could write {draft}\n{closer}\n{format.write_calls([OTHER])}")

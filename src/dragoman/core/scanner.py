@@ -32,6 +32,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from dragoman.core import unclosed
 from dragoman.core.mended_json import MendedJson
+from dragoman.core.recorder import Recorder
 from dragoman.core.slips import ALL_SLIPS
 
 T = TypeVar("T")
@@ -129,7 +130,7 @@ class Scanner:
     """The text so far and the place in it. Not for sharing between readers."""
 
     __slots__ = (
-        *("_draft", "_draft_from", "_dropped", "_kept", "_kept_from", "_spaced"),
+        *("_drafted", "_dropped", "_keeping", "_spaced"),
         *("behind", "buf", "closed", "ends", "gap", "listed", "mends", "pos", "slips", "spent", "stopped"),
     )
 
@@ -155,20 +156,14 @@ class Scanner:
         self.spent = 0
         """Characters that were read twice."""
         self._dropped = 0
-        self._kept: list[str] = []
-        self._kept_from = -1
-        self._draft: list[str] = []
-        self._draft_from = -1
+        self._keeping = Recorder()
+        self._drafted = Recorder()
         self._spaced = 0  # up to here there is white space only, from some place at or before `pos`
 
     def feed(self, text: str) -> None:
         """Put more text behind what has not been taken yet."""
-        if self._kept_from >= 0:
-            self._kept.append(self.buf[self._kept_from : self.pos])
-            self._kept_from = 0
-        if self._draft_from >= 0:
-            self._draft.append(self.buf[self._draft_from : self.pos])
-            self._draft_from = 0
+        self._keeping.move(self.buf, self.pos)
+        self._drafted.move(self.buf, self.pos)
         self._dropped += self.pos
         self._spaced -= self.pos
         if self.pos == len(self.buf):
@@ -182,14 +177,8 @@ class Scanner:
     def pass_by(self, text: str) -> None:
         """Take a piece at once, all before it being taken."""
         self._dropped += len(text)
-        if self._kept_from >= 0:
-            if self._kept_from < self.pos:
-                self._kept.append(self.buf[self._kept_from : self.pos])
-                self._kept_from = self.pos
-            self._kept.append(text)
-        if self._draft_from >= 0:
-            self._draft += (self.buf[self._draft_from : self.pos], text)
-            self._draft_from = self.pos
+        self._keeping.pass_by(self.buf, self.pos, text)
+        self._drafted.pass_by(self.buf, self.pos, text)
 
     @property
     def offset(self) -> int:
@@ -216,38 +205,34 @@ class Scanner:
     @property
     def before(self) -> str:
         """The last character that was taken and kept; "" where none was."""
-        if 0 <= self._kept_from < self.pos:
+        if 0 <= self._keeping.since < self.pos:
             return self.buf[self.pos - 1]
-        return next((text[-1] for text in reversed(self._kept) if text), "")
+        return next((text[-1] for text in reversed(self._keeping.pieces) if text), "")
 
     def keep(self, before: str = "") -> None:
         """Remember what is taken from here on, for `kept`, as if `before` had been taken just now."""
-        self._kept = [before]
-        self._kept_from = self.pos
+        self._keeping.begin(before, self.pos)
         self.slips.clear()
 
     def kept(self) -> str:
         """What has been taken since `keep`."""
-        return "".join(self._kept) + self.buf[self._kept_from : self.pos] if self._kept_from >= 0 else ""
+        return self._keeping.text(self.buf, self.pos)
 
     def forget(self) -> None:
         """Stop remembering."""
-        self._kept.clear()
-        self._kept_from = -1
+        self._keeping.forget()
 
     def keep_draft(self, before: str) -> None:
         """Remember all that is taken from here on, as if `before` had been taken just now, for `draft` and `rewind`."""
-        self._draft = [before]
-        self._draft_from = self.pos
+        self._drafted.begin(before, self.pos)
 
     def draft(self) -> str:
         """What has been taken since `keep_draft`."""
-        return "".join(self._draft) + self.buf[self._draft_from : self.pos] if self._draft_from >= 0 else ""
+        return self._drafted.text(self.buf, self.pos)
 
     def forget_draft(self) -> None:
         """Stop remembering it."""
-        self._draft.clear()
-        self._draft_from = -1
+        self._drafted.forget()
 
     def rewind(self) -> None:
         """Return to where the draft begins."""
