@@ -129,10 +129,7 @@ class _Call:
             return (yield from self._s.json_value(nothing))
         if self._keys.name_is_key:
             self._next_in_object(key)
-            problem = self._resolve(key)
-            if self._unknown:
-                return (yield from self._s.json_value(nothing))
-            return problem or (yield from self._read_arguments())
+            return self._resolve(key) or (yield from self._read_arguments())
         if key in self._keys.name and not self._name:
             return (yield from self._read_name())
         if key in self._keys.arguments and self._held is None and not self._begun:
@@ -216,6 +213,8 @@ class _Call:
         return ""
 
     def _read_arguments(self) -> Leaf[str]:
+        if self._unknown:
+            return (yield from self._s.json_value(nothing))
         first = yield from self._s.peek()
         if first == "{" and self._name:
             self._begin()
