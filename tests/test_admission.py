@@ -11,6 +11,19 @@ from scripted import plain, served
 
 pytestmark = pytest.mark.model
 
+ODD_HOSTS = (
+    *("evil.com@localhost", "localhost@evil.com", "localhost#evil.com", "localhost/evil.com", "localhost?evil.com"),
+    *("localhost:evil", "a://localhost", "localhost:80:80", "localhost,evil.com", "localhost..", ".localhost", "::1"),
+)
+ODD_ORIGINS = (
+    *(
+        "http://evil.com:80@localhost",
+        "http://localhost@evil.com",
+        "http://localhost/evil",
+        "http://localhost#evil.com",
+    ),
+    *("app://localhost", "http:localhost", "//localhost", "http://localhost:evil", "http://localhost?evil.com"),
+)
 KEYS = ("first-secret-key", "second-secret-key")
 
 
@@ -71,7 +84,12 @@ def test_health_needs_no_key_and_tells_no_secret(guarded: Gateway) -> None:
             answer = client.get(path)
             assert answer.status_code == 200
             assert "secret" not in answer.text
+            assert "url" not in answer.text
+        assert client.get("/health").json() == {"status": "ok"}
         assert client.get("/v1/models").status_code == 401
+    with guarded.client(**{"x-api-key": KEYS[0]}) as client:
+        assert client.get("/health").json()["backends"]
+        assert client.get("/ready").json()["backends"]
 
 
 def test_no_key_is_ever_in_the_log(guarded: Gateway) -> None:
@@ -86,14 +104,27 @@ def test_no_key_is_ever_in_the_log(guarded: Gateway) -> None:
 # Names and pages
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8484", "[::1]", "[::1]:8484"])
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "localhost.", "LOCALHOST.:80", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8484", "[::1]", "[::1]:8484"],
+)
 def test_loopback_under_any_of_its_names(host: str, gateway: Gateway) -> None:
     with gateway.client(host=host) as client:
         assert client.get("/v1/models").status_code == 200
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8484", "localhost.evil.example", "127.0.0.1.evil.example", "[", "[::1", ""]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8484",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "[",
+        "[::1",
+        "",
+        *ODD_HOSTS,
+    ],
 )
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 def test_a_foreign_name_is_a_page_in_the_users_browser(path: str, host: str, gateway: Gateway) -> None:
@@ -113,7 +144,9 @@ def test_pages_of_this_machine_may_ask(origin: str, gateway: Gateway) -> None:
     assert gateway.post(CHAT, {}, origin=origin).status_code == 400
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "", "http://[", "file://", "localhost"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "", "http://[", "file://", "localhost", *ODD_ORIGINS]
+)
 def test_other_pages_may_not(origin: str, gateway: Gateway) -> None:
     answer = gateway.post(CHAT, ask(CHAT), origin=origin)
     assert answer.status_code == 403

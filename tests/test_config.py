@@ -52,13 +52,13 @@ def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) ->
 
 def test_every_setting_can_be_a_variable() -> None:
     environ = {
-        "DRAGOMAN_SERVER_KEYS": "one, two,",
+        "DRAGOMAN_SERVER_KEYS": "first-key, second-key,",
         "DRAGOMAN_EMBEDDED_ENABLED": "false",
         "DRAGOMAN_EMBEDDED_MODEL": "own.gguf",
         "DRAGOMAN_EMBEDDED_LOAD_TIMEOUT_S": "1.5",
     }
     found, _ = config.load(None, environ, {})
-    assert found.server.keys == ("one", "two")
+    assert found.server.keys == ("first-key", "second-key")
     assert found.embedded.enabled is False
     assert found.embedded.model == "own.gguf"
     assert found.embedded.load_timeout_s == 1.5
@@ -82,7 +82,11 @@ def test_every_setting_can_be_a_variable() -> None:
         ('[server]\nallowed_hosts = ["["]', "expected a host's name, got '[' - at server.allowed_hosts"),
         ("[server]\nshutdown_s = inf", "expected a finite number, got inf - at server.shutdown_s, from /config.toml"),
         ("[embedded]\nenabled = 'ja'", 'expected true or false, got "ja" - at embedded.enabled'),
-        ('[server]\nkeys = [""]', "got an empty one - at server.keys"),
+        *(
+            (f'[server]\nkeys = ["{key}"]', "expected API keys of at least 6 characters without blanks around them")
+            for key in ("", " ", "k", "        ", " padded-key", "\\n")
+        ),
+        ('[server]\nallowed_hosts = ["*"]', "server.allowed_hosts has '*', by which every web page"),
         ("[server]\nping_s = 16", "expected a number of at most 15, got 16 - at server.ping_s, from /config.toml"),
         ("[embedded]\nparallel = 0", "expected a whole number of at least 1, got 0 - at embedded.parallel"),
         (
@@ -107,7 +111,7 @@ def test_what_is_wrong_in_the_environment_is_named_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["", " ", ",", " , "])
 def test_an_empty_variable_does_not_switch_keys_off(value: str, tmp_path: Path) -> None:
-    told = refused('[server]\nkeys = ["k"]', tmp_path, DRAGOMAN_SERVER_KEYS=value)
+    told = refused('[server]\nkeys = ["a-long-key"]', tmp_path, DRAGOMAN_SERVER_KEYS=value)
     assert told == "DRAGOMAN_SERVER_KEYS is empty; give it a value, or unset it"
 
 
@@ -130,7 +134,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_off_loopback_a_key_is_required(host: str, tmp_path: Path) -> None:
     told = refused(f'[server]\nhost = "{host}"', tmp_path)
     assert told.startswith(f"server.host is {host!r}, which other machines can reach: set server.keys")
-    assert load(f'[server]\nhost = "{host}"\nkeys = ["k"]', tmp_path).server.host == host
+    assert load(f'[server]\nhost = "{host}"\nkeys = ["a-long-key"]', tmp_path).server.host == host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
@@ -155,6 +159,7 @@ def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
     file = tmp_path / ".config" / "dragoman" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text('[server]\nkeys = ["very-secret-1", "very-secret-2"]\n[aliases]\ngpt-4o = "smollm2-135m"\n')
+    file.chmod(0o600)
     done = check(tmp_path, "--port", "9000", DRAGOMAN_EMBEDDED_QUEUE="3")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
@@ -207,7 +212,7 @@ def test_the_file_may_be_named(tmp_path: Path) -> None:
         (["--port", "70000"], {}, "expected a whole number of at most 65535, got 70000 - at server.port, from flag"),
         (["--model", "smolm2"], {}, "unknown model 'smolm2'; did you mean 'smollm2'?"),
         (["--model", "none.gguf"], {}, "expected the path of a .gguf file, got 'none.gguf', where there is none"),
-        (["--host", "none.invalid"], {"DRAGOMAN_SERVER_KEYS": "k"}, "cannot listen on 'none.invalid': "),
+        (["--host", "none.invalid"], {"DRAGOMAN_SERVER_KEYS": "a-long-key"}, "cannot listen on 'none.invalid': "),
         ([], {"DRAGOMAN_EMBEDDED_ENABLED": "false"}, "nothing to serve: embedded.enabled is false"),
         ([], {"DRAGOMAN_EMBEDDED_PULL": "false", "DRAGOMAN_HOME": "/nowhere"}, "run: dragoman pull smollm2-135m"),
         (["--host", "0.0.0.0"], {}, "server.host is '0.0.0.0', which other machines can reach"),
@@ -238,3 +243,21 @@ def test_nothing_waits_for_an_acknowledgement() -> None:
     """asyncio sends small writes at once (TCP_NODELAY) only on a socket that it is told is TCP."""
     with contextlib.closing(server._bound(config.ServerConfig(port=0))) as listener:
         assert listener.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "may"),
+    [
+        (0o600, 'keys = ["a-secret-key"]', ""),
+        (0o644, 'keys = ["a-secret-key"]', "read"),
+        (0o666, 'keys = ["a-secret-key"]', "read and change"),
+        (0o644, "port = 8485", ""),
+    ],
+)
+def test_keys_that_others_of_the_machine_may_read(mode: int, text: str, may: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f"[server]\n{text}\n")
+    path.chmod(mode)
+    told = config.readable_secrets(path, config.load(path, {}, {})[0])
+    assert told.startswith(f"other users of this machine may {may} {path}" if may else "")
+    assert bool(told) == bool(may)

@@ -23,7 +23,7 @@ DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 SERVER = settings.ServerConfig()
-KEY = {"DRAGOMAN_SERVER_KEYS": "k"}
+KEY = {"DRAGOMAN_SERVER_KEYS": "a-long-key"}
 
 
 def read(name: str) -> str:

@@ -33,7 +33,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.gateway import Gateway
-from dragoman.memory import Memory
+from dragoman.memory import VALUE_BYTES, Memory, Recalled
 from gateway import DEADLINE_S
 from scripted import Script, Scripted, plain, served, serving
 
@@ -146,9 +146,9 @@ def test_an_old_answer_goes_unless_it_is_in_use() -> None:
 
 
 def test_one_answer_over_the_limit_drives_out_no_other() -> None:
-    memory = Memory(size_bytes=1000)
+    memory = Memory(size_bytes=3000)
     answered(memory, "1", asked("one"))
-    answered(memory, "2", asked("x" * 2000))
+    answered(memory, "2", asked("x" * 4000))
     assert memory.recall(asked("more", "1"))
     with pytest.raises(UnknownReplyError):
         memory.recall(asked("more", "2"))
@@ -164,7 +164,7 @@ def test_nothing_is_kept_where_nothing_may_be() -> None:
 def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[int, int, int]]) -> None:
     """Whatever goes on from whatever: all that is kept can be gone on from."""
     clock = Clock()
-    memory = Memory(replies=6, size_bytes=1500, age_s=20, now_s=clock)
+    memory = Memory(replies=6, size_bytes=10_000, age_s=20, now_s=clock)
     known: list[str] = []
     for number, (before, size, wait_s) in enumerate(turns):
         clock.now_s += wait_s
@@ -172,7 +172,7 @@ def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[
             answered(memory, str(number), asked("x" * size, known[before] if before < len(known) else ""))
             known.append(str(number))
         assert len(memory) <= 6
-        assert memory.size_bytes <= 1500
+        assert memory.size_bytes <= 10_000
     kept = [id for id in known if _is_kept(memory, id)]
     assert len(kept) == len(memory)
 
@@ -421,3 +421,10 @@ def test_what_is_kept_does_not_hold_the_request_that_it_came_with() -> None:
     goes_on = v.Request("m", (), previous=v.Earlier("1", 0))
     kept = memory.recall(goes_on).request.messages[0]
     assert {name: bytes(raw) for name, raw in kept.extra.items()} == {"status": b'"completed"'}
+
+
+def test_many_small_messages_count_as_what_they_take() -> None:
+    memory = Memory(size_bytes=10 * VALUE_BYTES)
+    said = tuple(v.Message("user", (v.Text("a"),)) for _ in range(6))
+    memory.keep(Recalled(v.Request("m", said), said=said), v.Reply("one", "m", 0, (v.Text("b"),), "stop"))
+    assert len(memory) == 0

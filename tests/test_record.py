@@ -110,3 +110,13 @@ def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
     documented = [name for row in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)]
     assert set(documented) == full.keys() | broken.keys() | line(caplog, Finish("stop"), relayed=True).keys()
     assert len(documented) == len(set(documented))
+
+
+def test_nothing_in_a_line_steers_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    """C1 controls, DEL and marks that turn the order of what is read are escapes, as in all that is printed."""
+    path = "/\x9b31m\x7f\u202e\u2066\U000e0001é"
+    record = Record("GET", path)
+    with caplog.at_level("INFO", "dragoman.access"):
+        record.log()
+    assert caplog.messages[-1].isprintable()
+    assert json.loads(caplog.messages[-1])["path"] == path

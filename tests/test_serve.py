@@ -128,7 +128,7 @@ def test_the_start_says_what_to_put_into_clients(gateway: Gateway) -> None:
     assert gateway.post(CHAT, command[command.index("-d") + 1].encode()).status_code == 200
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
     with running(tmp_path, settings={"server.shutdown_s": 45}) as own:
         connection = stream_of(own, CHAT)

@@ -24,6 +24,8 @@ from dragoman.core.values import Earlier, Extra, Message, Opaque, Part, Reply, R
 
 REPLIES: Final = 1000
 BYTES: Final = 64 * 1024 * 1024
+VALUE_BYTES: Final = 500
+"""What a message or a part takes as an object, besides its text."""
 AGE_S: Final = 24 * 3600.0
 
 
@@ -137,7 +139,9 @@ class Memory:
 
         `body`: the response as it is given out when it is asked for by its id.
         """
-        size_bytes = len(msgspec.json.encode((recalled.said, reply.parts))) + len(body)
+        values = len(reply.parts) + sum(1 + len(message.parts) for message in recalled.said)
+        text_bytes = len(msgspec.json.encode((recalled.said, reply.parts))) + len(body)
+        size_bytes = text_bytes + values * VALUE_BYTES
         if size_bytes > self._limits[1]:
             return
         parts = tuple(_apart(part) if _is_whole(part) else None for part in reply.parts)
@@ -182,15 +186,19 @@ class Memory:
 
     def _filled(self, messages: tuple[Message, ...], warnings: list[Warning]) -> Iterator[Message]:
         """The messages with parts in place of their names; a part that is not kept is left out."""
+        known: dict[str, _Kept | None] = {}
         for message in messages:
-            found = [self._part(part) if isinstance(part, Earlier) else part for part in message.parts]
+            found = [self._part(part, known) if isinstance(part, Earlier) else part for part in message.parts]
             warnings += [_unknown(p) for p, f in zip(message.parts, found, strict=True) if f is None]
             parts = tuple(part for part in found if part is not None)
             if parts or not message.parts:
                 yield msgspec.structs.replace(message, parts=parts) if parts != message.parts else message
 
-    def _part(self, named: Earlier) -> Part | None:
-        kept = self._used(named.reply_id)[0]
+    def _part(self, named: Earlier, known: dict[str, _Kept | None]) -> Part | None:
+        """`known`: the answers that were looked up already, as each look goes through all that came before one."""
+        if named.reply_id not in known:
+            known[named.reply_id] = self._used(named.reply_id)[0]
+        kept = known[named.reply_id]
         parts = kept.parts if kept else ()
         return parts[named.number] if named.number is not None and named.number < len(parts) else None
 

@@ -38,10 +38,19 @@ def main() -> None:
     settings = json.loads(sys.stdin.buffer.readline())
     _limit_memory(settings["memory_mb"])
     key = secrets.token_urlsafe(32)
-    listener = os.path.join(settings["private"], "engine.sock")
+    listener = _listener(settings["private"])
     _Worker(_load(settings, listener, key), _Tokenizer(listener, key), out).run()
     shutil.rmtree(settings["private"], ignore_errors=True)
     os._exit(0)  # threads inside the engine abort an ordinary exit
+
+
+def _listener(private: str) -> tuple[str, int]:
+    """Where the engine is to listen: a socket in the private folder; a port of loopback where there are none."""
+    if hasattr(socket, "AF_UNIX"):
+        return os.path.join(private, "engine.sock"), 0
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return "127.0.0.1", port
 
 
 def _limit_memory(limit_mb: int) -> None:
@@ -54,8 +63,8 @@ def _limit_memory(limit_mb: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit_mb << 20, limit_mb << 20))
 
 
-def _load(settings: dict[str, Any], listener: str, key: str) -> Any:
-    """The engine, its own HTTP listener shut away on a socket in a private folder."""
+def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
+    """The engine, its own HTTP listener shut away where only the key lets in."""
     try:
         import xllamacpp
     except ImportError as error:
@@ -77,14 +86,16 @@ def _load(settings: dict[str, Any], listener: str, key: str) -> Any:
     params.ui = False
     params.cors_origins = ""
     params.api_keys = [key]
-    params.hostnames = [listener]
+    params.hostnames = [listener[0]]
+    if listener[1]:
+        params.port = listener[1]
     return xllamacpp.Server(params)
 
 
 class _Tokenizer:
     """The engine's own, behind its listener."""
 
-    def __init__(self, listener: str, key: str) -> None:
+    def __init__(self, listener: tuple[str, int], key: str) -> None:
         self._listener = listener
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
 
@@ -92,10 +103,12 @@ class _Tokenizer:
         """Tokens of a prompt. Raises: OSError, HTTPException, ValueError: the listener does not answer as it should."""
         body = json.dumps({"content": text, "add_special": True, "parse_special": True})
         connection = http.client.HTTPConnection("localhost")
-        connection.sock = socket.socket(socket.AF_UNIX)
+        place, port = self._listener
         try:
+            connection.sock = socket.create_connection(self._listener) if port else socket.socket(socket.AF_UNIX)
             connection.sock.settimeout(COUNT_S)
-            connection.sock.connect(self._listener)
+            if not port:
+                connection.sock.connect(place)
             connection.request("POST", "/tokenize", body, self._headers)
             answer = connection.getresponse()
             if answer.status != 200:
@@ -149,7 +162,7 @@ class _Worker:
     def _count(self, id: int, text: str) -> None:
         try:
             self._send({"id": id, "tokens": self._tokenizer.count(text)})
-        except (OSError, http.client.HTTPException, ValueError, AttributeError) as e:  # Windows has no such sockets
+        except (OSError, http.client.HTTPException, ValueError, AttributeError) as e:
             self._send({"id": id, "error": {"code": 500, "message": f"the tokens were not counted: {e}"}})
 
     def _send(self, message: dict[str, Any]) -> None:

@@ -94,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
     config, origin = settings.load(settings_path(args.config), os.environ, flags)
     for unknown in settings.unknown_variables(os.environ):
         say(unknown)
+    if loose := settings.readable_secrets(settings_path(args.config), config):
+        say(loose)
     others = _has_others(config)
     name = embedded_name(config.embedded) if has_embedded(config, origin) else ""
     for alias, target in ((alias, target) for alias, meant in config.aliases.items() for target in targets(meant)):

@@ -125,7 +125,8 @@ def _strings(text: str, spared: Spared) -> Iterator[_Found]:
         if said[0] in "[{":
             above.append(_opened(outer, name, said == "{", len(above), spared))
         elif said[0] in "]}":
-            above = above[:-1] or [_Open()]
+            above.pop()
+            above = above or [_Open()]
         elif token["number"]:
             if outer.how == "free":
                 yield _Found(*token.span("number"), f"\0{token.start()}")

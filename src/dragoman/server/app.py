@@ -37,7 +37,7 @@ from dragoman.server import paths, steps, stored
 from dragoman.server.answer import Exchange
 from dragoman.server.capture import Capture
 from dragoman.server.captures import Captures
-from dragoman.server.config import LOOPBACK, ServerConfig, host_name
+from dragoman.server.config import LOOPBACK, ServerConfig, host_name, sent_host, sent_origin
 from dragoman.server.exchange import Route, Scope, Send, encoded, error_headers, respond
 from dragoman.server.hearing import Hearing, Several
 from dragoman.server.metrics import CONTENT_TYPE, Metrics
@@ -189,7 +189,7 @@ class App:
             )
             await send({"type": "http.response.body", "body": b""})
         elif path in self._gets:
-            await self._gets[path](send)
+            await self._gets[path](send, self._is_known(headers))
         elif stored.is_served(path):
             await respond(send, 200, stored.answer(self._gateway.memory, method, path, query))
         else:
@@ -208,9 +208,9 @@ class App:
 
         Raises: ForbiddenError.
         """
-        for what in ("host", "origin"):
+        for what, read in (("host", sent_host), ("origin", sent_origin)):
             got = headers.get(what, "")
-            name = host_name(got) if what == "host" or "//" in got else ""
+            name = read(got)
             if (what in headers or what == "host") and "*" not in self._hosts and name not in self._hosts:
                 advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
                 raise ForbiddenError(f"{what} {quote(got)} is not served{advice}")
@@ -224,17 +224,21 @@ class App:
             "vary": "origin",
         }
 
-    def _know(self, headers: Mapping[str, str]) -> None:
-        """Refuse strangers; a client may send a key of its own in one header and ours in the other.
-
-        Raises: AuthError.
-        """
+    def _is_known(self, headers: Mapping[str, str]) -> bool:
+        """Whether it sends a key of ours; a client may send one of its own in another header."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         sent = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # the second is Azure's
         sent.append(token.strip() if scheme.lower() == "bearer" else "")
         known = [key.encode() for key in self._config.keys]
         matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent for one in known]
-        if known and not any(matches):
+        return not known or any(matches)
+
+    def _know(self, headers: Mapping[str, str]) -> None:
+        """Refuse strangers.
+
+        Raises: AuthError.
+        """
+        if not self._is_known(headers):
             raise AuthError("expected an API key in 'Authorization: Bearer …' or 'x-api-key'; got none that is known")
 
     def _dialect_for(self, path: str, headers: Mapping[str, str]) -> Dialect:
@@ -243,21 +247,26 @@ class App:
             return route.dialect
         return dialects.get("anthropic_messages" if "anthropic-version" in headers else "openai_chat")
 
-    async def _root(self, send: Send) -> None:
+    async def _root(self, send: Send, known: bool) -> None:
         await respond(send, 200, msgspec.json.encode({"name": "dragoman", "version": __version__}))
 
-    async def _health(self, send: Send) -> None:
-        body = {"status": "ok", "version": __version__, "backends": self._gateway.state()}
-        await respond(send, 200, msgspec.json.encode(body))
+    async def _health(self, send: Send, known: bool) -> None:
+        """That it runs; addresses and load of the servers only to whom has a key, where there are keys."""
+        more = {"version": __version__, "backends": self._gateway.state()} if known else {}
+        await respond(send, 200, msgspec.json.encode({"status": "ok", **more}))
 
-    async def _counted(self, send: Send) -> None:
+    async def _counted(self, send: Send, known: bool) -> None:
         assert self._metrics is not None
         await respond(send, 200, await self._metrics.text(), {"content-type": CONTENT_TYPE})
 
-    async def _ready(self, send: Send) -> None:
+    async def _ready(self, send: Send, known: bool) -> None:
         states = self._gateway.state()
         ready = any(s["ready"] for s in states)  # where one is gone, others answer
-        await respond(send, 200 if ready else 503, msgspec.json.encode({"ready": ready, "backends": states}))
+        await respond(
+            send,
+            200 if ready else 503,
+            msgspec.json.encode({"ready": ready, **({"backends": states} if known else {})}),
+        )
 
 
 def _beside(capture: Capture | None, record: Record) -> Hearing | None:

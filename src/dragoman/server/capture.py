@@ -90,6 +90,11 @@ class Capture(Hearing):
         """Since the request came."""
         return round((self._now_s() - self._began_s) * 1000)
 
+    @property
+    def size_bytes(self) -> int:
+        """About as many are kept."""
+        return len(self.body) + self._bytes + 1000
+
     def came(self, body: bytes) -> None:
         """See `Hearing`; so with all that follow."""
         self.body = body

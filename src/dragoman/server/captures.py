@@ -8,10 +8,12 @@ import logging
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,8 @@ HEADER: Final = "x-dragoman-capture"
 _ON_DEMAND: Final = ("on", "off")
 _ROUTINE: Final = frozenset({"estimated_usage"})
 """Of a server that never tells what was used, each answer has that; it hides nothing."""
+WAITING_BYTES: Final = 256 * 1024 * 1024
+"""Of exchanges that wait to be written; one alone may be larger."""
 _FOLDER: Final = re.compile(r"\d{8}T\d{6}\.\d{3}Z-req_\w+")
 
 
@@ -41,7 +45,10 @@ class Captures:
         self._folder = folder(config.capture)
         self._redactor = Redactor([*config.keys, *gateway.secrets(), *secret_variables(environ)])
         self._writer = ThreadPoolExecutor(1, "dragoman-capture")
-        self._failing = False
+        self._failing = self._dropping = False
+        self._lock = threading.Lock()
+        self._waiting = 0
+        """Bytes of the exchanges that are still to be written."""
 
     def begin(self, method: str, path: str, headers: Mapping[str, str]) -> Capture | None:
         """What hears this exchange, if it is to be kept.
@@ -59,8 +66,22 @@ class Captures:
         only_failed = self._config.capture_requests == "failed" and capture.headers.get(HEADER) != "on"
         if only_failed and not (record.error or record.status >= 400 or set(record.warnings) - _ROUTINE):
             return
+        size = capture.size_bytes
+        if self._waiting and self._waiting + size > WAITING_BYTES:
+            if not self._dropping:
+                log.warning("exchanges end faster than they can be kept: those that end now are not")
+            self._dropping = True
+            return
+        self._dropping = False
+        with self._lock:
+            self._waiting += size
         name = f"{stamp(time.time() - record.seconds)}-{record.id}"
-        self._writer.submit(self._keep, name, capture, record.facts()).add_done_callback(_told)
+        self._writer.submit(self._keep, name, capture, record.facts()).add_done_callback(partial(self._done, size))
+
+    def _done(self, size: int, done: "Future[None]") -> None:
+        with self._lock:
+            self._waiting -= size
+        _told(done)
 
     def settled(self) -> None:
         """Wait for what is being written."""

@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,8 @@ from dragoman.guard.policy import Policy
 from dragoman.guard.policy import checked as checked_policy
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+KEY_CHARS = 6
+"""Least characters of an API key of the gateway; a shorter one would not be hidden in captures either."""
 CAPTURED = ("all", "failed", "asked")
 SECRET = ("server.keys", "memory.seal_key")
 """Settings that are shown nowhere."""
@@ -48,9 +51,12 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     host: Annotated[str, _doc("Address to listen on. Off loopback, `keys` must be set.")] = "127.0.0.1"
     port: Annotated[int, _doc("Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8484
-    keys: Annotated[tuple[str, ...], _doc("API keys; a request must carry one. Empty: none is asked for.")] = ()
+    keys: Annotated[
+        tuple[str, ...], _doc("API keys of at least 6 characters; a request must carry one. Empty: none is asked for.")
+    ] = ()
     allowed_hosts: Annotated[
-        tuple[str, ...], _doc("Names for the Host header, and of web pages, besides loopback; `*` takes any.")
+        tuple[str, ...],
+        _doc("Names for the Host header, and of web pages, besides loopback; `*` takes any and needs `keys`."),
     ] = ()
     body_bytes: Annotated[int, _doc("Largest request body, in bytes, when it is decoded.", ge=1024)] = 32 * 1024 * 1024
     body_timeout_s: Annotated[
@@ -147,6 +153,20 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     known = [_variable(key) for key, *_ in documented()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG"]
     ours = sorted(name for name in environ if name.startswith("DRAGOMAN_") and name not in known)
     return [f"the variable {name} is none of ours and does nothing{nearest(name, known)}" for name in ours]
+
+
+def readable_secrets(path: Path | None, config: Config) -> str:
+    """What to say where others of this machine can read or change a file of settings with keys in it; "" where not."""
+    servers = config.servers.values()
+    secret = bool(config.server.keys) or any(s.key or "@" in urlsplit(s.url).netloc for s in servers)
+    if sys.platform == "win32" or path is None or not secret:
+        return ""
+    try:
+        mode = path.stat().st_mode & 0o777
+    except OSError:
+        return ""
+    may = " and ".join([*(["read"] if mode & 0o044 else []), *(["change"] if mode & 0o022 else [])])
+    return f"other users of this machine may {may} {path}, which has keys in it: chmod 600 {path}" if may else ""
 
 
 def toml(value: object) -> str:
@@ -294,6 +314,25 @@ def _server(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Http
     return server
 
 
+_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?\]"
+_HOST = re.compile(rf"({_NAME})(?::[0-9]{{1,5}})?")
+_ORIGIN = re.compile(rf"https?://({_NAME})(?::[0-9]{{1,5}})?", re.IGNORECASE)
+
+
+def sent_host(value: str) -> str:
+    """The bare name in a Host header, as `host_name` has it; "" where it is none by the letter of RFC 9110."""
+    return _bare(_HOST.fullmatch(value))
+
+
+def sent_origin(value: str) -> str:
+    """The bare name in an Origin header of a web page; "" for any other value, `null` among them."""
+    return _bare(_ORIGIN.fullmatch(value))
+
+
+def _bare(found: "re.Match[str] | None") -> str:
+    return found[1].strip("[]").removesuffix(".").lower() if found else ""
+
+
 def host_name(text: str) -> str:
     """The bare name in a host, with or without port, or an address: `https://[::1]:80` → `::1`; "" if there is none."""
     if text.count(":") > 1 and "[" not in text and "/" not in text:
@@ -314,8 +353,16 @@ def _checked(config: Config, origin: Mapping[str, str]) -> Config:
     for entry in server.allowed_hosts:
         if not host_name(entry):
             raise ConfigError(f"expected a host's name, got {quote(entry)} - at server.allowed_hosts")
-    if not all(server.keys):
-        raise ConfigError("expected API keys of at least 1 character, got an empty one - at server.keys")
+    if any(len(key.strip()) < KEY_CHARS or key != key.strip() for key in server.keys):
+        raise ConfigError(
+            f"expected API keys of at least {KEY_CHARS} characters without blanks around them, got another; "
+            "`openssl rand -hex 16` makes a good one - at server.keys"
+        )
+    if "*" in server.allowed_hosts and not server.keys:
+        raise ConfigError(
+            "server.allowed_hosts has '*', by which every web page that is open on this machine can ask the gateway: "
+            "set server.keys (or DRAGOMAN_SERVER_KEYS), or name the hosts"
+        )
     if server.host not in LOOPBACK and not server.keys:
         raise ConfigError(
             f"server.host is {server.host!r}, which other machines can reach: set server.keys "

@@ -1,5 +1,6 @@
 """One structured line for each request: who asked for what, how it went, how long it took. Never what was said."""
 
+import json
 import logging
 import secrets
 import time
@@ -156,7 +157,12 @@ class Record:
 
     def log(self) -> None:
         """Write the line."""
-        log.info("%s", msgspec.json.encode(self.facts()).decode())
+        log.info("%s", _seen(msgspec.json.encode(self.facts()).decode()))
+
+
+def _seen(line: str) -> str:
+    """The JSON with escapes for what would steer a terminal, or turn the order of what is read."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def _ms(seconds: float) -> int:

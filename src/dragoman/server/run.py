@@ -1,4 +1,4 @@
-"""Runs the application under uvicorn: one process, SIGTERM lets answers finish and exits 0.
+"""Runs the application under uvicorn: one process, SIGTERM lets answers finish and exits 0; so does SIGHUP.
 
 A second SIGTERM, or `shutdown_s`, ends them: streams with an error event of their API, the rest with an error.
 `serving` does the same beside something else that runs, whose end is the end of it; signals are then that one's.
@@ -142,7 +142,9 @@ async def _serve(
     loop = asyncio.get_running_loop()
     starting = asyncio.ensure_future(gateway.start())
 
-    def stop() -> None:
+    def stop(number: int) -> None:
+        if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed: not what usually ends a service
+            say(f"{signal.Signals(number).name}: stopping")
         # A second signal does not wait for running answers.
         server.force_exit = server.should_exit
         if (running := len(server.server_state.tasks)) and not server.should_exit:
@@ -152,8 +154,7 @@ async def _serve(
         server.should_exit = True
         starting.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    _on_signals(loop, stop)
     try:
         await asyncio.wait({starting})
         if not starting.cancelled():
@@ -162,6 +163,18 @@ async def _serve(
     finally:
         await _close(gateway, server)
     return 0
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
+    """Call `stop` in the loop at each signal that ends a service; one that is ignored, as by nohup, stays so."""
+    names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
+    for number in [getattr(signal, name) for name in names if hasattr(signal, name)]:
+        if signal.getsignal(number) == signal.SIG_IGN and number not in (signal.SIGTERM, signal.SIGINT):
+            continue
+        try:
+            loop.add_signal_handler(number, stop, number)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda got, _: loop.call_soon_threadsafe(stop, got))
 
 
 async def _close(gateway: Gateway, server: _Server) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -51,7 +52,9 @@ def settings_found(path: Path | None, config: settings.Config, origin: Mapping[s
     changed = tuple(_changed(config, origin))
     words = str(path) if path else f"no file, so all is as usual; they go to {settings.default_path()}"
     lines = (f"set: {' · '.join(changed)}",) if changed else ()
-    strays = (Finding("settings", "note", words) for words in settings.unknown_variables(os.environ))
+    strays = [Finding("settings", "note", words) for words in settings.unknown_variables(os.environ)]
+    if loose := settings.readable_secrets(path, config):
+        strays.append(Finding("settings", "note", loose))
     return [Finding("settings", "ok", words, lines=lines), *strays]
 
 
@@ -160,7 +163,10 @@ async def _version(program: str) -> str | None:
                 said, _ = await child.communicate()
         except TimeoutError:
             with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+                if sys.platform == "win32":
+                    child.kill()
+                else:
+                    os.killpg(child.pid, signal.SIGKILL)
             await child.wait()
             return ""
     number = re.search(rb"\d+(?:\.\d+)+", said)
