@@ -41,6 +41,8 @@ class Notation:
     containers: Mapping[str, Container]
     """By what opens them."""
     scalar: ReadPart
+    opened: "Callable[[Scanner, str], Leaf[Container]] | None" = None
+    """Which container begins behind an opener that may begin several."""
 
     def call(self, s: Scanner, sink: CallSink, name: str, first: Container) -> Leaf[bool]:
         """A call whose arguments are the members of `first`, which has been opened; whether it came whole.
@@ -76,25 +78,26 @@ class Notation:
                 return wrong(s, f"',' or '{inner.close}'")
             else:
                 sink.arguments(comma)
-                opener, problem = yield from self._member(s, sink, inner, len(enclosing))
+                deeper, problem = yield from self._member(s, sink, inner, len(enclosing))
                 if problem:
                     return problem
-                behind_value, comma = not opener, ""
-                enclosing += [self.containers[opener]] if opener else []
+                behind_value, comma = deeper is None, ""
+                enclosing += [deeper] if deeper else []
         return ""
 
-    def _member(self, s: Scanner, sink: CallSink, inner: Container, depth: int) -> Leaf[tuple[str, str]]:
-        """A member up to the end of its value, or into the container that is its value: what opened that."""
+    def _member(self, s: Scanner, sink: CallSink, inner: Container, depth: int) -> Leaf[tuple[Container | None, str]]:
+        """A member up to the end of its value, or into the container that is its value, which is returned."""
         yield from s.space()
         problem = (yield from inner.key(s, sink, inner)) if inner.key else ""
         if problem:
-            return "", problem
+            return None, problem
         opener = yield from s.literal(*self.containers, after_space=True)
         if not opener:
             yield from s.space()
-            return "", (yield from self.scalar(s, sink, inner))
-        sink.arguments(self.containers[opener].json[0])
-        return opener, f"expected no more than {DEPTH_LIMIT} levels" if depth >= DEPTH_LIMIT else ""
+            return None, (yield from self.scalar(s, sink, inner))
+        container = (yield from self.opened(s, opener)) if self.opened else self.containers[opener]
+        sink.arguments(container.json[0])
+        return container, f"expected no more than {DEPTH_LIMIT} levels" if depth >= DEPTH_LIMIT else ""
 
 
 def wrong(s: Scanner, expected: str) -> str:

@@ -2,11 +2,12 @@ r"""The shape of calls as Python writes them, arguments by name.
 
     [get_weather(city="Paris", days=3), set_alarm(label='wake\n', days=["mon"], at={'h': 7}, repeat=True, note=None)]
 
-Values are Python's literals, and come out as JSON: strings of any quotes with Python's escapes, lists and tuples as
-arrays, dicts with their keys as strings. A number keeps its digits, without what JSON does not know: `1_000` is
+Values are Python's literals, and come out as JSON: strings of any quotes with Python's escapes, lists, tuples and sets
+as arrays, dicts with their keys as strings. A number keeps its digits, without what JSON does not know: `1_000` is
 1000, `.5` is 0.5, `0x1F` is 31; what Python refuses too, such as 02139, stays a string. `true`, `false` and `null`
-count as well. Other expressions, and arguments without a name, are no call's. Where JSON objects stand in place of
-the calls, they are read.
+count as well, in any case of letters. Other expressions, and arguments without a name, are no call's. Where JSON
+objects stand in place of the calls, they are read. A quote in a string that is not escaped is part of it where what
+follows cannot follow a string and another quote ends it.
 """
 
 import json
@@ -27,7 +28,11 @@ from dragoman.core.typed import as_string, string_writer
 from dragoman.core.values import Tool, ToolCall
 
 QUOTES: Final = ('"""', "'''", '"', "'")
-LITERALS: Final = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
+LITERALS: Final = {
+    **{word: "true" for word in ("True", "true", "TRUE")},
+    **{word: "false" for word in ("False", "false", "FALSE")},
+    **{word: "null" for word in ("None", "null", "NULL", "NONE")},
+}
 WORD: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_+-."
 ESCAPES: Final = {
     "n": "\n",
@@ -45,6 +50,18 @@ HEX_DIGITS: Final = {"x": 2, "u": 4, "U": 8}
 _NAME = re.compile(r"\s*([^\W\d][\w.-]*)\s*")
 _CUT_NAME = re.compile(r"\s*(?:[^\W\d][\w.-]*)?\s*")
 _NAME_ENDS = markers(*"=,()[]{}\"'")
+_FIRST = re.compile(
+    r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s'"{}\[\](),:]+)\s*([:,}])|\s*([\[({])""", re.DOTALL
+)
+_NAMED = r"[^\W\d][\w.-]{0,80}\s{0,20}"
+_BEHIND_ARGUMENT = re.compile(rf"\s{{0,40}}(?:,\s{{0,40}}(?:\)|{_NAMED}=)|\)\s{{0,40}}(?:[])}},;<`\n]|{_NAMED}\())")
+_MAY_BE_BEHIND_ARGUMENT = re.compile(rf"\s*(?:,\s*(?:{_NAMED})?|\)\s*(?:{_NAMED})?)?")
+_BEHIND_ITEM = re.compile(r"\s{0,40}[]),:}]")
+_CLOSED_BEHIND = re.compile(r"\s*\)?\s*")
+_AHEAD_CHARS: Final = 2048
+"""How far is looked for the quote that ends a string, where one in it does not."""
+_LOOK_CHARS: Final = 256
+"""How far behind a quote is looked for what shows that it ends its string."""
 _KEY = re.compile(r"[^\s()\[\]{}'\"=,:]+")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _OCTAL_DIGITS = frozenset("01234567")
@@ -106,6 +123,34 @@ class PythonCalls:
         return False
 
 
+TOOL_CODE: Final = "```tool_code"
+"""How Gemma begins code that calls tools."""
+
+
+def read_tool_code(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    """Calls in a fence of that name, each perhaps assigned or printed; whether a whole one came last."""
+    s.keep(s.gap + opener)
+    whole, closed = False, ""
+    while not closed:
+        yield from s.literal("tool_code =", "tool_code=", after_space=True)
+        printed = yield from s.literal("print(", after_space=True)
+        yield from s.literal("default_api.", after_space=True)
+        if not (yield from _call(s, sink, tagged=True)):
+            s.forget()
+            return False
+        whole = True
+        s.keep()
+        if printed:
+            yield from s.literal(")", after_space=True)
+        closed = yield from s.literal("```", after_space=True)
+        if not closed and not _begins_name((yield from s.peek(after_space=True)) or "."):
+            break
+    if not closed and not s.cut_off_in("```"):
+        sink.warn("missing_closer", "expected ``` after the calls")
+    s.forget()
+    return whole
+
+
 def _call(s: Scanner, sink: CallSink, tagged: bool) -> Leaf[bool | None]:
     """One call; whether it came out whole. Where it is none, what was kept of it goes on as text.
 
@@ -164,7 +209,7 @@ def _parameter(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
 def _key(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
     """A key of a dict and its colon; numbers and literals become strings, as JSON knows no other keys."""
     if (yield from s.peek()) in ('"', "'"):
-        problem = yield from _string(s, sink.arguments)
+        problem = yield from _string(s, sink.arguments, None)
     else:
         value, problem = yield from _word(s)
         sink.arguments("" if problem else value if value.startswith('"') else as_string(value))
@@ -176,9 +221,9 @@ def _key(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
     return ""
 
 
-def _scalar(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
+def _scalar(s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
     if (yield from s.peek()) in ('"', "'"):
-        return (yield from _string(s, sink.arguments))
+        return (yield from _string(s, sink.arguments, inner))
     value, problem = yield from _word(s)
     sink.arguments(value)
     return problem
@@ -209,16 +254,25 @@ def _number(word: str) -> str:
     return sign.strip("+") + (whole.lstrip("0") or "0") + fraction + exponent
 
 
-def _string(s: Scanner, emit: Callable[[str], None]) -> Leaf[str]:
-    """One string as JSON; why it is not whole, or ""."""
+def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) -> Leaf[str]:
+    """One string as JSON, a value in `inner`, or a key; why it is not whole, or ""."""
     quote = yield from s.literal(*QUOTES)
     write, ends = string_writer(emit), markers(quote, "\\")
+    may_be_inner = inner if len(quote) == 1 and "inner_quotes" in s.mends else None
+    end = 0  # where the quote is that ends it, once one in it has been seen
     emit('"')
     while True:
         found = yield from s.verbatim_until(ends, write)
         if found == quote:
-            emit('"')
-            return ""
+            if may_be_inner and s.offset > end:
+                ahead = yield from _inner_until(s, may_be_inner, quote)
+                end = s.offset + ahead if ahead >= 0 else 0
+            if not end or not may_be_inner:
+                emit('"')
+                return ""
+            s.slips["inner_quotes"] = None
+            write(quote)
+            continue
         char = (yield from s.peek()) if found else ""
         if not char:
             return cut_off(s)
@@ -227,6 +281,27 @@ def _string(s: Scanner, emit: Callable[[str], None]) -> Leaf[str]:
             write(ESCAPES[char])
         else:
             yield from _escape(s, write, char)
+
+
+def _inner_until(s: Scanner, inner: Container, quote: str) -> Leaf[int]:
+    """How far from here the quote is that ends a string, where the one just taken does not; -1 where it does.
+
+    It does where what may follow a string follows, or where no other quote is seen that ends it.
+    """
+    behind = _BEHIND_ARGUMENT if inner is CALL else _BEHIND_ITEM
+    while not behind.match(s.buf, s.pos):
+        rest = s.buf[s.pos : s.pos + _LOOK_CHARS]
+        open_yet = len(rest) < _LOOK_CHARS and _MAY_BE_BEHIND_ARGUMENT.fullmatch(rest)
+        if s.closed and _CLOSED_BEHIND.fullmatch(rest):
+            return -1
+        at = -1 if open_yet and not s.closed else s.buf.find(quote, s.pos, s.pos + _AHEAD_CHARS)
+        while at >= 0 and (s.buf[at - 1] == "\\" or not behind.match(s.buf, at + 1)):
+            at = s.buf.find(quote, at + 1, s.pos + _AHEAD_CHARS)
+        # Enough is there to see what stands behind the last quote that is looked at.
+        if at >= 0 or s.closed or len(s.buf) - s.pos >= _AHEAD_CHARS + _LOOK_CHARS:
+            return at - s.pos if at >= 0 else -1
+        yield None
+    return -1
 
 
 def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Leaf[None]:
@@ -258,7 +333,23 @@ def _hexadecimal(s: Scanner, write: Callable[[str], None], kind: str) -> Leaf[No
 
 CALL: Final = Container(")", "{}", _parameter)
 LIST: Final = Container("]", "[]")
-NOTATION: Final = Notation({"{": Container("}", "{}", _key), "[": LIST, "(": Container(")", "[]")}, _scalar)
+DICT: Final = Container("}", "{}", _key)
+SET: Final = Container("}", "[]")
+
+
+def _opened(s: Scanner, opener: str) -> Leaf[Container]:
+    """What an opening bracket begins: of a brace a set where its first item is no key, which comes out as an array."""
+    if opener != "{":
+        return LIST if opener == "[" else TUPLE
+    while not (first := _FIRST.match(s.buf, s.pos)):
+        if s.closed or len(s.buf) - s.pos >= _LOOK_CHARS or (yield from s.peek(after_space=True)) in ("}", ""):
+            return DICT
+        yield None
+    return DICT if first[1] == ":" else SET
+
+
+TUPLE: Final = Container(")", "[]")
+NOTATION: Final = Notation({"{": DICT, "[": LIST, "(": TUPLE}, _scalar, _opened)
 
 
 def write_call(call: ToolCall) -> str:

@@ -27,6 +27,7 @@ SHARED: Final[Mapping[str, Mapping[str, str]]] = {
     "<longcat_tool_call>": {"{": "longcat", "[": "longcat", "": "longcat_xml"},
     "[TOOL_CALLS]": {"[": "mistral_v3", "{": "mistral_v3", "": "mistral"},
     "<|tool_call|>": {"": "phi4_mini"},
+    "```tool_code": {"": "pythonic"},
     "<function=": {"": "qwen3_xml"},
     "<|start|>": {"": "harmony"},
     "<|channel|>": {"": "harmony"},

@@ -5,7 +5,7 @@
 (Several follow one another.) Thoughts stand in `<|channel>thought` … `<channel|>` before the answer; a model that is
 not to think leaves them empty. Strings are raw, without escapes; the template sorts keys, within values too. Seen and
 taken: the delimiter before a string left out, every second time in some places; both left out; blanks around keys; a
-missing `<tool_call|>`.
+missing `<tool_call|>`; calls in a fence ```tool_code, as the small ones write them.
 
 Source: https://ai.google.dev/gemma/docs/core/prompt-formatting-gemma4; chat template of google/gemma-4-31B-it
 (2026-04), as llama.cpp has it (2026-10).
@@ -15,6 +15,7 @@ from typing import Final
 
 from dragoman.core.markup import Markup
 from dragoman.core.objects import ObjectCalls
+from dragoman.core.pythonic import TOOL_CODE, read_tool_code
 from dragoman.core.shown import ShownResult
 from dragoman.core.writing import text_format
 
@@ -22,7 +23,7 @@ OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHTS: Final = ("<|channel>thought", "<channel|>")
 CALLS: Final = ObjectCalls(OPEN, CLOSE, QUOTE)
 MARKUP: Final = Markup(
-    calls={OPEN: CALLS.read},
+    calls={OPEN: CALLS.read, TOOL_CODE: read_tool_code},
     thoughts=dict([THOUGHTS]),
     closers=(CLOSE,),
     verbatim=True,

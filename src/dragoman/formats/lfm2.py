@@ -3,7 +3,8 @@
     <|tool_call_start|>[get_weather(city="Paris"), ping()]<|tool_call_end|>Let me see.
 
 Written by LFM2 and LFM2.5, text before or behind it; the thinking ones begin with `<think>…</think>`. Asked for JSON,
-they put an array of `{"name": …, "arguments": …}` there, which is read too. Seen and taken: a call without brackets.
+they put an array of `{"name": …, "arguments": …}` there, which is read too. Seen and taken: a call without brackets,
+calls without commas.
 
 Source: chat template of LiquidAI/LFM2.5-8B-A1B (2026), as llama.cpp has it (2026-10), which writes Python's own quotes,
 'Paris', and objects as JSON; model card of LiquidAI/LFM2-1.2B-Tool (2025-09), which has the quotes above. Templates of
@@ -19,7 +20,7 @@ from dragoman.core.writing import text_format
 
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
 MARKUP: Final = Markup(
-    calls={OPEN: PythonCalls((CLOSE,)).read},
+    calls={OPEN: PythonCalls((CLOSE,), lines=True).read},
     thoughts={"<think>": "</think>"},
     closers=(CLOSE,),
 )

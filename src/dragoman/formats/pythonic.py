@@ -4,7 +4,8 @@
 
 Written by Llama 3.2 and Llama 4, which may put `<|python_start|>` and `<|python_end|>` around it, and by Gemma 3 and
 others that a prompt asks for it. Without that marker a list is one of calls only where it begins the reply, names an
-offered tool, and gives arguments by name; else it is text. Seen and taken: a missing `]`, text behind the list.
+offered tool, and gives arguments by name; else it is text. Seen and taken: a missing `]`, text behind the list,
+calls in a fence ```tool_code, as Gemma writes them.
 
 Source: https://www.llama.com/docs/model-cards-and-prompt-formats/llama4/ (2025-04), …/llama3_2/ (2024-09), as
 tool_chat_template_llama4_pythonic.jinja of vLLM restates them; that template writes every value in quotes.
@@ -13,12 +14,15 @@ tool_chat_template_llama4_pythonic.jinja of vLLM restates them; that template wr
 from typing import Final
 
 from dragoman.core.markup import Markup
-from dragoman.core.pythonic import PythonCalls, hold, write_call
+from dragoman.core.pythonic import TOOL_CODE, PythonCalls, hold, read_tool_code, write_call
 from dragoman.core.writing import text_format
 
 OPEN, CLOSE = "<|python_start|>", "<|python_end|>"
 MARKUP: Final = Markup(
-    calls={OPEN: PythonCalls((CLOSE,)).read}, thoughts={}, closers=(CLOSE,), bare={"[": PythonCalls().read}
+    calls={OPEN: PythonCalls((CLOSE,), lines=True).read, TOOL_CODE: read_tool_code},
+    thoughts={},
+    closers=(CLOSE,),
+    bare={"[": PythonCalls().read},
 )
 
 FORMAT: Final = text_format(
