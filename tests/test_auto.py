@@ -6,7 +6,7 @@ import pytest
 
 from cases import Case, all_cases, shown
 
-NOT_SEEN = ("beam", "functionary_v32", "inkling", "llama3_json", "muse_glimmer", "xlam")
+NOT_SEEN = ("beam", "inkling", "llama3_json", "xlam")
 """Formats whose calls nothing opens, or nothing but what the prompt has ended in."""
 OTHERWISE = {
     "apriel: a result of its own making": "the opener is that of others, and they know no such result",
@@ -16,9 +16,15 @@ OTHERWISE = {
     "ernie45: commas, line breaks and white space between calls": "Hermes has the same tag around one call",
     "ernie45: one brace too many": "the same",
     "functionary_v31: cut off before the arguments": "Qwen3-Coder has the same opener",
-    "functionary_v31: no closing tag": "the same",
-    "functionary_v31: no closing tag between two calls": "the same",
     "functionary_v31: parameters in tags of their own are no JSON": "the same, and they are parameters there",
+    "functionary_v32: a marker of other things in the text": "text for `all` begins as any text may",
+    "functionary_v32: arguments that are no JSON": "Python's prompts look like its headers: they begin a reply",
+    "functionary_v32: cut off before the arguments": "the same",
+    "functionary_v32: cut off in a header": "the same",
+    "functionary_v32: text alone": "text for `all` begins as any text may",
+    "functionary_v32: text before a call": "the same",
+    "functionary_v32: text before and after the calls": "the same",
+    "functionary_v32: text, then a call": "text for `all` begins as any text may",
     "granite: an answer in tags, and a call in it": "Hermes has the same tag, and no such answers",
     "granite: thoughts before, between and after calls": "the same",
     "harmony: headers that are none": "with no header before them they are plain text",
@@ -33,6 +39,7 @@ OTHERWISE = {
     "lfm2: a list without markers is no call": "where the format is not known, it is",
     "longcat_xml: tags of GLM are no call": "GLM's are",
     "mistral: the array of earlier versions is not read here": "they read it",
+    "muse_glimmer: no header": "with no header before it, it is plain text",
 }
 CASES = [case for case in all_cases() if case.format not in ("auto", *NOT_SEEN)]
 

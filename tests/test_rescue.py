@@ -80,6 +80,11 @@ ROWS: dict[int, Sequence[str]] = {
     35: ["gemma4"],
     36: ["functiongemma"],
     37: ["pythonic", "lfm2", "olmo3"],
+    38: ["solar_open2", "iquest_coder"],
+    39: ["functionary_v2"],
+    40: ["mirothinker", "pangu", "rwkv7", "step_audio2"],
+    41: ["sarashina"],
+    42: ["cwm"],
 }
 """What models write, by families; the 15th is what many write in place of their own."""
 ONLY_ALONE = ("llama3_json", "pythonic", "xlam", "functionary_v32", "beam", "muse_glimmer")

@@ -64,7 +64,7 @@ def for_json(schema: JsonText) -> str | None:
 
 def _bare(format: Format, tools: Sequence[Tool]) -> Bare:
     """What the lenient reader takes beside the format's own; nothing where the format has such calls itself."""
-    if format.markup and format.markup.bare:
+    if format.markup and "{" in format.markup.bare:
         return Bare()
     return Bare(tools, [*format.thoughts.values()])
 

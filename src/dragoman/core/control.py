@@ -29,6 +29,7 @@ _TOKENS: Final = (
     r"\[/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|AVAILABLE_TOOLS)\]",  # Mistral
     r"\[[gs]MASK\]",  # GLM
     r"\[\|\w{1,20}\|\]",  # EXAONE
+    r"\[unused\d{1,4}\]",  # Pangu
     r"\[e~\[",  # MiniMax M2 and M3
     r"\]~b\]",
     r"\]~!b\[",

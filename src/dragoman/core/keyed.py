@@ -27,6 +27,7 @@ class Keyed:
     call: tuple[str, str] = ("<tool_call>", "</tool_call>")
     key: tuple[str, str] = ("<arg_key>", "</arg_key>")
     value: tuple[str, str] = ("<arg_value>", "</arg_value>")
+    """The first is empty where what ends the name begins the value."""
     name_end: str = ""
     """What stands behind the tool's name; it may be missing."""
     type: tuple[str, str] = ("", "")
@@ -76,7 +77,8 @@ class Keyed:
 
         def opened(name: str, kind: str) -> str:
             typed = f"{self.type[0]}{kind}{self.type[1]}{line}" if self.type[0] else ""
-            return f"{self.key[0]}{name}{self.key[1]}{line}{typed}{self.value[0]}"
+            between = line if self.value[0] else ""
+            return f"{self.key[0]}{name}{self.key[1]}{between}{typed}{self.value[0]}"
 
         return Parameters(
             around=lambda name: (f"{self.call[0]}{name}{self.name_end}{line}", self.call[1]),
@@ -89,20 +91,27 @@ class Keyed:
 
     def _head(self, s: Scanner, _: str) -> Leaf[Head | None]:
         """The name stands right behind the opener."""
-        ends = tuple(filter(None, (self.name_end, self.key[0], self.call[1], "{")))
+        ends = tuple(filter(None, (self.name_end, self.key[0], self.call[1], "{", ">")))
         found = yield from s.ahead(markers(*ends, "<"))
         # What looks like no name is prose about the tag, and may have a real call behind it.
         if found is None or found[1] == "<" or len(found[0].split()) != 1:
             return None
-        yield from s.literal("".join(found) if found[1] == self.name_end else found[0])
+        # GLM-5.3-Flash closes the name, `get_weather>{"city": "Paris"}`.
+        yield from s.literal("".join(found) if found[1] in (self.name_end, ">") else found[0])
         return Head(found[0].strip())
 
     def _key(self, s: Scanner) -> Leaf[Key | None]:
         """`name</arg_key>`, then the value's own tag."""
-        found = yield from s.ahead(markers(self.key[1], self.key[0], *self.value, *self.call))
+        found = yield from s.ahead(markers(*filter(None, (*self.key, *self.value, *self.call))))
+        if found and found[1] == self.value[1] and "=" in found[0]:  # GLM-5.3-Flash: `<arg_key>city=Paris</arg_value>`
+            name = found[0].partition("=")[0]
+            yield from s.literal(f"{name}=")
+            return Key(name.strip())
         if found is None or found[1] != self.key[1]:
             return None
         yield from s.literal("".join(found))
+        if not self.value[0]:
+            return Key(found[0].strip())
         stated: tuple[str, str] | None = None
         if self.type[0] and (yield from s.literal(self.type[0], after_space=True)):
             stated = yield from s.field(markers(self.type[1], "<"))

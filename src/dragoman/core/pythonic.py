@@ -62,6 +62,7 @@ _AHEAD_CHARS: Final = 2048
 """How far is looked for the quote that ends a string, where one in it does not."""
 _LOOK_CHARS: Final = 256
 """How far behind a quote is looked for what shows that it ends its string."""
+_WORD = re.compile(r"\s*([\w.-]{0,128})(.?)", re.DOTALL)
 _KEY = re.compile(r"[^\s()\[\]{}'\"=,:]+")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _OCTAL_DIGITS = frozenset("01234567")
@@ -117,8 +118,8 @@ class PythonCalls:
         char = yield from s.peek(after_space=True)
         if char and not bracket and (comma or (self.lines and _begins_name(char))):
             return True
-        ends = (*self.closers, "]")
-        if not any(s.cut_off_in(end) for end in ends):
+        ends = (*self.closers, *(["]"] if listed else []))
+        if ends and not any(s.cut_off_in(end) for end in ends):
             sink.warn("missing_closer", f"expected {ends[0]} after the calls")
         return False
 
@@ -358,19 +359,20 @@ def write_call(call: ToolCall) -> str:
 
 
 def _known(value: Any) -> str:
-    return _literal(digits(value))
+    return literal(digits(value))
 
 
 def _parameters(loaded: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={_literal(value)}" for name, value in loaded.items())
+    return ", ".join(f"{name}={literal(value)}" for name, value in loaded.items())
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
+    """A value as Python writes it, its numbers as `Digits`."""
     match value:
         case dict():
-            return "{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}"
+            return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
         case list():
-            return "[" + ", ".join(map(_literal, value)) + "]"
+            return "[" + ", ".join(map(literal, value)) + "]"
         case Digits():
             return str(value)
         case str():
@@ -397,3 +399,17 @@ def hold(tool: Tool, values: Spelling = SPELLING) -> HeldCall:
     by_name = replace(values, key=lambda name: f"{name}=" if _KEY.fullmatch(name) else "", any_key=All((Word(), "=")))
     body, relaxed = spelling.hold(tool, values, by_name)
     return HeldCall(f"{tool.name}(", body, ")", relaxed)
+
+
+def read_bare(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    """Calls where a word comes that is an offered tool, and its bracket; whether a whole one came last."""
+    while (word := _WORD.match(s.buf, s.pos)) and not word[2] and not s.closed:
+        yield None
+    if word is None or word[2] != "(" or sink.resolve(word[1]) is None:
+        return False
+    return (yield from _LINES.read(s, sink, opener))
+
+
+_LINES: Final = PythonCalls(lines=True)
+BARE_CALLS: Final = dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_", read_bare)
+"""Calls that begin a reply with nothing around them, one a line, by the first character."""

@@ -95,7 +95,10 @@ class Tagged:
         problem = yield from s.json_value(sink.arguments, self.call_close)
         if problem or (yield from s.literal(*self.call_close, after_space=True)):
             return problem
-        return CUT_OFF if s.closed else f"expected {self.call_close[0]}"
+        # As everywhere, an object ends itself, and the call with it.
+        if not s.cut_off_in(self.call_close[0]):
+            sink.warn("missing_closer", f"expected {self.call_close[0]} after the arguments")
+        return ""
 
     def _parameters(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
         """All of them; why they are not whole, or ""."""

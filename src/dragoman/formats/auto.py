@@ -2,12 +2,14 @@
 
 The openers of all formats are looked for at once. Where several formats share one, what comes next decides: behind
 `<tool_call>` a brace is Hermes, a tag Qwen3-Coder, a name GLM. Once a call has begun, the reply is read as that format
-has it. Without an opener, a list of Python calls is seen at the start of a reply, and bare JSON in lenient reading.
+has it. Without an opener, Python calls are seen at the start of a reply, and bare JSON in lenient
+reading; there also how a header goes on that the prompt has begun, of Muse Glimmer and Functionary.
 Tools and past calls are written as in Hermes, results with the id and name of their call.
 
 Source: the other formats.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -16,7 +18,8 @@ from typing import Final
 from dragoman import formats
 from dragoman.core.contracts import CallSink, Format
 from dragoman.core.markup import Markup
-from dragoman.core.pythonic import PythonCalls
+from dragoman.core.python_objects import PythonObjects
+from dragoman.core.pythonic import BARE_CALLS, PythonCalls
 from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.shown import RESULT, TOOLS
 from dragoman.core.writing import EXAMPLE, tools_writer
@@ -28,6 +31,7 @@ SHARED: Final[Mapping[str, Mapping[str, str]]] = {
     "[TOOL_CALLS]": {"[": "mistral_v3", "{": "mistral_v3", "": "mistral"},
     "<|tool_call|>": {"": "phi4_mini"},
     "```tool_code": {"": "pythonic"},
+    "<|tool_calls|>": {"<": "solar", "": "sarashina"},
     "<function=": {"": "qwen3_xml"},
     "<|start|>": {"": "harmony"},
     "<|channel|>": {"": "harmony"},
@@ -36,6 +40,17 @@ SHARED: Final[Mapping[str, Mapping[str, str]]] = {
     "<｜DSML｜tool_calls>": {"": "deepseek_v4"},
 }
 """Whose reader takes an opener that several formats have, by what comes next behind white space; "": anything else."""
+
+
+_HEADER: Final = re.compile(
+    r"\s*(?:(?:<\|start\|>assistant\s)?\s*(?P<to>to=[^\s<]{1,128}<\|message\|>)"
+    r"|(?:>>>)?(?P<name>[\w.-]{1,128})\n(?:(?P<content><\|content\|>)|\s{0,20}\{))"
+)
+_MAY_BE_HEADER: Final = re.compile(
+    r"\s*(?:(?:<[|start]{0,7}>?a?[sitan]{0,8}\s?)?\s*(?:t|to=?|to=[^\s<]{0,128}(?:<[|mesag>]{0,10})?)?"
+    r"|>{0,3}[\w.-]{0,128}(?:\n(?:\s{0,20}|<[|conte]{0,10}))?)"
+)
+"""What may become one."""
 
 
 @cache
@@ -52,7 +67,7 @@ def markup() -> Markup:
         thoughts={opener: closer for format in _others() for opener, closer in format.thoughts.items()},
         frames=_joined(m.frames for m in known),
         answers={opener: closer for m in known for opener, closer in m.answers.items()},
-        bare={"[": PythonCalls().read},
+        bare={"[": _listed, **BARE_CALLS},
         tag=next(m.tag for m in known if m.tag[0]),
     )
 
@@ -61,9 +76,36 @@ def _joined(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for some in several for each in some))
 
 
+def _listed(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    """A list that begins the reply: of dicts as Sarashina has them, or of calls."""
+    dicts = (yield from s.peek(3, after_space=True)) == "[{'"
+    return (yield from (PythonObjects(tagged=False) if dicts else PythonCalls()).read(s, sink, opener))
+
+
 def read(s: Scanner, sink: CallSink) -> Leaf[None]:
     """One reply."""
-    yield from markup().read(s, sink)
+    name = yield from _opened_by_prompt(s, sink)
+    if name:
+        sink.note("format", name)
+        yield from formats.get(name).read(s, sink)
+    else:
+        yield from markup().read(s, sink)
+
+
+def _opened_by_prompt(s: Scanner, sink: CallSink) -> Leaf[str]:
+    """The format whose header, which the prompt has begun, goes on here; "" where none does.
+
+    A recipient for Muse Glimmer; a line with the name of an offered tool, and an object or a token, for Functionary.
+    """
+    while not (found := _HEADER.match(s.buf, s.pos)):
+        if s.closed or not _MAY_BE_HEADER.fullmatch(s.buf, s.pos):
+            return ""
+        yield None
+    if found["to"]:
+        return "muse_glimmer"
+    if found["name"] != "all" and sink.resolve(found["name"]) is None:
+        return ""
+    return "functionary_v2" if found["content"] else "functionary_v32" if found["name"] != "all" else ""
 
 
 def _read_call(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:

@@ -5,16 +5,18 @@
 Prompts ask for the token `<|tool_call|>`; Granite 3.1 and later write the text `<tool_call>` as well; the array ends
 itself. Thoughts stand in `<think>…</think>` with the answer in `<response>…</response>` (3.3), or between the sentences
 "Here is my thought process:" and "Here is my response:" (3.2). Seen and taken: `</tool_call>` behind the array, an
-object without one.
+object without one, Python calls of offered tools that begin the reply, one a line: `get_weather(city="Paris")`.
 
 Source: chat template of ibm-granite/granite-3.3-2b-instruct (2025-04), as llama.cpp has it (2026-10), which asks for
 the token and "a JSON list of tools used" and shows no past calls; that 3.1 and later write the text is what vLLM 0.33's
-parser granite knows.
+parser granite knows, and the calls in
+Python an open change of vLLM (2026).
 """
 
 from typing import Final
 
 from dragoman.core.json_calls import THINK, json_calls_format
+from dragoman.core.pythonic import BARE_CALLS
 
 OPEN, OPEN_3_0, CLOSE = "<tool_call>", "<|tool_call|>", "</tool_call>"
 SENTENCES: Final = {
@@ -33,4 +35,5 @@ FORMAT: Final = json_calls_format(
     thoughts=THINK | SENTENCES,
     answers={"<response>": "</response>"},
     invented=("<tool_response>", "<|tool_response|>"),
+    bare=BARE_CALLS,
 )

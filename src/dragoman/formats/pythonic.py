@@ -5,7 +5,7 @@
 Written by Llama 3.2 and Llama 4, which may put `<|python_start|>` and `<|python_end|>` around it, and by Gemma 3 and
 others that a prompt asks for it. Without that marker a list is one of calls only where it begins the reply, names an
 offered tool, and gives arguments by name; else it is text. Seen and taken: a missing `]`, text behind the list,
-calls in a fence ```tool_code, as Gemma writes them.
+calls in a fence ```tool_code, as Gemma writes them, calls that begin the reply without a list.
 
 Source: https://www.llama.com/docs/model-cards-and-prompt-formats/llama4/ (2025-04), …/llama3_2/ (2024-09), as
 tool_chat_template_llama4_pythonic.jinja of vLLM restates them; that template writes every value in quotes.
@@ -14,7 +14,7 @@ tool_chat_template_llama4_pythonic.jinja of vLLM restates them; that template wr
 from typing import Final
 
 from dragoman.core.markup import Markup
-from dragoman.core.pythonic import TOOL_CODE, PythonCalls, hold, read_tool_code, write_call
+from dragoman.core.pythonic import BARE_CALLS, TOOL_CODE, PythonCalls, hold, read_tool_code, write_call
 from dragoman.core.writing import text_format
 
 OPEN, CLOSE = "<|python_start|>", "<|python_end|>"
@@ -22,7 +22,7 @@ MARKUP: Final = Markup(
     calls={OPEN: PythonCalls((CLOSE,), lines=True).read, TOOL_CODE: read_tool_code},
     thoughts={},
     closers=(CLOSE,),
-    bare={"[": PythonCalls().read},
+    bare={"[": PythonCalls().read, **BARE_CALLS},
 )
 
 FORMAT: Final = text_format(

@@ -1,0 +1,66 @@
+"""Functionary v2: messages to recipients; those to a function are calls of it.
+
+    <|from|>assistant
+    <|recipient|>all
+    <|content|>Let me look.
+    <|from|>assistant
+    <|recipient|>get_weather
+    <|content|>{"city": "Paris"}<|stop|>
+
+Written by functionary-small and medium v2.2 to v2.5. The prompt has opened `<|from|>assistant`, or all up to
+`<|recipient|>`. What is sent to `all` is text. Arguments end themselves.
+
+Source: chat template of meetkai/functionary-medium-v2.2 (2024-01), as public copies have it;
+https://github.com/MeetKai/functionary, tests/prompt_test_v2.txt (2024-01).
+"""
+
+import re
+from typing import Final
+
+from dragoman.core.channels import ANYTHING, Channels, Route, name_before
+from dragoman.core.named_json import Head, NamedJson
+from dragoman.core.scanner import Leaf, Scanner
+from dragoman.core.writing import json_format
+
+FROM, RECIPIENT, CONTENT, STOP, ALL = "<|from|>", "<|recipient|>", "<|content|>", "<|stop|>", "all"
+_HEADER = re.compile(r"\s*(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>)?\s*([\w.-]+)\s*")
+
+
+def route(header: str, _: str) -> Route | None:
+    """By recipient."""
+    found = _HEADER.fullmatch(header)
+    return Route("text" if found[1] == ALL else "call") if found else None
+
+
+def head(_: Scanner, header: str) -> Leaf[Head | None]:
+    """The recipient in the header, which has been read."""
+    yield from ()
+    found = _HEADER.fullmatch(header.removesuffix(CONTENT))
+    return Head(found[1]) if found else None
+
+
+def around(name: str, _: str) -> tuple[str, str]:
+    """What stands before and behind the arguments."""
+    return f"{FROM}assistant\n{RECIPIENT}{name}\n{CONTENT}", ""
+
+
+MESSAGES: Final = Channels(
+    starts=(FROM, RECIPIENT),
+    bodies=(CONTENT,),
+    route=route,
+    call=NamedJson(head).read,
+    ends={STOP: ANYTHING},
+    breaks=(FROM,),
+    first=name_before(f"\n{CONTENT}"),
+)
+
+FORMAT: Final = json_format(
+    name="functionary_v2",
+    models="functionary v2.2 to v2.5",
+    source="chat template of meetkai/functionary-medium-v2.2 (2024-01), as public copies have it",
+    read=MESSAGES,
+    around=around,
+    opener=FROM,
+    markers=(FROM, RECIPIENT, CONTENT, STOP),
+    aliases=("functionary_v2_2",),
+)

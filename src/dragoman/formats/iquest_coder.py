@@ -1,0 +1,31 @@
+"""IQuest Coder V2: GLM's pairs of tags in a call of its own name.
+
+    <iquestcoder_tool_call>get_weather
+    <arg_key>city</arg_key>
+    <arg_value>Paris</arg_value>
+    </iquestcoder_tool_call>
+
+Strings are raw, to the last space. White space between the tags says nothing. IQuest Q1 writes `iquest`.
+
+Source: https://github.com/vllm-project/vllm, vllm/tool_parsers/iquest_coder_v2_tool_parser.py and its tests, an open
+change (2026-10); the template was not seen.
+"""
+
+from typing import Final
+
+from dragoman.core.keyed import Keyed
+from dragoman.core.writing import text_format
+
+TAGS: Final = Keyed(call=("<iquestcoder_tool_call>", "</iquestcoder_tool_call>"))
+
+FORMAT: Final = text_format(
+    name="iquest_coder",
+    models="IQuest Coder V2",
+    source="vLLM's parser iquest_coder_v2, an open change (2026-10); the template was not seen",
+    read=TAGS.markup({"<think>": "</think>"}),
+    write_call=TAGS.written.write_call,
+    hold=TAGS.written.hold,
+    opener=TAGS.call[0],
+    markers=(*TAGS.markers(), "<think>", "</think>", "<|iquestcoder_assistant|>"),
+    aliases=("iquest_coder_v2",),
+)

@@ -1,0 +1,69 @@
+"""MiroThinker: a tool of an MCP server between tags, its arguments one JSON object.
+
+    <use_mcp_tool>
+    <server_name>tools</server_name>
+    <tool_name>get_weather</tool_name>
+    <arguments>
+    {"city": "Paris"}
+    </arguments>
+    </use_mcp_tool>
+
+The server's name says nothing here: any is read, and one of ours is written. Several calls may stand in one block.
+Thoughts stand in `<think>…</think>`. Prompts that were written for Qwen3 make it write `<tool_call>` and JSON, which is
+read too.
+
+Source: https://github.com/ggml-org/llama.cpp, models/templates/MiroThinker-v1.jinja (2026-10), which chooses the
+server's name by the tool's.
+"""
+
+from typing import Final
+
+from dragoman.core.json_calls import KEYS, THINK, JsonCalls
+from dragoman.core.markup import Markup
+from dragoman.core.named_json import Head, NamedJson
+from dragoman.core.scanner import Leaf, Scanner, markers
+from dragoman.core.shown import TOOL_RESPONSE
+from dragoman.core.tagged import Wrapped
+from dragoman.core.writing import json_format
+
+OPEN, CLOSE = "<use_mcp_tool>", "</use_mcp_tool>"
+SERVER, NAME, ARGUMENTS = ((f"<{tag}>", f"</{tag}>") for tag in ("server_name", "tool_name", "arguments"))
+JSON_OPEN, JSON_CLOSE = "<tool_call>", "</tool_call>"
+
+
+def head(s: Scanner, opener: str) -> Leaf[Head | None]:
+    """The server, which may be missing, and the name, up to the arguments."""
+    if opener == SERVER[0]:
+        server = yield from s.field(markers(SERVER[1], "<"))
+        if server is None or server[1] != SERVER[1] or not (yield from s.literal(NAME[0], after_space=True)):
+            return None
+    found = yield from s.field(markers(NAME[1], "<"))
+    if found is None or found[1] != NAME[1] or not (yield from s.literal(ARGUMENTS[0], after_space=True)):
+        return None
+    return Head(found[0].strip())
+
+
+def around(name: str, _: str) -> tuple[str, str]:
+    """What stands before and behind the arguments."""
+    named = f"{SERVER[0]}tools{SERVER[1]}\n{NAME[0]}{name}{NAME[1]}\n"
+    return f"{named}{ARGUMENTS[0]}\n", f"\n{ARGUMENTS[1]}"
+
+
+CALLS: Final = Wrapped(NamedJson(head, closers=(ARGUMENTS[1],)).read, (SERVER[0], NAME[0]), CLOSE)
+MARKUP: Final = Markup(
+    calls={OPEN: CALLS.read, JSON_OPEN: JsonCalls(KEYS, JSON_CLOSE).read},
+    thoughts=THINK,
+    closers=(CLOSE, JSON_CLOSE),
+)
+
+FORMAT: Final = json_format(
+    name="mirothinker",
+    models="MiroThinker",
+    source="MiroThinker-v1.jinja of llama.cpp (2026-10)",
+    read=MARKUP,
+    around=around,
+    opener=OPEN,
+    markers=(OPEN, CLOSE, *SERVER, *NAME, *ARGUMENTS, JSON_OPEN, JSON_CLOSE, "<think>", "</think>"),
+    section=(f"{OPEN}\n", f"\n{CLOSE}"),
+    result=TOOL_RESPONSE,
+)

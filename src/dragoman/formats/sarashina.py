@@ -1,0 +1,33 @@
+"""Sarashina: a list of Python's dicts behind a token, which servers often drop.
+
+    <|tool_calls|>[{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]
+
+Written by Sarashina 2.2. Without the token a list counts only at the start of a reply, and where its first object
+begins as a call of an offered tool. The list ends itself. Seen and taken: JSON's quotes, an object without a list.
+
+Source: https://github.com/lightseekorg/smg, crates/tool_parser/src/parsers/sarashina.rs (2026-09); the template was not
+seen.
+"""
+
+from typing import Final
+
+from dragoman.core.markup import Markup
+from dragoman.core.python_objects import PythonObjects, hold, write_call
+from dragoman.core.writing import text_format
+
+OPEN: Final = "<|tool_calls|>"
+BARE: Final = PythonObjects(tagged=False)
+
+FORMAT: Final = text_format(
+    name="sarashina",
+    models="Sarashina 2.2",
+    source="smg's parser sarashina (2026-09); the template was not seen",
+    read=Markup(calls={OPEN: PythonObjects().read}, thoughts={"<think>": "</think>"}, bare={"[": BARE.read}),
+    arguments="Python",
+    write_call=write_call,
+    hold=hold,
+    opener=OPEN,
+    markers=(OPEN, "<think>", "</think>"),
+    section=(f"{OPEN}[", "]"),
+    separator=", ",
+)

@@ -1,0 +1,37 @@
+"""Solar Open 2: the tool's name, then tokens around each parameter's name and value.
+
+    <|tool_call:start|>get_weather
+    <|tool_arg:start|>city<|tool_arg:value|>Paris<|tool_arg:end|>
+    <|tool_call:end|>
+
+Thoughts stand in `<|think:start|>…<|think:end|>`. Strings are raw, to the last space; other values are JSON. Solar Open
+(`solar`) writes another form. Seen and taken: one JSON object behind the name, a missing `<|tool_arg:end|>`.
+
+Source: https://github.com/vllm-project/vllm, vllm/tool_parsers/solar_open2_tool_parser.py, and the detector of that
+name that SGLang's users ported from Upstage's fork of vLLM (2026-09); the template was not seen.
+"""
+
+from typing import Final
+
+from dragoman.core.keyed import Keyed
+from dragoman.core.shown import ShownResult
+from dragoman.core.writing import text_format
+
+TAGS: Final = Keyed(
+    call=("<|tool_call:start|>", "<|tool_call:end|>"),
+    key=("<|tool_arg:start|>", "<|tool_arg:value|>"),
+    value=("", "<|tool_arg:end|>"),
+)
+THOUGHTS: Final = ("<|think:start|>", "<|think:end|>")
+
+FORMAT: Final = text_format(
+    name="solar_open2",
+    models="Solar Open 2",
+    source="vLLM's parser solar_open2 (2026-09); the template was not seen",
+    read=TAGS.markup(dict([THOUGHTS])),
+    write_call=TAGS.written.write_call,
+    hold=TAGS.written.hold,
+    opener=TAGS.call[0],
+    markers=(*TAGS.markers(), *THOUGHTS, "<|im:start|>", "<|im:content|>", "<|im:end|>"),
+    result=ShownResult("<|tool_response:start|>", "<|tool_response:end|>"),
+)

@@ -1,0 +1,48 @@
+"""Step-Audio 2: the word `function`, the tool's name and its arguments, each on a line.
+
+    <tool_call>function
+    get_weather
+    {"city": "Paris"}</tool_call>
+
+Source: https://github.com/vllm-project/vllm, vllm/tool_parsers/step_audio_2_tool_parser.py, an open change (2025-12);
+the template was not seen.
+"""
+
+from typing import Final
+
+from dragoman.core.json_calls import THINK
+from dragoman.core.markup import Markup
+from dragoman.core.named_json import Head, NamedJson
+from dragoman.core.scanner import Leaf, Scanner, markers
+from dragoman.core.writing import json_format
+
+OPEN, CLOSE = "<tool_call>function\n", "</tool_call>"
+
+
+def head(s: Scanner, _: str) -> Leaf[Head | None]:
+    """The name, up to the end of its line."""
+    found = yield from s.field(markers("\n", "{", "<"))
+    if found is None or found[1] == "<":
+        return None
+    s.pos -= len(found[1]) if found[1] == "{" else 0
+    return Head(found[0].strip())
+
+
+def around(name: str, _: str) -> tuple[str, str]:
+    """What stands before and behind the arguments."""
+    return f"{OPEN}{name}\n", CLOSE
+
+
+MARKUP: Final = Markup(calls={OPEN: NamedJson(head, closers=(CLOSE,)).read}, thoughts=THINK, closers=(CLOSE,))
+
+FORMAT: Final = json_format(
+    name="step_audio2",
+    models="Step-Audio 2",
+    source="vLLM's parser step_audio_2, an open change (2025-12); the template was not seen",
+    read=MARKUP,
+    around=around,
+    opener=OPEN,
+    markers=(OPEN.strip(), CLOSE, "<tool_call>", "<think>", "</think>"),
+    separator="",
+    aliases=("step_audio_2",),
+)
