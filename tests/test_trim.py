@@ -207,6 +207,20 @@ def test_agents_tools_take_the_same_arguments(sent: recording.Sent, tier: str) -
             assert list(valid(json.loads(before.parameters))) == list(valid(json.loads(after.parameters)))
 
 
+@pytest.mark.parametrize("sent", AGENTS.values(), ids=AGENTS)
+def test_the_last_tier_asks_for_no_more_than_the_tool_does(sent: recording.Sent) -> None:
+    """What is valid by the cut schema is valid by the agent's: nothing but optional parameters is gone."""
+    dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
+    asked = dialect.read_request(sent.body)
+    made = trim.trimmed(asked, "least", GENERIC).request
+    for before, after in zip(asked.tools, made.tools, strict=True):
+        whole, cut = json.loads(before.parameters), json.loads(after.parameters)
+        assert whole.get("required", []) == cut.get("required", [])
+        assert cut.get("properties", {}).keys() >= set(whole.get("required", []))
+        assert cut.get("properties", {}).keys() <= whole.get("properties", {}).keys()
+    assert trim.trimmed(made, "least", GENERIC).request.tools == made.tools
+
+
 def valid(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:
     """What of a schema is no words, with its place; a property may be called as those are."""
     if isinstance(schema, dict):
@@ -242,12 +256,12 @@ def test_the_command_counts_and_shows(tmp_path: Path, capsys: pytest.CaptureFixt
     file.write_bytes(AGENTS["claude_code-full 1"].body)
     assert main(["tokens", str(file), "--model", "qwen3"]) == 0
     head, *rows, last = capsys.readouterr().out.splitlines()
-    assert head.split() == ["none", "tools", "lean"]
+    assert head.split() == ["none", "tools", "lean", "least"]
     counts = {row.split()[0]: [int(n.replace(",", "")) for n in row.split()[1:]] for row in rows}
     assert list(counts) == ["tools", "system", "conversation", "all"]
     assert counts["all"] == [sum(column) for column in zip(*list(counts.values())[:3], strict=True)]
-    assert counts["all"][0] > counts["all"][1] > counts["all"][2]
-    assert len(set(counts["conversation"])) == 1
+    assert counts["all"] == sorted(counts["all"], reverse=True)
+    assert len(set(counts["conversation"][:3])) == 1
     assert last == "estimated for qwen3"
     assert main(["tokens", str(file), "--trim", "lean"]) == 0
     shown = capsys.readouterr().out

@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import logging
 import sys
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -93,6 +93,8 @@ class Gateway:
         self.memory = Memory() if memory is None else memory
         self._policy = policy
         self._seal = seal or Seal()
+        self.progress: Callable[[str], None] | None = None
+        """Takes the line to show while a model reads a prompt."""
 
     async def start(self) -> None:
         """Make every backend ready."""

@@ -53,6 +53,8 @@ class Wiring:
     """Room for one answer; 0: not known."""
     thinks: bool = True
     """Whether the model has thoughts, as far as is known."""
+    progress: Path | None = None
+    """The file that holds a line about the prompt that is being read; None: there is none for this model."""
 
     def __post_init__(self) -> None:
         """A server names its models as it likes, and the name goes into configurations and variables.
@@ -82,6 +84,8 @@ class Launch:
     """Texts by name, to be written into the private folder."""
     shown: Mapping[str, str] = field(default_factory=dict)
     """Where something of the user's is merged into a variable or a file: what is shown in place of its text."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user about what was set for this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,13 @@ class Agent:
     """Where it is stated how it takes a configuration for one run, and in which version that was tried."""
     launch: Callable[[Wiring], Launch]
     """Raises: ConfigError: what the user has cannot be laid over."""
+    prompt_tokens: int = 0
+    """Estimated size of the first request of a conversation in an empty folder, in tokens; 0: unknown."""
+    assumes: str = ""
+    """What it takes for the context window of a model of which it is told none, as a clause."""
+    tools: tuple[str, ...] = ()
+    """Names of its tools that cover ordinary work, the most important first: they stay where a local model reads too
+    slowly for all tools."""
 
 
 @cache

@@ -5,8 +5,10 @@ token (`ANTHROPIC_AUTH_TOKEN`): an API key would be asked about at the first sta
 """
 
 import json
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dragoman.agents import Agent, Launch, Wiring, members, merged, option, without
 
@@ -29,6 +31,10 @@ _CLOUDS: Final = (
 )
 """With one of them set it would ask there."""
 _SETTINGS: Final = "settings.json"
+_MODES: Final = ("--permission-mode", "--dangerously-skip-permissions")
+"""Its own options for the permission mode, which go over all settings."""
+_MODE: Final = "default"
+"""The permission mode that asks before each edit and command."""
 _COMPACT_TOKENS: Final = 100_000
 """It takes no smaller window to compact at, and complains of one; below, the context itself is what it goes by."""
 
@@ -41,15 +47,20 @@ def launch(wiring: Wiring) -> Launch:
         "ANTHROPIC_API_KEY": "",
         **dict.fromkeys(_ROLES, wiring.model),
     }
-    settings: object = {"env": {**wires, **dict.fromkeys(_CLOUDS, "")}, "model": wiring.model, "apiKeyHelper": ""}
-    shown, args = settings, wiring.args
+    args, read = wiring.args, None
     if (theirs := option(args, "--settings")) is not None and (read := _read(theirs, wiring)) is not None:
-        settings, shown = merged(settings, read), merged(settings, members(read))
         args = without(args, "--settings")
+    eased, notes = _eased(wiring, [*([read] if read is not None else ()), *_settings(wiring)])
+    settings: object = {"env": {**wires, **dict.fromkeys(_CLOUDS, "")}, "model": wiring.model, "apiKeyHelper": ""}
+    settings = merged(settings, eased)
+    settings, shown = (
+        (settings, settings) if read is None else (merged(settings, read), merged(settings, members(read)))
+    )
     eases = wiring.unset(
         CLAUDE_CODE_ATTRIBUTION_HEADER="0",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
         CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
+        **({"CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1"} if wiring.progress is not None else {}),
         **_room(wiring),
         **({} if wiring.thinks else {"CLAUDE_CODE_DISABLE_THINKING": "1", "MAX_THINKING_TOKENS": "0"}),
     )
@@ -58,7 +69,53 @@ def launch(wiring: Wiring) -> Launch:
         {**wires, **eases, **dict.fromkeys((name for name in _CLOUDS if name in wiring.environ), None)},
         {_SETTINGS: json.dumps(settings, indent=2)},
         shown={_SETTINGS: json.dumps(shown, indent=2)},
+        notes=notes,
     )
+
+
+def _eased(wiring: Wiring, theirs: list[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Settings that give way to the user's, and what to say of them.
+
+    In 2.1.329 its default permission mode is "auto", in which its vendor's server, or failing that the model in use,
+    judges whether a tool call is safe. Neither can be relied on behind a gateway.
+    """
+    eased: dict[str, Any] = {}
+    notes = list[str]()
+    modes = [mode for each in theirs if (mode := _member(each, "permissions", "defaultMode")) is not None]
+    asked = option(wiring.args, _MODES[0]) or ("bypassPermissions" if _MODES[1] in wiring.args else None)
+    mode = asked or next(iter(modes), None)
+    if mode is None:
+        eased["permissions"] = {"defaultMode": _MODE}
+        notes.append(
+            "Claude Code asks before it edits a file or runs a command: its auto mode needs checks by its vendor's "
+            "server, which a gateway does not have; -- --permission-mode MODE sets another mode"
+        )
+    elif mode == "auto":
+        notes.append(
+            f"Claude Code runs in auto mode, as you set it: without the vendor's server, {wiring.model} judges which "
+            "calls are safe; -- --permission-mode default asks you instead"
+        )
+    if wiring.progress is not None and not any("statusLine" in each for each in theirs if isinstance(each, dict)):
+        command = f"cat {shlex.quote(str(wiring.progress))} 2>/dev/null"
+        eased["statusLine"] = {"type": "command", "command": command, "refreshInterval": 1}
+    return eased, tuple(notes)
+
+
+def _settings(wiring: Wiring) -> Iterator[Any]:
+    """The user's settings files, those that count most first."""
+    project = Path(".claude")
+    user = Path(wiring.environ.get("CLAUDE_CONFIG_DIR") or wiring.home / ".claude")
+    for path in (project / "settings.local.json", project / _SETTINGS, user / _SETTINGS):
+        try:
+            yield json.loads(wiring.read(path) or "null")
+        except ValueError:  # Claude Code will say so
+            continue
+
+
+def _member(value: Any, *names: str) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _room(wiring: Wiring) -> dict[str, str]:
@@ -89,4 +146,7 @@ AGENT: Final = Agent(
     source="https://code.claude.com/docs/en/settings, https://code.claude.com/docs/en/env-vars, "
     "https://code.claude.com/docs/en/llm-gateway-connect (2026-11); tried with 2.1.329",
     launch=launch,
+    prompt_tokens=11_000,
+    assumes="Claude Code assumes 200,000 tokens or more, and would not shorten a conversation in time",
+    tools=("Read", "Edit", "Write", "Bash", "Glob", "Grep"),
 )

@@ -51,4 +51,6 @@ AGENT: Final = Agent(
     install="npm install -g @openai/codex",
     source="https://developers.openai.com/codex/config-reference (2026-11); tried with 0.169.0",
     launch=launch,
+    prompt_tokens=8_600,
+    tools=("exec_command", "apply_patch", "write_stdin", "functions__exec", "functions__wait"),
 )

@@ -61,4 +61,5 @@ AGENT: Final = Agent(
     install="pip install hermes-agent",
     source="hermes_cli/managed_scope.py and runtime_provider.py of hermes-agent 0.19.0 (2026-11); tried with it",
     launch=launch,
+    tools=("read_file", "patch", "write_file", "terminal", "search_files"),
 )

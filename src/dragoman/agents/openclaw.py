@@ -53,4 +53,5 @@ AGENT: Final = Agent(
     source="https://docs.openclaw.ai/gateway/configuration, https://github.com/openclaw/openclaw/pull/75746 for what "
     "is included (2026-11); tried with 2026.9.6",
     launch=launch,
+    tools=("read", "edit", "write", "exec", "process"),
 )

@@ -69,4 +69,6 @@ AGENT: Final = Agent(
     install="npm install -g opencode-ai",
     source="https://opencode.ai/docs/config, https://opencode.ai/docs/providers (2026-11); tried with 1.18.33",
     launch=launch,
+    prompt_tokens=7_100,
+    tools=("read", "edit", "write", "bash", "glob", "grep"),
 )

@@ -32,6 +32,7 @@ from dragoman.core import trim
 from dragoman.core.contracts import Dialect, Format, Outgoing, Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Warning
+from dragoman.core.fit import Budget
 from dragoman.core.names import ANY
 from dragoman.core.outgoing import fitted
 from dragoman.core.targets import Target, relaxing
@@ -55,6 +56,7 @@ class Asking:
         self.kind = _kind(name, config)
         self._target = _target(name, config, self.kind)
         self._trim = trim.checked(config.trim, f"servers.{name}.trim")
+        self._budget = Budget(config.prompt_tokens, config.tools)
         self.own_words = OwnWords()
         """What models wrote of late whose text is read here."""
         self._templates = completions.Templates(name, config.first_byte_s)
@@ -144,7 +146,7 @@ class Asking:
     def _shortened(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
         """The request without what is not for this server, and no longer than it may be."""
         request, limited = self._limited(for_server(request, self._dialect, self._config.url))
-        request, trimmed = spared(request, self._trim)
+        request, trimmed = spared(request, self._trim, self._budget)
         return request, (*limited, *trimmed)
 
     def _limited(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:

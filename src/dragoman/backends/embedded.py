@@ -25,7 +25,7 @@ from dragoman.backends.prose import has_failed, told_as_prose, told_to_answer
 from dragoman.backends.readable import readable
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.template import ChatTemplate, Prompt
-from dragoman.core import trim
+from dragoman.core import progress, trim
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError
 from dragoman.core.events import (
@@ -39,6 +39,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
+from dragoman.core.fit import Budget, within
 from dragoman.core.outgoing import warned
 from dragoman.core.reader import MENDS, ReplyReader
 from dragoman.core.same_call import answered_calls
@@ -81,6 +82,9 @@ class Embedded:
         self.own_words = OwnWords()
         """What the model wrote of late."""
         self._trim = trim.checked(config.trim, "embedded.trim")
+        self._budget = Budget(0, config.tools)
+        self.tokens_per_s = 0.0
+        """How fast the model reads prompts, as measured at the start; 0: not measured."""
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = Model(profile.name if profile else path.stem, context_tokens)
         self.engine = Engine(
@@ -90,6 +94,7 @@ class Embedded:
                 parallel=config.parallel,
                 queue=config.queue,
                 threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
+                reading_threads=config.threads or os.cpu_count() or 1,
                 memory_mb=config.memory_mb,
                 load_timeout_s=config.load_timeout_s,
                 silence_s=config.silence_s,
@@ -135,6 +140,10 @@ class Embedded:
         Raises: BackendError: the engine did not come up.
         """
         await self.engine.start()
+        wanted_s = self._described[1].first_answer_s
+        if wanted_s:
+            self.tokens_per_s = await self.engine.reading_speed()
+            self._budget = within(wanted_s, self.tokens_per_s, self._budget.tools)
 
     async def close(self) -> None:
         """End the engine."""
@@ -150,6 +159,7 @@ class Embedded:
             "active": engine.active,
             "waiting": engine.waiting,
             "restarts": engine.restarts,
+            **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
     async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
@@ -182,7 +192,7 @@ class Embedded:
 
     def _shown(self, request: Request) -> tuple[Request, Prompt, tuple[Warning, ...]]:
         """The request as far as it can be shown to the model, the prompt that shows it, and what was cut of it."""
-        request, trimming = spared(readable(request), self._trim)
+        request, trimming = spared(readable(request), self._trim, self._budget)
         if self.after_result == "prose":
             request = told_as_prose(request)
         return request, self._template.prompt(request, self.format), trimming
@@ -209,7 +219,7 @@ class Embedded:
         grammar, more = self._grammar(request, has_tools)
         if grammar:
             body["grammar"] = grammar
-        return _Prepared(body, prompt.tail, [*warnings, *more], has_tools)
+        return _Prepared(body, prompt.tail, [*warnings, *more], has_tools, len(request.tools))
 
     def _grammar(self, request: Request, has_tools: bool) -> tuple[str, list[Warning]]:
         """What the engine holds the model to, if anything, and what is given up for it."""
@@ -249,6 +259,8 @@ class _Prepared(msgspec.Struct, frozen=True):
     tail: str
     warnings: list[Warning]
     has_tools: bool
+    offered: int
+    """Tools that the model is shown."""
 
 
 class _Answer:
@@ -313,7 +325,8 @@ class _Answer:
         async with aclosing(self._turn.heard("completion", body, said)) as outputs:
             async for output in outputs:
                 match output:
-                    case Progress(total):
+                    case Progress(total, done):
+                        self._report(total, done)
                         for event in self._begin(total):
                             yield event
                     case Piece(text):
@@ -331,6 +344,12 @@ class _Answer:
                         )
         for event in self._rest():
             yield event
+
+    def _report(self, total: int, done: int) -> None:
+        if self._turn.progress is not None:
+            offered, sent = self._prepared.offered, len(self._request.tools)
+            cut = f"{offered} of {sent} tools offered" if offered < sent else ""
+            self._turn.progress(progress.Progress(done, total, cut))
 
     def _guarded(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
         """What may go out of these; notes when there have been calls enough."""

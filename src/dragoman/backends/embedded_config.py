@@ -17,11 +17,31 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
     trim: Annotated[
         str,
-        msgspec.Meta(description="How far words about tools and of the system's are cut: none, tools or lean."),
+        msgspec.Meta(description="How far words about tools and of the system's are cut: none, tools, lean or least."),
     ] = "none"
+    first_answer_s: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0,
+            description="Time in which the first answer of a conversation should begin, in seconds: an agent's "
+            "instructions and tools are cut to what the model reads in it, measured at loading. 0: only `trim` counts.",
+        ),
+    ] = 0
+    tools: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="Tools that stay where `first_answer_s` leaves no room for all, the most important first."
+        ),
+    ] = ()
     parallel: Annotated[int, msgspec.Meta(ge=1, le=64, description="Requests answered at once.")] = 2
     queue: Annotated[int, msgspec.Meta(ge=0, description="Requests that may wait for a place; more get 429.")] = 16
-    threads: Annotated[int, msgspec.Meta(ge=0, description="Threads of the engine; 0: one less than the cores.")] = 0
+    threads: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            description="Threads of the engine; 0: one less than the cores, and all of them while a prompt is read.",
+        ),
+    ] = 0
     memory_mb: Annotated[
         int, msgspec.Meta(ge=0, description="Memory limit of the engine's process, in MB; 0: none.")
     ] = 0

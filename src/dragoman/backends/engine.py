@@ -30,6 +30,8 @@ RESTART_AFTER_S: Final = (0.1, 1.0, 5.0, 30.0)
 """Pauses before the child is started again; a child that lived for a minute begins anew at the first."""
 LONG_LIFE_S: Final = 60.0
 LAST_BREATH_S: Final = 1.0
+_MEASURED: Final = "\n".join(f"{n}: {n * n}" for n in range(1, 13))
+"""The text by which reading is measured: some 100 tokens."""
 
 
 class Progress(NamedTuple):
@@ -145,6 +147,22 @@ class Engine:
             return await answer
         finally:
             del self._counts[id]
+
+    async def reading_speed(self) -> float:
+        """How many tokens of a prompt the model reads in a second now, by a short one; 0 where that is not known.
+
+        Raises: DragomanError: the engine is down, or has no free place.
+        """
+        loop = asyncio.get_running_loop()
+        began_s, total, ended_s = loop.time(), 0, 0.0
+        async for output in self.complete({"prompt": _MEASURED, "n_predict": 1, "cache_prompt": False}):
+            match output:
+                case Progress(tokens, 0):
+                    began_s = loop.time()
+                    total = tokens
+                case Piece() | Done():
+                    ended_s = ended_s or loop.time()
+        return total / (ended_s - began_s) if ended_s > began_s else 0.0
 
     async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
         """One completion; closing the generator stops it within a token.

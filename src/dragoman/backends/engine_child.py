@@ -25,6 +25,8 @@ class EngineSettings:
     silence_s: float
     """Longest time without a sign of life during a request; a batch of prompt tokens is one sign."""
     batch_tokens: int = 256
+    reading_threads: int = 0
+    """While a prompt is read; 0: as many as `threads`."""
     cache_mb: int = 512
     """Memory for prompts that lost their place and may come back."""
 
@@ -53,6 +55,7 @@ def first_line(settings: EngineSettings, private: str) -> dict[str, Any]:
         "context_tokens": settings.context_tokens,
         "parallel": settings.parallel,
         "threads": settings.threads,
+        "reading_threads": settings.reading_threads or settings.threads,
         "memory_mb": settings.memory_mb,
         "batch_tokens": settings.batch_tokens,
         "cache_mb": settings.cache_mb,

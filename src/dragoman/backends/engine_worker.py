@@ -77,7 +77,8 @@ def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
     params.model.path = settings["path"]
     params.n_parallel = settings["parallel"]
     params.n_ctx = settings["context_tokens"] * settings["parallel"]
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
+    params.cpuparams.n_threads = settings["threads"]
+    params.cpuparams_batch.n_threads = settings["reading_threads"]
     params.n_batch = params.n_ubatch = settings["batch_tokens"]
     params.cache_ram_mib = settings["cache_mb"]
     params.warmup = False

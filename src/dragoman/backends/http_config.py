@@ -66,8 +66,20 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = ""
     trim: Annotated[
-        str, _doc("How far words about tools and of the system's are cut for a local model: none, tools or lean.")
+        str,
+        _doc("How far words about tools and of the system's are cut for a local model: none, tools, lean or least."),
     ] = "none"
+    prompt_tokens: Annotated[
+        int,
+        _doc(
+            "Most tokens of an agent's instructions and tools; more are cut further than by `trim`. 0: any.",
+            ge=0,
+        ),
+    ] = 0
+    tools: Annotated[
+        tuple[str, ...],
+        _doc("Tools that stay where `prompt_tokens` leaves no room for all, the most important first."),
+    ] = ()
     trusted: Annotated[
         bool, _doc("Its streams are as its API has them: clients of that API get its answers unread, calls unguarded.")
     ] = False

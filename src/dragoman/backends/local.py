@@ -8,21 +8,22 @@ import msgspec
 from dragoman.core.contracts import Dialect
 from dragoman.core.errors import ContextOverflowError
 from dragoman.core.events import Warning
-from dragoman.core.trim import trimmed
+from dragoman.core.fit import Budget, fitted
 from dragoman.core.values import Request
 from dragoman.profiles import vocabularies
 
+ANY: Final = Budget(0)
 SURELY: Final = 1.3
 """An estimate of so many times the limit is of a prompt that is over it: agents' whole requests are estimated 1 to 6 %
 too high, and no kind of text by more than 21 % (docs/tokens.md)."""
 
 
-def spared(request: Request, tier: str) -> tuple[Request, tuple[Warning, ...]]:
-    """The request as this tier of `core/trim.py` has it, and what to tell of that."""
-    if tier == "none":
+def spared(request: Request, tier: str, budget: Budget = ANY) -> tuple[Request, tuple[Warning, ...]]:
+    """The request as this tier of `core/trim.py` has it, or a further one where it has to fit; what to tell of that."""
+    if tier == "none" and not budget.tokens:
         return request, ()
-    made = trimmed(request, tier, vocabularies.find(request.model))
-    return made.request, made.warnings(tier)
+    made = fitted(request, tier, budget, vocabularies.find(request.model))
+    return made.trimmed.request, made.trimmed.warnings(made.tier)
 
 
 def refuse_overlong(request: Request, context_tokens: int) -> None:

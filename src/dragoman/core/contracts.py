@@ -17,6 +17,7 @@ from dragoman.core.events import AnyEvent, Warning
 from dragoman.core.names import ANY
 from dragoman.core.passing import Passing
 from dragoman.core.pieces import Piece
+from dragoman.core.progress import Progress
 from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.typed import Schema
 from dragoman.core.values import Reply, Request, Tool, ToolCall, ToolChoice, ToolResult
@@ -368,6 +369,8 @@ class Turn:
     tap: Tap | None = None
     is_partial: bool = False
     """Of an answer only its beginning and end are read, so that a call without a name says nothing about the server."""
+    progress: Callable[[Progress], None] | None = None
+    """Takes how far the model has read its prompt, from backends that know."""
 
     def ask(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
         """The backend's events; as `Backend.ask`."""

@@ -4,6 +4,9 @@
     tools    of each tool's description its first sentence, and of each parameter's a short one
     lean     parameters without descriptions; of the system's words no examples, of long lines the first sentence, of
              long sections the beginning
+    least    parameters that are required alone; of the system prompt the first sentence, facts such as the folder or
+             the date, and a project's own instructions, all of it before the conversation, with a sentence of ours on
+             when to call a tool
 
 A tool keeps its name and kind, a schema all that says what is valid: names, types, what is required, choices. What the
 user said is never touched, nor are calls and results. Of the system's words these stay: what stands behind a line that
@@ -27,7 +30,7 @@ from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.core.events import Warning
 from dragoman.core.schema_words import LISTED, NAMED, SINGLE
 from dragoman.core.tokens import Vocabulary
-from dragoman.core.values import JsonText, Message, Request, Text, Tool
+from dragoman.core.values import JsonText, Message, Part, Request, Text, Tool
 
 TOOL_CHARS: Final = 200
 """Most of a tool's description, where its first sentence is longer."""
@@ -54,7 +57,16 @@ _EXAMPLE: Final = re.compile(r"^<([\w-]*example[\w-]*)>\n.*?^</\1>\n?|^```.*?^``
 _HEADING: Final = re.compile(r"#{1,6} ")
 _NAMED_ITEM: Final = re.compile(r"\s*[-*] [`*]*[\w./-]+[`*]*:")
 """`- code-review: …`"""
+_FACT: Final = re.compile(r"\s*[-*]?\s*[A-Z][\w '()/-]{1,40}: \S|.*\b\d{4}-\d\d-\d\d\b")
+"""A line such as `- Platform: linux` or `Today's date is 2026-11-22.`"""
+_REMINDER: Final = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re.DOTALL)
+"""Claude Code's and OpenCode's own text in a message of the user's."""
+HINT: Final = "Call a tool only if the user asks for something that needs it; otherwise answer in words."
+FACTS_CHARS: Final = 800
+"""Most of a message's facts that stay in the last tier."""
 _NO_WORDS: Final = frozenset({"description", "title", "examples", "$comment"})
+_DEPENDS: Final = ("anyOf", "allOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas", "minProperties")
+"""Words of a schema by which an optional parameter may be needed after all."""
 _ROLES: Final = ("system", "developer")
 
 
@@ -64,10 +76,14 @@ class Trimmed(NamedTuple):
     request: Request
     saved_tokens: int
     """About how many."""
+    left_out: tuple[str, ...] = ()
+    """Tools that the model is not offered."""
 
     def warnings(self, tier: str) -> tuple[Warning, ...]:
         """What to tell of it; nothing where nothing was done."""
         told = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
+        if self.left_out:
+            told += f"; tools that the model is not offered: {', '.join(self.left_out)}"
         return (Warning("trimmed", told),) if self.saved_tokens else ()
 
 
@@ -79,6 +95,10 @@ class Tier(NamedTuple):
     parameter: Callable[[str], str]
     """To a description in a schema; "" leaves it out."""
     system: Callable[[str], str]
+    optional: bool = True
+    """Whether parameters that are not required stay."""
+    gathers: bool = False
+    """Whether system text within the first turn goes before it."""
 
 
 def checked(tier: str, path: str) -> str:
@@ -97,6 +117,8 @@ def trimmed(request: Request, tier: str, vocabulary: Vocabulary) -> Trimmed:
         return Trimmed(request, 0)
     tools = tuple(_tool(tool, tier) for tool in request.tools)
     messages = tuple(_message(message, tier) for message in request.messages)
+    if TIERS[tier].gathers:
+        messages = _gathered(messages, bool(tools))
     made = replace(request, tools=tools, messages=messages)
     saved = _estimate(vocabulary, _words(request)) - _estimate(vocabulary, _words(made))
     return Trimmed(made, saved) if saved > 0 else Trimmed(request, 0)
@@ -123,11 +145,45 @@ def _tool(tool: Tool, tier: str) -> Tool:
     return replace(tool, description=TIERS[tier].described(tool.description), parameters=_schema(tool.parameters, tier))
 
 
+def _required(schema: Any) -> Any:
+    """A tool's schema without the parameters that a call may leave out; as it is where all may be left out."""
+    if not (isinstance(schema, dict) and isinstance(schema.get("properties"), dict) and schema.get("required")):
+        return schema
+    kept = {name: each for name, each in schema["properties"].items() if name in schema["required"]}
+    if any(word in schema for word in _DEPENDS) or not kept:
+        return schema
+    return {word: value for word, value in schema.items() if word != "$schema"} | {"properties": kept}
+
+
 def _message(message: Message, tier: str) -> Message:
     if message.role not in _ROLES:
         return message
     parts = (replace(p, text=_system(p.text, tier)) if isinstance(p, Text) else p for p in message.parts)
     return replace(message, parts=tuple(parts))
+
+
+def _gathered(messages: tuple[Message, ...], has_tools: bool) -> tuple[Message, ...]:
+    """What the agent says before the first answer in one system message at the beginning, so that the last words before
+    the answer are the user's: what comes last a small model takes for the task.
+    """
+    end = next((n for n, message in enumerate(messages) if message.role == "assistant"), len(messages))
+    told: list[Part] = []
+    said: list[Message] = []
+    for message in messages[:end]:
+        if message.role in _ROLES:
+            told += message.parts
+            continue
+        own = [part for part in message.parts if not _is_reminder(part)]
+        reminders = (_project(p.text) for p in message.parts if isinstance(p, Text) and _is_reminder(p))
+        told += [Text(text) for text in reminders if text]
+        said.append(replace(message, parts=tuple(own)) if own else message)
+    hint = [Text(HINT)] if has_tools else []
+    told = [part for part in [*told, *hint] if not isinstance(part, Text) or part.text]
+    return (*([Message("system", tuple(told))] if told else ()), *said, *messages[end:])
+
+
+def _is_reminder(part: Part) -> bool:
+    return isinstance(part, Text) and _REMINDER.fullmatch(part.text) is not None
 
 
 @lru_cache(maxsize=64)
@@ -139,7 +195,8 @@ def _system(text: str, tier: str) -> str:
 def _schema(schema: JsonText, tier: str) -> JsonText:
     """The schema with its words cut; one that is no JSON, or nested without end, as it came."""
     try:
-        made = _without_words(json.loads(schema, parse_int=_as_written, parse_float=_as_written), TIERS[tier].parameter)
+        made = json.loads(schema, parse_int=_as_written, parse_float=_as_written)
+        made = _without_words(made if TIERS[tier].optional else _required(made), TIERS[tier].parameter)
         return msgspec.json.encode(made).decode()
     except (ValueError, RecursionError):
         return schema
@@ -220,6 +277,32 @@ def _sections(lines: Iterable[str]) -> Iterator[str]:
             yield line
 
 
+def _least_system(text: str) -> str:
+    """What says who the model is and where, and a project's own words."""
+    lines = text.split("\n")
+    own = next((n for n, line in enumerate(lines) if _PROJECT.match(line)), len(lines))
+    first = next((n for n, line in enumerate(lines[:own]) if line.strip() and not _HEADING.match(line)), own)
+    kept, chars = list[str](), 0
+    for n, line in enumerate(lines[:own]):
+        if n == first and not _is_fact(line):
+            kept.append(first_sentence(line, LINE_CHARS))
+        elif _is_fact(line) and chars < FACTS_CHARS:
+            kept.append(line)
+            chars += len(line)
+    return "\n".join([*kept, *lines[own:]]).strip("\n")
+
+
+def _project(text: str) -> str:
+    """A project's own instructions, if the text has some."""
+    lines = text.split("\n")
+    own = next((n for n, line in enumerate(lines) if _PROJECT.match(line)), len(lines))
+    return "\n".join(lines[own:])
+
+
+def _is_fact(line: str) -> bool:
+    return len(line) <= LINE_CHARS and _FACT.match(line) is not None
+
+
 def _same(text: str) -> str:
     return text
 
@@ -232,6 +315,10 @@ def _tool_words(text: str) -> str:
     return first_sentence(text, TOOL_CHARS)
 
 
+def _least_words(text: str) -> str:
+    return first_sentence(text, PARAMETER_CHARS)
+
+
 def _parameter_words(text: str) -> str:
     return first_sentence(text, PARAMETER_CHARS)
 
@@ -239,6 +326,7 @@ def _parameter_words(text: str) -> str:
 TIERS: Final = {
     "tools": Tier(_tool_words, _parameter_words, _same),
     "lean": Tier(_tool_words, _nothing, _lean_system),
+    "least": Tier(_least_words, _nothing, _least_system, optional=False, gathers=True),
 }
 """Those that do something."""
 NAMES: Final = ("none", *TIERS)

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -34,6 +35,7 @@ from dragoman.server.config import ServerConfig
 from dragoman.server.exchange import HttpExchange, Route, Send, encoded, naming
 from dragoman.server.hearing import Hearing
 from dragoman.server.inbox import Inbox
+from dragoman.server.reading import Reading
 from dragoman.server.record import Record
 from dragoman.server.watch import Receive, Watch
 
@@ -113,6 +115,7 @@ class Exchange(HttpExchange):
         self._counting, self._named, self._compacts = route.counting, route.model, route.compacts
         self._gateway = gateway
         self._hearing = hearing
+        self._reading = Reading(gateway.progress)
         self._delivery: Delivery | None = None
         """Of calls, where the request asks for another than usual."""
 
@@ -144,7 +147,8 @@ class Exchange(HttpExchange):
         await self._reply(200, counting.write_count(count.tokens), headers)
 
     async def _answer(self, request: Request, body: bytes) -> None:
-        turn = Turn(self._record.turn_id, int(time.time()), lambda: secrets.token_hex(12))
+        new_id = partial(secrets.token_hex, 12)
+        turn = Turn(self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw)
         if self._hearing:
             turn = self._hearing.tapped(turn)
         relay = self._gateway.relay(request, body, turn)
@@ -193,6 +197,7 @@ class Exchange(HttpExchange):
         try:
             await self._write_stream(inbox, written, pump)
         finally:
+            self._reading.over()
             inbox.close()
             pump.cancel()
             await _done(pump)
@@ -205,7 +210,7 @@ class Exchange(HttpExchange):
             batch, ended = await inbox.take(silence_s)
             if not batch and not ended:
                 await self._begin()
-                await self._write(self._dialect.ping)
+                await self._write(self._progress() + self._dialect.ping)
             silence_s = self._config.ping_s
             if ended:
                 await _done(pump)
@@ -219,6 +224,13 @@ class Exchange(HttpExchange):
                 pump.result()
                 await self._end(b"")
                 return
+
+    def _progress(self) -> bytes:
+        """How far the prompt has been read, as a comment; now and then for the log too."""
+        line = self._reading.line
+        if self._reading.is_due():
+            log.info("%s: %s", self._record.id, line)
+        return sse.comment(f"dragoman-progress {line}") if line else b""
 
     def _told(self, events: Sequence[AnyEvent], data: bytes) -> bytes:
         """The data, with what it says noted down."""

@@ -63,7 +63,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     behind.add_argument("--context", type=int, metavar="TOKENS", default=0, help="context that the model is run with")
     behind.add_argument(
-        "--trim", choices=trim.NAMES, help="how far the agent's words are cut (default: of the box tools, else none)"
+        "--trim",
+        choices=trim.NAMES,
+        help="how far the agent's texts are cut (default: as far as a first answer within a minute takes)",
     )
     command.add_argument(
         "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
@@ -107,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
         new=bool(args.new or args.capture or args.debug or args.log),
         context_tokens=args.context,
         trim=args.trim or "",
+        check=bool(args.check or args.print_env),
         ask=printed.ask if sys.stdin.isatty() and sys.stderr.isatty() else None,
     )
     from dragoman.cli.run.session import Session

@@ -8,11 +8,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman import profiles
+from dragoman import agents, profiles
 from dragoman.backends import gguf, weights
 from dragoman.backends.http_config import HttpConfig
 from dragoman.cli import serve
+from dragoman.cli.run.preface import ANY_TIME_S, FIRST_ANSWER_S, check_key, is_local, reading_speed
 from dragoman.core.errors import BackendError, ConfigError, nearest, quote
+from dragoman.core.fit import within
 from dragoman.gateway import targets
 from dragoman.profiles import servers
 from dragoman.server import config as settings
@@ -48,6 +50,8 @@ class Behind(NamedTuple):
     offer: Offer
     context_tokens: int
     thinks: bool
+    tokens_per_s: float = 0.0
+    """How fast a server of this machine reads prompts; 0: not measured."""
 
     @property
     def output_tokens(self) -> int:
@@ -71,6 +75,8 @@ class Wanted(NamedTuple):
     trim: str
     ask: Callable[[Sequence[Offer]], Offer] | None
     """Chooses at a terminal; None: there is none."""
+    check: bool = False
+    """Nothing is started, so nothing is measured."""
 
 
 async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
@@ -256,6 +262,9 @@ def _with_embedded(
     profile = profiles.get(model) if model and not (serve.is_file(model) or model.startswith("hf:")) else None
     eased: dict[str, object] = {"context_tokens": profile.context_tokens} if profile else {}
     eased |= {"parallel": 1, "trim": "tools", **({"model": profile.name if profile else model} if model else {})}
+    if tools := agents.get(wanted.agent or agents.ANY).tools:
+        fixed = wanted.trim or "embedded.trim" in origin
+        eased |= {"first_answer_s": ANY_TIME_S if fixed else FIRST_ANSWER_S, "tools": tools}
     eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
     eased |= {"context_tokens": wanted.context_tokens} if wanted.context_tokens else {}
     eased |= {"trim": wanted.trim} if wanted.trim else {}
@@ -306,16 +315,40 @@ async def _behind(
     config: settings.Config, origin: dict[str, str], offer: Offer, wanted: Wanted, asked: str | None = None
 ) -> Behind:
     """With what is known of the model; `asked`: its own name."""
-    model = offer.model if asked is None else asked
+    model, speed = offer.model if asked is None else asked, 0.0
     if offer.url:
         found = await _told(_gateway(config, offer.url), model)
     elif offer.server:
-        found = await _told(config.servers[offer.server], model.removeprefix(f"{offer.server}/"))
+        own = model.removeprefix(f"{offer.server}/")
+        found = await _told(config.servers[offer.server], own)
+        if not wanted.check:
+            config, speed = await _measured(config, origin, offer.server, own, wanted)
     elif serve.has_embedded(config, origin) and model == serve.embedded_name(config.embedded):
         found = _of_weights(config, wanted)
     else:
         found = (0, True)
-    return Behind(config, origin, offer, wanted.context_tokens or found[0], found[1])
+    return Behind(config, origin, offer, wanted.context_tokens or found[0], found[1], speed)
+
+
+async def _measured(
+    config: settings.Config, origin: dict[str, str], name: str, model: str, wanted: Wanted
+) -> tuple[settings.Config, float]:
+    """The settings by which a server of this machine gets no more than its model reads in time, and that speed.
+
+    Raises: ConfigError: the server does not take the key.
+    """
+    server = config.servers[name]
+    await check_key(server)
+    agent = agents.get(wanted.agent) if wanted.agent else None
+    if not (is_local(server) and agent and agent.prompt_tokens):
+        return config, 0.0
+    speed = await reading_speed(server, model)
+    set_by_user = wanted.trim or any(f"servers.{name}.{each}" in origin for each in ("trim", "prompt_tokens"))
+    if not speed or set_by_user or agent.prompt_tokens / speed <= FIRST_ANSWER_S:
+        return config, speed
+    budget = within(FIRST_ANSWER_S, speed, agent.tools)
+    server = msgspec.structs.replace(server, prompt_tokens=budget.tokens, tools=server.tools or budget.tools)
+    return msgspec.structs.replace(config, servers={**config.servers, name: server}), speed
 
 
 async def _told(server: HttpConfig, model: str) -> tuple[int, bool]:

@@ -1,6 +1,7 @@
 """One run of an agent: its gateway, its private folder, its log, from the choice of a model to the agent's end."""
 
 import argparse
+import json
 import logging
 import os
 import secrets
@@ -14,20 +15,26 @@ from typing import Final
 
 import msgspec
 
-from dragoman import agents
+from dragoman import agents, dialects
 from dragoman.agents import Agent, Launch, Wiring
 from dragoman.backends.weights import home
 from dragoman.cli import serve
-from dragoman.cli.run import printed
+from dragoman.cli.run import preface, printed
 from dragoman.cli.run.behind import Behind, Wanted, chosen, chosen_there
 from dragoman.cli.run.child import Attended, interruptible
+from dragoman.cli.run.preface import ANY_TIME_S
+from dragoman.cli.run.status import Status
 from dragoman.core.errors import ConfigError
+from dragoman.core.fit import within
+from dragoman.gateway import Gateway
 from dragoman.server import config as settings
 from dragoman.server.run import serving
 
 _NO_KEY: Final = "none"
 """For a gateway that asks for none: agents want one all the same."""
 _LOG: Final = "gateway.log"
+_PROGRESS: Final = "progress"
+_NOT_THERE: Final = (401, 404, 405)
 _LEVELS: Final = (logging.INFO, logging.INFO, logging.DEBUG)
 
 
@@ -83,23 +90,60 @@ class Session:
             await serve.asked_claude(config, log.say)
             async with serving(gateway, own) as url:
                 log.silent = True
-                return await self._start(self._launch(behind, url, key, folder), behind, folder)
+                self._preface(behind, gateway)
+                with self._status(gateway, folder) as progress:
+                    return await self._start(self._launch(behind, url, key, folder, progress), behind, folder)
+
+    def _preface(self, behind: Behind, gateway: Gateway) -> None:
+        """Say how long the first answer will take, and what was cut for it."""
+        embedded = behind.config.embedded
+        server = behind.config.servers.get(behind.offer.server)
+        speed, budget = behind.tokens_per_s, server.prompt_tokens if server else 0
+        measured = [told for each in gateway.state() if isinstance(told := each.get("read_tokens_per_s"), float)]
+        if measured and not server:
+            speed = measured[0]
+            budget = within(embedded.first_answer_s, speed, ()).tokens if embedded.first_answer_s < ANY_TIME_S else 0
+        for line in preface.lines(self._agent, behind.offer.model, speed, budget):
+            serve.say(line)
+
+    @contextmanager
+    def _status(self, gateway: Gateway, folder: Path) -> Iterator[Path]:
+        """Show how far a prompt has been read; gives the file that holds that line."""
+        file = folder / _PROGRESS
+        status = Status(file)
+        gateway.progress = status.show
+        try:
+            yield file
+        finally:
+            gateway.progress = None
+            status.close()
 
     async def _start(self, launch: Launch, behind: Behind, folder: Path) -> int:
         _write(launch.files, folder)
         context = f", {behind.context_tokens:,} tokens of context" if behind.context_tokens else ""
         serve.say(f"{self._agent.title} on {behind.offer.model}, {behind.offer.title}{context}")
+        for note in (*launch.notes, *self._unknown_context(behind)):
+            serve.say(note)
         if self._args.debug:
             print(printed.shown(launch, folder, os.environ), file=sys.stderr)
         environ = {**os.environ, **printed.direct(os.environ), **launch.environ}
         given = {name: value for name, value in environ.items() if value is not None}
         return await self._attended.run(launch.command, given)
 
+    def _unknown_context(self, behind: Behind) -> Iterator[str]:
+        """What to say where a server does not report its context window."""
+        if not behind.context_tokens and self._agent.programs and (behind.offer.server or behind.offer.url):
+            assumed = f"; {self._agent.assumes}" if self._agent.assumes else ""
+            yield (
+                f"the server does not report the context window of {behind.offer.model}{assumed}: "
+                "--context TOKENS sets it"
+            )
+
     def _kept(self) -> Path:
         """Where the files last that printed variables lead to."""
         return home() / "run" / (self._args.agent or agents.ANY)
 
-    def _launch(self, behind: Behind, url: str, key: str, folder: Path) -> Launch:
+    def _launch(self, behind: Behind, url: str, key: str, folder: Path, progress: Path | None = None) -> Launch:
         return self._agent.launch(
             Wiring(
                 url=url,
@@ -115,6 +159,7 @@ class Session:
                 context_tokens=behind.context_tokens,
                 output_tokens=behind.output_tokens,
                 thinks=behind.thinks,
+                progress=progress if sys.platform != "win32" else None,
             )
         )
 
@@ -129,7 +174,8 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Count what went wrong."""
-        self.wrong += record.levelno >= logging.WARNING or '"error":' in record.getMessage()
+        said = record.getMessage()
+        self.wrong += record.levelno >= logging.WARNING or ('"error":' in said and not _is_look_up(said))
 
     def say(self, text: str) -> None:
         """What takes time, or is missing."""
@@ -137,6 +183,17 @@ class _Log(logging.Handler):
             logging.getLogger("dragoman").info("%s", text)
         else:
             serve.say(text)
+
+
+def _is_look_up(line: str) -> bool:
+    """Whether this is an agent's own question for what other servers have: `GET /api/tags`, `POST /api/show`."""
+    try:
+        facts = json.loads(line)
+    except ValueError:
+        return False
+    served = tuple(dialects.get(name).path for name in dialects.names())
+    is_known = facts.get("method") != "GET" and str(facts.get("path")).endswith(served)
+    return facts.get("status") in _NOT_THERE and not is_known
 
 
 @contextmanager

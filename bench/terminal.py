@@ -1,0 +1,221 @@
+"""A program in a pseudo-terminal: what its screen shows, keys typed into it, and a recording (asciicast v2).
+
+    with Terminal(command, environment, folder) as terminal:
+        terminal.wait_for("trust this folder")
+        terminal.type("\\r")
+
+The screen is drawn by pyte. The terminal answers what full-screen programs ask of one: its kind, the cursor's place.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import pty
+import re
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyte
+
+COLUMNS: Final = 100
+ROWS: Final = 36
+_UNKNOWN: Final = re.compile(r"\x1b\[[<>=?][0-9;:]*[^0-9;:hl]|\x1b\[[0-9;:]* q|\x1b[P_][^\x1b]*\x1b\\")
+"""Sequences that pyte takes for others: keyboard protocols, cursor shapes, terminal names."""
+_UNFINISHED: Final = re.compile(r"\x1b(\[[0-9;:<>=?]*|[P_][^\x1b]*\x1b?|\][^\x07\x1b]*)?$")
+_TITLE: Final = re.compile(r"\x1b\][02];([^\x07\x1b]*)(?:\x07|\x1b\\)")
+_QUESTIONS: Final = {
+    "\x1b[c": "\x1b[?62;c",
+    "\x1b[>0q": "\x1bP>|pyte\x1b\\",
+    "\x1b]11;?": "\x1b]11;rgb:1e1e/2222/2a2a\x07",
+}
+"""What programs ask of a terminal, and the answer; the cursor's place is answered by the screen."""
+
+
+class Terminal:
+    """A program and the terminal that it runs in. Not for use from several threads."""
+
+    def __init__(
+        self, command: Sequence[str], environ: Mapping[str, str], folder: Path, columns: int = COLUMNS, rows: int = ROWS
+    ) -> None:
+        """Start the command as the leader of a session whose terminal this is."""
+        self.events: list[tuple[float, str, str]] = []
+        """When, in seconds from the start; "o", "i" or "m" (output, input, marker); the text."""
+        self.titles: list[str] = []
+        """That the program has given to the window."""
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.Stream(self._screen)
+        self._rest = ""
+        self._bytes = b""
+        self._size = (columns, rows)
+        self._began_s = time.monotonic()
+        self._began_at = time.time()
+        self._before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._fd, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _LEADER, *command],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={"TERM": "xterm-256color", "COLORTERM": "truecolor", **environ},
+            cwd=folder,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self._screen.write_process_input = self._answer  # type: ignore[method-assign]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """End all that still runs in the session."""
+        with_group = self.process.pid
+        for number in (signal.SIGHUP, signal.SIGKILL):
+            try:
+                os.killpg(with_group, number)
+            except ProcessLookupError:
+                break
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                continue
+        self.process.wait()
+        os.close(self._fd)
+
+    @property
+    def seconds(self) -> float:
+        """Since the program was started."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def text(self) -> str:
+        """What the screen shows, without empty ends of lines."""
+        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+
+    @property
+    def written(self) -> str:
+        """All that the program has written, with its control sequences."""
+        return "".join(text for _, kind, text in self.events if kind == "o")
+
+    def type(self, text: str) -> None:
+        """Type keys."""
+        self.events.append((self.seconds, "i", text))
+        os.write(self._fd, text.encode())
+
+    def mark(self, label: str) -> None:
+        """Note in the recording what happens here."""
+        self.events.append((self.seconds, "m", label))
+
+    def wait_for(self, wanted: str | Callable[[str], object], deadline_s: float = 60.0) -> str:
+        """Read until the screen shows a text, or fulfils a condition; the screen.
+
+        Raises: AssertionError: it has not by then, or the program has ended; the message has the screen.
+        """
+        shows = wanted if callable(wanted) else lambda screen: wanted in screen
+        end_s = time.monotonic() + deadline_s
+        while not shows(screen := self.text):
+            left_s = end_s - time.monotonic()
+            if left_s <= 0 or not self.read(min(left_s, 0.25)):
+                why = "the program has ended" if left_s > 0 else f"not within {deadline_s:g} s"
+                raise AssertionError(f"{why}: {wanted}\n{screen}")
+        return screen
+
+    def settle(self, quiet_s: float = 0.3) -> None:
+        """Read until the program has written nothing for a while."""
+        before = -1
+        while before != len(self.events):
+            before = len(self.events)
+            if not self.read(quiet_s):
+                return
+
+    def ended(self, deadline_s: float = 30.0) -> int:
+        """Read until the program has ended; its exit status."""
+        end_s = time.monotonic() + deadline_s
+        while self.read(0.25) and time.monotonic() < end_s:
+            pass
+        return self.process.wait(max(1.0, end_s - time.monotonic()))
+
+    def read(self, timeout_s: float) -> bool:
+        """Take what the program writes within this time; False: it has ended."""
+        if not select.select([self._fd], [], [], timeout_s)[0]:
+            return True
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            data = b""
+        if data:
+            self._feed(data)
+        return bool(data)
+
+    def _feed(self, data: bytes) -> None:
+        self._bytes += data
+        text = (
+            self._bytes.decode("utf-8", "ignore" if len(self._bytes) > 3 else "strict") if _whole(self._bytes) else ""
+        )
+        if not text:
+            return
+        self._bytes = b""
+        self.events.append((self.seconds, "o", text))
+        self.titles += _TITLE.findall(text)
+        for question, answer in _QUESTIONS.items():
+            if question in text:
+                self._answer(answer)
+        text = self._rest + text
+        found = _UNFINISHED.search(text)
+        self._rest = text[found.start() :] if found else ""
+        self._stream.feed(_UNKNOWN.sub("", text[: found.start()] if found else text))
+
+    def _answer(self, data: str) -> None:
+        os.write(self._fd, data.encode())
+
+    def cpu_s(self) -> float:
+        """Processor seconds of the program and of what it started; known once it has ended."""
+        now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return now.ru_utime + now.ru_stime - self._before.ru_utime - self._before.ru_stime
+
+    def save(self, path: Path, title: str, hidden: Mapping[str, str]) -> None:
+        """Write the recording; `hidden` are texts of this machine, and what stands for them."""
+        columns, rows = self._size
+        head = {
+            "version": 2,
+            "width": columns,
+            "height": rows,
+            "timestamp": int(self._began_at),
+            "title": title,
+            "env": {"TERM": "xterm-256color"},
+        }
+        lines = [json.dumps(head)]
+        lines += [json.dumps([round(at, 3), kind, text], ensure_ascii=False) for at, kind, text in self.events]
+        text = "\n".join(lines) + "\n"
+        for found, shown in hidden.items():
+            text = text.replace(found, shown)
+        path.write_text(text)
+
+
+def _whole(data: bytes) -> bool:
+    """Whether the bytes end with a whole character."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.reason != "unexpected end of data"
+    return True
+
+
+_LEADER: Final = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""

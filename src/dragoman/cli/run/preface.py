@@ -1,0 +1,92 @@
+"""What `dragoman run` finds out before the agent starts: whether the server takes the key, how fast its model reads."""
+
+import os
+import secrets
+import time
+from typing import Final
+from urllib.parse import urlsplit
+
+from dragoman import dialects
+from dragoman.agents import Agent
+from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.probe.reach import connected, wants_key
+from dragoman.core.errors import BackendError
+from dragoman.core.values import Message, Request, Text
+from dragoman.profiles import vocabularies
+from dragoman.server.config import LOOPBACK
+
+FIRST_ANSWER_S: Final = 60.0
+"""Time in which the first answer of a conversation should begin."""
+ANY_TIME_S: Final = 86_400.0
+"""Reading is measured, and nothing is cut for it."""
+_WANTS_KEY: Final = (401, 403)
+_MEASURED_S: Final = 30.0
+"""Most time for a measurement; a server that takes longer is loading its model."""
+_LINES: Final = 12
+
+
+async def check_key(server: HttpConfig) -> None:
+    """Ask a server once, by an empty request that costs nothing, whether it takes the key of its settings.
+
+    Raises: ConfigError: it does not.
+    """
+    async with connected(server, os.environ) as connection:
+        try:
+            said = await connection.asked(dialects.get(server.api).path, b"{}", _JSON)
+        except BackendError:  # the agent's own request will say why
+            return
+        if said.status in _WANTS_KEY:
+            raise wants_key(server)
+
+
+_JSON: Final = {"content-type": "application/json"}
+
+
+def is_local(server: HttpConfig) -> bool:
+    """Whether the server runs on this machine."""
+    return urlsplit(server.url).hostname in LOOPBACK
+
+
+async def reading_speed(server: HttpConfig, model: str) -> float:
+    """Tokens of a prompt that this model reads in a second, by two short ones; 0 where that cannot be told.
+
+    The first has the server load its model, and is not counted.
+    """
+    dialect, vocabulary = dialects.get(server.api), vocabularies.find(model)
+    async with connected(server, os.environ) as connection:
+        for _ in range(2):
+            text = "\n".join(secrets.token_hex(4) for _ in range(_LINES))  # never twice, or it is in the prompt cache
+            request = Request(model, (Message("user", (Text(text),)),), max_tokens=1)
+            body = dialect.write_request(request, "").body
+            began_s = time.monotonic()
+            try:
+                said = await connection.asked(dialect.path, body, _JSON, within_s=_MEASURED_S)
+            except BackendError:
+                return 0.0
+            if said.status != 200:
+                return 0.0
+    return vocabulary.estimate_request(request) / (time.monotonic() - began_s)
+
+
+def lines(agent: Agent, model: str, tokens_per_s: float, budget_tokens: int) -> list[str]:
+    """What to tell before the agent starts; `budget_tokens`: what it is cut to, 0: to nothing."""
+    if not (tokens_per_s and agent.prompt_tokens):
+        return []
+    first_s = agent.prompt_tokens / tokens_per_s
+    told = [
+        f"{agent.title} sends about {agent.prompt_tokens:,} tokens before your own text; {model} reads "
+        f"{tokens_per_s:.0f} tokens/s here: {_time(first_s)} until the first answer"
+    ]
+    if budget_tokens and first_s > FIRST_ANSWER_S:
+        stay = f"; of its tools {', '.join(agent.tools)} stay as far as they fit" if agent.tools else ""
+        told.append(
+            f"for a first answer within {FIRST_ANSWER_S:.0f} s its instructions and tools are cut to {budget_tokens:,} "
+            f"tokens{stay}; --trim tools keeps all tools, --trim none everything"
+        )
+    elif not budget_tokens and first_s > FIRST_ANSWER_S:
+        told.append("less of it is read with --trim tools, --trim lean or --trim least, or without --trim")
+    return told
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

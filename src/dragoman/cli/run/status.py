@@ -1,0 +1,45 @@
+"""The line about a prompt that is being read while the terminal is the agent's: in a file and in the window's title."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+_EVERY_S: Final = 1.0
+"""Between two writes of the title."""
+_LONGEST: Final = 120
+
+
+class Status:
+    """Shows the newest line until that is over."""
+
+    def __init__(self, file: Path) -> None:
+        """`file` gets the line, for agents that show one of their own."""
+        self._file = file
+        self._terminal = _terminal()
+        self._titled = False
+        self._wrote_s = 0.0
+
+    def show(self, line: str) -> None:
+        """Show a line; "" where there is nothing to show."""
+        written = self._file.with_suffix(".new")
+        written.write_text(f"{line}\n" if line else "", encoding="utf-8")
+        written.replace(self._file)
+        now_s = time.monotonic()
+        if self._terminal is None or (line and now_s - self._wrote_s < _EVERY_S) or not (line or self._titled):
+            return
+        self._wrote_s, self._titled = now_s, bool(line)
+        os.write(self._terminal, f"\x1b]2;{line[:_LONGEST]}\x07".encode())
+
+    def close(self) -> None:
+        """Give the title back."""
+        if self._titled:
+            self.show("")
+
+
+def _terminal() -> int | None:
+    """The terminal that the agent draws on, if there is one that has a title."""
+    if os.environ.get("TERM", "dumb") in ("dumb", "linux"):
+        return None
+    return next((stream.fileno() for stream in (sys.stderr, sys.stdout) if stream.isatty()), None)

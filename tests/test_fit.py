@@ -1,0 +1,132 @@
+"""A request cut to what a model reads in a given time."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import recording
+from dragoman import agents, dialects
+from dragoman.core import trim
+from dragoman.core.fit import Budget, fitted, head_tokens, within
+from dragoman.core.tokens import GENERIC
+from dragoman.core.values import Message, Request, Text, Tool, ToolChoice
+
+SENT = {name: sent for name, sent in recording.recorded() if name.endswith(" 1") and "sdks" not in name}
+TOOLS = {
+    "claude_code": agents.get("claude").tools,
+    "codex": agents.get("codex").tools,
+    "opencode": agents.get("opencode").tools,
+}
+
+
+def asked(name: str) -> Request:
+    dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == SENT[name].path)
+    return dialect.read_request(SENT[name].body)
+
+
+def tools(name: str) -> tuple[str, ...]:
+    return next(tools for agent, tools in TOOLS.items() if name.startswith(agent))
+
+
+def request(*said: tuple[str, str], names: str = "read edit search browse", **more: Any) -> Request:
+    schema = {
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": "Where. " * 9}, "n": {"type": "integer"}},
+        "required": ["path"],
+    }
+    offered = tuple(Tool(name, "Does it. " * 30, json.dumps(schema)) for name in names.split())
+    messages = tuple(Message(role, (Text(text),)) for role, text in said)  # type: ignore[arg-type]
+    return Request("m", messages, offered, **more)
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_a_budget_is_kept_down_to_the_least_that_there_is(name: str) -> None:
+    whole = asked(name)
+    least = fitted(whole, "none", Budget(1, tools(name)), GENERIC)
+    for tokens in (100_000, 4_000, 1_500, 600):
+        made = fitted(whole, "none", Budget(tokens, tools(name)), GENERIC)
+        assert made.head_tokens <= max(tokens, least.head_tokens)
+        assert made.head_tokens == head_tokens(made.trimmed.request, GENERIC)
+        names = [tool.name for tool in made.trimmed.request.tools]
+        assert set(names) <= {tool.name for tool in whole.tools}
+        assert not set(names) & set(made.trimmed.left_out)
+        assert len(names) + len(made.trimmed.left_out) == len(whole.tools)
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_the_least_of_each_agent_is_read_within_a_minute_at_twenty_tokens_a_second(name: str) -> None:
+    made = fitted(asked(name), "tools", within(60, 20, tools(name)), GENERIC)
+    assert made.head_tokens <= 720
+    assert {tool.name for tool in made.trimmed.request.tools} & set(tools(name))
+
+
+def test_all_requests_of_a_conversation_are_cut_alike() -> None:
+    head = (("system", "You are an agent.\n" + "Mind the style of the code. " * 80), ("user", "hello"))
+    first = request(*head)
+    later = request(*head, ("assistant", "Hello!"), ("user", "go on " * 900), ("system", "A note. " * 900))
+    for tokens in (40, 200, 400, 5_000):
+        budget = Budget(tokens, ("read", "edit"))
+        one, other = (fitted(each, "none", budget, GENERIC).trimmed.request for each in (first, later))
+        assert one.tools == other.tools
+        assert other.messages[: len(one.messages)] == one.messages
+
+
+def test_ordinary_tools_stay_longest_the_most_important_first() -> None:
+    asked = request(("system", "You are an agent."), ("user", "hi"))
+    seen = []
+    for tokens in range(600, 0, -5):
+        names = [
+            tool.name for tool in fitted(asked, "none", Budget(tokens, ("edit", "read")), GENERIC).trimmed.request.tools
+        ]
+        if names not in seen:
+            seen.append(names)
+    assert seen == [["read", "edit", "search", "browse"], ["read", "edit"], ["edit"]]
+
+
+def test_a_tool_that_must_be_called_stays() -> None:
+    named = request(("user", "hi"), tool_choice=ToolChoice("named", "browse"))
+    made = fitted(named, "none", Budget(1, ("read",)), GENERIC).trimmed
+    assert {tool.name for tool in made.request.tools} == {"read", "browse"}
+    free = request(("user", "hi"), tool_choice=ToolChoice("required"))
+    assert fitted(free, "none", Budget(1, ("read",)), GENERIC).trimmed.left_out == ()
+
+
+@pytest.mark.parametrize("names", [(), ("unknown",)])
+def test_without_ordinary_tools_all_stay(names: tuple[str, ...]) -> None:
+    made = fitted(request(("user", "hi")), "none", Budget(1, names), GENERIC)
+    assert (made.tier, len(made.trimmed.request.tools)) == ("least", 4)
+
+
+def test_nothing_is_cut_without_a_budget_or_where_it_fits() -> None:
+    asked = request(("system", "You are an agent."), ("user", "hi"))
+    assert fitted(asked, "none", Budget(0, ("read",)), GENERIC).trimmed.request is asked
+    assert fitted(asked, "none", Budget(9_999, ("read",)), GENERIC).trimmed.request is asked
+    assert within(60, 0.0, ("read",)) == Budget(0, ("read",))
+
+
+def test_the_users_words_come_last_in_the_last_tier() -> None:
+    said = (
+        ("system", "You are an agent.\nBe kind.\n - Platform: linux"),
+        ("user", "hello"),
+        ("developer", "# Environment\n - Primary working directory: /w\n" + "More of it. " * 60),
+    )
+    first, last = trim.trimmed(request(*said), "least", GENERIC).request.messages
+    assert last == Message("user", (Text("hello"),))
+    text = "\n".join(part.text for part in first.parts if isinstance(part, Text))
+    assert text.splitlines() == [
+        "You are an agent.",
+        " - Platform: linux",
+        " - Primary working directory: /w",
+        trim.HINT,
+    ]
+
+
+def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_stay() -> None:
+    reminder = "<system-reminder>\nEnd commits so.\nContents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>"
+    made = request(("user", reminder), names="read")
+    made = replace(made, messages=(Message("user", (Text(reminder), Text("hello"))),))
+    first, last = trim.trimmed(made, "least", GENERIC).request.messages
+    assert last == Message("user", (Text("hello"),))
+    assert first.parts[0] == Text("Contents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>")
