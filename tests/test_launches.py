@@ -94,6 +94,46 @@ def test_settings_that_cannot_be_read_are_left_to_claude_code() -> None:
     assert made.command[-2:] == ("--settings", "/nowhere.json")
 
 
+@pytest.mark.parametrize(
+    ("args", "environ", "files", "mode"),
+    [
+        ((), {}, {}, "default"),
+        ((), {}, {"/home/ada/.claude/settings.json": "{}"}, "default"),
+        ((), {}, {"/home/ada/.claude/settings.json": "not JSON"}, "default"),
+        ((), {}, {"/home/ada/.claude/settings.json": '{"permissions": {"defaultMode": "plan"}}'}, None),
+        ((), {}, {".claude/settings.json": '{"permissions": {"defaultMode": "auto"}}'}, None),
+        ((), {}, {".claude/settings.local.json": '{"permissions": {"defaultMode": "acceptEdits"}}'}, None),
+        ((), {"CLAUDE_CONFIG_DIR": "/c"}, {"/c/settings.json": '{"permissions": {"defaultMode": "plan"}}'}, None),
+        (("--permission-mode", "plan"), {}, {}, None),
+        (("--permission-mode=plan",), {}, {}, None),
+        (("--dangerously-skip-permissions",), {}, {}, None),
+        (("--settings", '{"permissions": {"defaultMode": "plan"}}'), {}, {}, "plan"),
+        (("--settings", '{"permissions": {"allow": ["Read"]}}'), {}, {}, "default"),
+    ],
+)
+def test_claude_code_asks_before_it_acts_unless_the_user_has_set_a_mode(
+    args: tuple[str, ...], environ: Mapping[str, str], files: Mapping[str, str], mode: str | None
+) -> None:
+    """Its own default is "auto", whose safety check is made by its vendor's server."""
+    made = launch("claude", *args, environ=environ, files=files)
+    assert settings(made).get("permissions", {}).get("defaultMode") == mode
+    told = [note for note in made.notes if "asks before it edits" in note]
+    assert len(told) == (mode == "default")
+    assert bool(made.notes) == (mode == "default" or "auto" in str(files))
+    assert settings(made).get("permissions", {}).get("allow") == (["Read"] if "allow" in str(args) else None)
+
+
+def test_claude_code_shows_how_far_a_prompt_has_been_read_unless_the_user_shows_something_there() -> None:
+    own = '{"statusLine": {"type": "command", "command": "theirs"}}'
+    file = Path("/private dir/progress")
+    made = launch("claude", progress=file)
+    assert "'/private dir/progress'" in settings(made)["statusLine"]["command"]
+    assert made.environ["CLAUDE_CODE_DISABLE_TERMINAL_TITLE"] == "1"
+    assert "statusLine" not in settings(launch("claude", progress=file, files={".claude/settings.json": own}))
+    assert settings(launch("claude", "--settings", own, progress=file))["statusLine"]["command"] == "theirs"
+    assert "statusLine" not in settings(launch("claude"))
+
+
 def test_what_eases_gives_way_to_the_user_and_what_wires_does_not() -> None:
     own = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "99", "ANTHROPIC_BASE_URL": "elsewhere", "CLAUDE_CODE_USE_BEDROCK": "1"}
     made = launch("claude", environ=own)

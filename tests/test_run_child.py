@@ -1,5 +1,6 @@
 """What `dragoman run` is to the command that it starts: its terminal, its signals, its end, and what is left behind."""
 
+import asyncio
 import errno
 import json
 import os
@@ -12,11 +13,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench import offline
 
 import gateway
+import odd
 from agents import NOWHERE
 from dragoman.agents import Launch
 from dragoman.cli.run import printed
@@ -241,6 +244,56 @@ def test_a_failure_of_the_model_leaves_the_log(far: str, tmp_path: Path) -> None
     assert "'none'" not in done.stdout
     assert '"status":404' in log.read_text()
     assert left(tmp_path) == [log.parent.name]
+
+
+LOOK = """
+for path in ("/api/tags", "/version", "/v1/props", "/v1/api/show"):
+    url = os.environ["OPENAI_BASE_URL"].removesuffix("/v1") + path
+    try: urllib.request.urlopen(urllib.request.Request(url, b"{}" if path.endswith("show") else None))
+    except OSError as e: print(e.code)
+ask()
+"""
+"""An agent that looks for what other servers have, without a key."""
+
+
+def test_what_an_agent_looks_for_in_vain_is_nothing_that_went_wrong(far: str, tmp_path: Path) -> None:
+    done = run(tmp_path, *agent(far, LOOK))
+    assert set(done.stdout.split()) <= {"401", "404", "405"}, done.stdout
+    assert "went wrong" not in done.stderr
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_key_that_is_not_taken_is_told_before_the_agent_starts(status: int, tmp_path: Path) -> None:
+    """Where the list of models needs no key, nothing else says so but the agent, after minutes of trying."""
+
+    def says(path: str, body: dict[str, Any]) -> odd.Answer:
+        return odd.models("m") if path == "/v1/models" else odd.refused("no", status)
+
+    async with odd.odd(says) as far:
+        words = ("run", "--server", f"{far.url}/v1", "--model", "m", "--", "echo", "started")
+        done = await asyncio.to_thread(run, tmp_path, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "wants a key" in done.stderr
+
+
+async def test_a_context_that_the_server_does_not_report_is_told(tmp_path: Path) -> None:
+    (tmp_path / "claude").write_text("#!/bin/sh\necho started")
+    (tmp_path / "claude").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.defpath}"}
+
+    def says(path: str, body: dict[str, Any]) -> odd.Answer:
+        return odd.models("m") if path == "/v1/models" else odd.refused("no")
+
+    async with odd.odd(says) as far:
+        words = ("run", "claude", "--server", f"{far.url}/v1", "--model", "m")
+        done = await asyncio.to_thread(run, tmp_path, *words, **path)
+        named = await asyncio.to_thread(run, tmp_path, *words, "--context", "32768", **path)
+    assert done.stdout == named.stdout == "started\n", done.stderr
+    assert "does not report the context window of m" in done.stderr
+    assert "--context TOKENS" in done.stderr
+    assert "asks before it edits" in done.stderr
+    assert "context window" not in named.stderr
 
 
 def test_a_log_that_is_asked_for_is_for_its_owner_alone(far: str, tmp_path: Path) -> None:

@@ -210,7 +210,8 @@ class Exchange(HttpExchange):
             batch, ended = await inbox.take(silence_s)
             if not batch and not ended:
                 await self._begin()
-                await self._write(self._progress() + self._dialect.ping)
+                await self._write(self._progress())
+                await self._write(self._dialect.ping)
             silence_s = self._config.ping_s
             if ended:
                 await _done(pump)
