@@ -52,10 +52,12 @@ class Calling:
     arguments: dict[str, object]
     asked: list[v.Request] = field(default_factory=list)
     """What was asked with tools on offer; what comes without is about something else, a title say."""
+    pauses: bool = True
+    """Whether it waits for pings."""
 
     async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
-        if request.tools:
+        if request.tools and self.pauses:
             await backend.pause(request)
         yield Start("", "", 0, 100)
         if not request.tools:
@@ -68,7 +70,8 @@ class Calling:
             else:
                 text = json.dumps(self.arguments)
                 yield ToolCallStart(0, "call_0", self.tool)
-                await backend.pause(request)
+                if self.pauses:
+                    await backend.pause(request)
                 for at in range(0, len(text), 7):
                     yield ToolCallDelta(0, text[at : at + 7])
                 yield ToolCallEnd(0)

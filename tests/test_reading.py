@@ -4,7 +4,9 @@ import os
 import pty
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx2
 import pytest
 
 from dragoman.cli.run.status import Status
@@ -68,8 +70,6 @@ async def nothing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
 
 
 async def test_a_stream_has_comments_with_the_progress() -> None:
-    import httpx2
-
     backend, shown = Slow(nothing), list[str]()
     gateway = Gateway([backend])
     gateway.progress = shown.append
@@ -86,7 +86,7 @@ async def test_a_stream_has_comments_with_the_progress() -> None:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stream:
-        monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setattr("dragoman.cli.run.status.sys", SimpleNamespace(stderr=stream, stdout=stream))
         monkeypatch.setenv("TERM", "xterm-256color")
         yield ours
     os.close(ours)

@@ -1,0 +1,52 @@
+"""Agents in a terminal, as a user has them: the real programs, no `-p`, up to a tool call and its answer."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from bench import first_use, offline
+from bench.terminal import Terminal
+
+import agents
+from agents import PROMPT, Calling
+from scripted import in_thread
+from test_examples import SOURCES
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of POSIX")
+
+
+def environment(home: Path, *programs: Path) -> dict[str, str]:
+    path = ":".join([*(str(each.parent) for each in programs), os.defpath])
+    shut = {"HTTPS_PROXY": agents.NOWHERE, "HTTP_PROXY": agents.NOWHERE, "NO_PROXY": "127.0.0.1"}
+    return {**offline.environment(home, **shut), "PATH": path, "PYTHONPATH": SOURCES}
+
+
+def command(agent: str, url: str, *args: str) -> list[str]:
+    behind = ["--server", f"{url}/v1", "--model", "m", "--context", "131072"]
+    return [sys.executable, "-m", "dragoman", "run", agent, *behind, "--", *args]
+
+
+@pytest.mark.ran("Claude Code", "Chat Completions")
+def test_claude_code(tmp_path: Path) -> None:
+    """Its first start in a folder: no page about a safety check, the tool's call runs, its result is answered."""
+    folder = agents.folder_of(tmp_path)
+    script = Calling("Bash", {"command": "cat notes.txt", "description": "Shows a file"}, pauses=False)
+    with (
+        in_thread(script) as url,
+        Terminal(command("claude", url), environment(tmp_path, offline.claude_code()), folder) as terminal,
+    ):
+        first_use.first_start(terminal)
+        assert "auto mode" not in terminal.text
+        assert "asks before it edits a file or runs a command" in terminal.written
+        terminal.settle()
+        terminal.type(PROMPT)
+        terminal.settle()
+        terminal.type("\r")
+        terminal.wait_for(lambda screen: "Do you want to proceed?" in screen or "● pomegranate" in screen)
+        if "Do you want to proceed?" in terminal.text:
+            terminal.settle()
+            terminal.type("\r")
+        screen = terminal.wait_for("● pomegranate")
+    assert "check actions" not in screen
+    assert (script.called().name, script.result().strip()) == ("Bash", "pomegranate")
