@@ -14,6 +14,7 @@ import msgspec
 from dragoman.core.drafts import Drafts
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Warning
+from dragoman.core.model import Model as Model
 from dragoman.core.names import ANY
 from dragoman.core.passing import Passing
 from dragoman.core.pieces import Piece
@@ -327,20 +328,6 @@ class Dialect:
     """What shows that JSON is a piece of its stream: a field, a regular expression of its value, and what stands around
     the piece in the stream, with `$` in its place; some SDKs hand out less than came.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model that a backend offers."""
-
-    id: str
-    context_tokens: int | None = None
-    owner: str = "dragoman"
-    aliases: tuple[str, ...] = ()
-    display_name: str = ""
-    """For people, as the server has it; empty: the id."""
-    created: int = 0
-    """Seconds since 1970, as the server has it; 0: not known."""
 
 
 class Tap(Protocol):
