@@ -20,10 +20,12 @@ from typing import Any, Literal
 
 from dragoman import dialects
 from dragoman.conversion import random_id
+from dragoman.core import hooks
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Format, NewId
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, ToolCallStart, UsageUpdate, Warning
+from dragoman.core.hooks import OnError
 from dragoman.core.one_call import CALLS_LIMIT, one_call
 from dragoman.core.reader import Delivery, ReplyReader
 from dragoman.core.stops import StopStrings
@@ -39,7 +41,8 @@ class Answer:
     `body` is the request as it came, or what a dialect has read of it; `api` is by which it came
     (`dragoman.dialects.names()`). `created` are seconds since 1970. `id` and `new_id` give the answer and its calls
     their names, `[A-Za-z0-9]{24}`; random ones if there are none. `delivery` and `control` are the reader's
-    (`ToolCallReader`).
+    (`ToolCallReader`). `on_error` are called with each exception of this answer and its `id`: of a request that cannot
+    be read, of a piece of text that cannot, and of what `fail` is given.
 
     Raises: ConfigError: unknown format or API. RequestError: what is wrong with the request, and where: answer with
     `dragoman.dialects.get(api).write_error(error)`.
@@ -56,11 +59,16 @@ class Answer:
         new_id: NewId = random_id,
         delivery: Delivery = "stream",
         control: Iterable[str] = (),
+        on_error: Iterable[OnError] = (),
     ) -> None:
-        self._dialect = dialects.get(api)
-        self.request = one_call(as_request(body, api))
-        """What is asked: its `max_tokens`, `sampling` and `response_schema` are the engine's to heed."""
-        self.format = as_format(format)
+        self.id = id or new_id()
+        """Of the answer, without a prefix."""
+        self._on_error = tuple(on_error)
+        with hooks.watching(self._on_error, self.id):
+            self._dialect = dialects.get(api)
+            self.request = one_call(as_request(body, api))
+            """What is asked: its `max_tokens`, `sampling` and `response_schema` are the engine's."""
+            self.format = as_format(format)
         self.over = False
         """Nothing that still comes can matter: stop generating."""
         self._tools = self.request.tools if self.request.tool_choice.mode != "none" else ()
@@ -71,7 +79,7 @@ class Answer:
         self._stops = StopStrings(self.request.stop)
         self._begun = 0  # calls
         self._calls = WholeCalls(HOLD_CHARS if self.request.stream else sys.maxsize)
-        self._start: Start | None = Start(id or new_id(), self.request.model, created)
+        self._start: Start | None = Start(self.id, self.request.model, created)
 
     @cached_property
     def messages(self) -> list[dict[str, str]]:
@@ -106,19 +114,21 @@ class Answer:
 
         Raises: MisuseError: the piece is no text, or the answer is closed.
         """
-        return self._send([] if self.over else self._reader.feed(text, plain=plain))
+        with hooks.watching(self._on_error, self.id):
+            return self._send([] if self.over else self._reader.feed(text, plain=plain))
 
     def close(self, finish: Literal["stop", "length"] = "stop", usage: Usage | None = None) -> bytes:
         """The last that the client is to be sent; `finish` is "length" where the engine stopped at a limit.
 
         Raises: MisuseError: the answer is closed already, or there is no such finish.
         """
-        out = b"" if self.over else self._send(self._reader.close(finish))
-        found = self._stops.found
-        reason = "stop_sequence" if found else "stop" if self.over else finish
-        self.over = True
-        out += self._pass([*self._stops.end(), UsageUpdate(usage or Usage()), Finish(reason, found)])
-        return out if self.request.stream else self._dialect.write_reply(self.reply, self.request)
+        with hooks.watching(self._on_error, self.id):
+            out = b"" if self.over else self._send(self._reader.close(finish))
+            found = self._stops.found
+            reason = "stop_sequence" if found else "stop" if self.over else finish
+            self.over = True
+            out += self._pass([*self._stops.end(), UsageUpdate(usage or Usage()), Finish(reason, found)])
+            return out if self.request.stream else self._dialect.write_reply(self.reply, self.request)
 
     def fail(self, error: DragomanError | str) -> bytes:
         """The last that the client is to be sent, where the engine broke: an error of its API.
@@ -128,6 +138,7 @@ class Answer:
         """
         self.over = True
         broken = BackendError(error) if isinstance(error, str) else error
+        hooks.call(self._on_error, broken, self.id)
         if self._start is None and self.request.stream:
             return self._writer.send(Failure(broken))
         return self._dialect.write_error(broken)
@@ -175,6 +186,8 @@ class Answer:
         for each in events:
             for event in self._calls.pass_on(each):
                 self._collector.send(event)
+                if isinstance(event, Failure):
+                    hooks.call(self._on_error, event.error, self.id)
                 out += self._writer.send(event) if self.request.stream else b""
         self.over |= self._calls.failed
         return out

@@ -6,8 +6,8 @@
 Any byte is a sign of life, a comment of the server's too; a connection that broke is told at once. What waits in any of
 these can leave: closing the generator closes the connection.
 
-aiohttp, because its parser in C keeps a streamed chunk cheap (docs/performance.md). Redirects are not followed, and no
-proxy of the environment is used.
+aiohttp, because its parser in C keeps a streamed chunk cheap (docs/performance.md). Redirects are not followed; a
+proxy is used as `proxies` has it.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from dragoman.backends.breaker import Breaker
 from dragoman.backends.hidden import Secrets
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.places import Places
+from dragoman.backends.proxies import proxy_for
 from dragoman.core.errors import BackendError, RemoteError, SilenceError, logged
 from dragoman.core.upstream_errors import answered_error
 
@@ -70,6 +71,7 @@ class Connection:
         """What clients must not read, though some servers repeat it."""
         self._headers = {"content-type": "application/json", **headers}
         self._versioned = versioned
+        self._proxy = proxy_for(config.url, config.proxy, os.environ, f"servers.{name}.proxy")
         self._session: aiohttp.ClientSession | None = None
         self._places = Places(name, config.parallel, config.queue)
         self._breaker = Breaker(name)
@@ -80,7 +82,7 @@ class Connection:
         limits = aiohttp.ClientTimeout(total=None, connect=config.connect_timeout_s, sock_read=config.first_byte_s)
         self._session = aiohttp.ClientSession(
             timeout=limits,
-            headers=self._headers,
+            proxy=self._proxy,  # which would get headers of the session too, with the server's key
             connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),  # what a server sets for one client is not for the others
         )
@@ -146,7 +148,9 @@ class Connection:
         try:
             async with (
                 asyncio.timeout(within_s),
-                session.request(method, self.url(path), data=body, headers=headers, allow_redirects=False) as response,
+                session.request(
+                    method, self.url(path), data=body, headers=self._all(headers), allow_redirects=False
+                ) as response,
             ):
                 is_error = response.status >= 300
                 got = await _head(response, HEAD_BYTES if is_error else MOST_BYTES)
@@ -166,6 +170,10 @@ class Connection:
             return base.removesuffix("/v1") + path
         own = self._versioned and urlsplit(base).path.strip("/")
         return base + (path.removeprefix("/v1") if own else path)
+
+    def _all(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:
+        """Those of one request, and those that go with each."""
+        return {**self._headers, **(headers or {})}
 
     def _open(self) -> aiohttp.ClientSession:
         assert self._session is not None, "not started"
@@ -192,7 +200,7 @@ class Connection:
             # aiohttp's own limit does not count while the server takes nothing of a long body.
             async with asyncio.timeout(config.connect_timeout_s + config.first_byte_s):
                 data = body if len(body) <= _AT_ONCE_BYTES else io.BytesIO(body)
-                response = await session.post(url, data=data, headers=headers, allow_redirects=False)
+                response = await session.post(url, data=data, headers=self._all(headers), allow_redirects=False)
                 if response.status < 300:
                     return response
                 async with response:
@@ -225,6 +233,9 @@ class Connection:
             case TimeoutError():
                 told = f"{self._name} said nothing for {config.first_byte_s:g} s after it was asked"
                 return SilenceError(f"{told} (setting first_byte_s)")
+            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+                told = f"{self._name} cannot be reached at {self.where}"
+                return BackendError(f"{told}: the proxy is not there, or refuses (setting proxy, HTTPS_PROXY)")
             case aiohttp.ClientConnectorError():
                 return BackendError(f"{self._name} cannot be reached at {self.where}: {_why(error.os_error)}")
             case _ if not begun and _is_closed(error):

@@ -30,6 +30,13 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     key: Annotated[str, _doc("The API key that it wants; empty: none.")] = ""
     key_env: Annotated[str, _doc("The variable of the environment that holds the key.")] = ""
+    proxy: Annotated[
+        str,
+        _doc(
+            "The HTTP proxy through which it is reached; empty: that of HTTPS_PROXY or HTTP_PROXY, except for this "
+            "machine and the hosts of NO_PROXY; `none`: none."
+        ),
+    ] = ""
     models: Annotated[tuple[str, ...], _doc("Models to offer; empty: those that it lists itself.")] = ()
     schemas: Annotated[
         str, _doc("Whose JSON Schemas it takes, such as llama_cpp or ollama; empty: those of its kind, or API.")

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from dragoman import __version__, dialects
+from dragoman.core import hooks
 from dragoman.core.contracts import Dialect
 from dragoman.core.errors import (
     AuthError,
@@ -32,6 +33,7 @@ from dragoman.core.errors import (
     UpgradeError,
     quote,
 )
+from dragoman.core.hooks import OnError
 from dragoman.gateway import Gateway
 from dragoman.server import paths, steps, stored
 from dragoman.server.answer import Exchange
@@ -69,8 +71,12 @@ def _step(name: str, record: Record) -> Iterator[None]:
 class App:
     """The gateway as an ASGI application."""
 
-    def __init__(self, gateway: Gateway, config: ServerConfig) -> None:
-        """Raises: ConfigError: exchanges are to be kept where nothing can be written."""
+    def __init__(self, gateway: Gateway, config: ServerConfig, on_error: Iterable[OnError] = ()) -> None:
+        """`on_error`: called after each exchange that failed, with the exception and the id in `x-request-id`.
+
+        Raises: ConfigError: exchanges are to be kept where nothing can be written.
+        """
+        self._on_error = tuple(on_error)
         self._gateway = gateway
         self._config = config
         self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}
@@ -149,6 +155,8 @@ class App:
         with _step("kept", record):
             if self._captures and capture:
                 self._captures.end(capture, record)
+        if record.cause is not None:
+            hooks.call(self._on_error, record.cause, record.id)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

@@ -48,6 +48,8 @@ class Record:
         self.path = path
         self.status = 0
         self.error = ""
+        self.cause: BaseException | None = None
+        """The exception that `error` names."""
         self.relayed = False
         """The answer was passed on unread: how many calls were in it is not known."""
         self.request: Request | None = None
@@ -125,6 +127,7 @@ class Record:
         """Why it went wrong: the first reason stays. What a field held is the client's own; its place is told."""
         said = logged(error) if isinstance(error, DragomanError) else ""
         self.error = self.error or f"{type(error).__name__}: {said}".removesuffix(": ")
+        self.cause = self.cause or error
 
     @property
     def seconds(self) -> float:

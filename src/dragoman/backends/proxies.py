@@ -1,0 +1,60 @@
+"""The proxy through which a server is reached: that of its settings, or that of the environment.
+
+`HTTPS_PROXY`, `HTTP_PROXY` and `ALL_PROXY`, by the scheme of the server's URL and in either case, as other programs
+have them; `NO_PROXY` exempts hosts. This machine is never reached through one of these: only a setting says that.
+
+Source: https://docs.python.org/3/library/urllib.request.html#urllib.request.getproxies (2026-11).
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+from dragoman.core.errors import ConfigError, quote
+
+NEVER: Final = "none"
+_SCHEMES: Final = ("http", "https")
+
+
+def proxy_for(url: str, setting: str, environ: Mapping[str, str], where: str = "proxy") -> str | None:
+    """The URL of the proxy for a server; None: it is reached directly.
+
+    Raises: ConfigError: it is no URL of an HTTP proxy; `where` is the setting.
+    """
+    if setting:
+        return None if setting == NEVER else _checked(setting, where)
+    at = urlsplit(url)
+    host = at.hostname or ""
+    if _is_here(host):
+        return None
+    name, proxy = next(
+        ((name, environ[name]) for name in _names(at.scheme) if environ.get(name)),
+        ("", ""),
+    )
+    exempt = {"no": environ.get("no_proxy") or environ.get("NO_PROXY") or ""}
+    if not proxy or proxy_bypass_environment(f"{host}:{at.port}" if at.port else host, exempt):
+        return None
+    return _checked(proxy if "://" in proxy else f"http://{proxy}", name)
+
+
+def _names(scheme: str) -> tuple[str, ...]:
+    return tuple(each for name in (f"{scheme}_proxy", "all_proxy") for each in (name, name.upper()))
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _checked(proxy: str, where: str) -> str:
+    at = urlsplit(proxy)
+    if at.scheme not in _SCHEMES or not at.hostname:
+        shown = quote(f"{at.scheme}://{at.netloc.rpartition('@')[2]}")
+        raise ConfigError(f"expected a proxy like http://proxy.example:3128, got {shown} - at {where}")
+    return proxy
