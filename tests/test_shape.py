@@ -27,7 +27,7 @@ def fields(text: str) -> Fields:
 def walk(cursor: Cursor) -> object:
     match cursor.kind:
         case "object":
-            return {k: walk(Cursor(raw, "$")) for k, raw in cursor.fields().rest().items()}
+            return {k: walk(Cursor(raw, "$")) for k, raw in cursor.fields().left().items()}
         case "array":
             return [walk(item) for item in cursor.items()]
         case "string":
@@ -150,7 +150,8 @@ def test_members_are_taken_once_and_the_rest_is_carried() -> None:
     assert taken.integer() == 2
     assert found.take("a") is None
     assert found.take("none") is None
-    assert {k: bytes(raw) for k, raw in found.rest().items()} == {"b": b"null", "c": b'{ "d": 1.0 }'}
+    assert {k: bytes(raw) for k, raw in found.left().items()} == {"b": b"null", "c": b'{ "d": 1.0 }'}
+    assert {k: bytes(raw) for k, raw in found.rest().items()} == {"c": b'{ "d": 1.0 }'}
     assert bytes(found.raw).startswith(b'{"a":1,')
 
 

@@ -66,7 +66,7 @@ class HttpRelay:
         wanted = self._passing.wanted if self._hides_usage else {}
         if self._name is None and not wanted:
             return body
-        members = shape.at(body).fields().rest()
+        members = shape.at(body).fields().left()
         said: dict[str, object] = {**members, "model": self._request.model}
         for member, values in wanted.items():
             had = msgspec.json.decode(members.get(member, b"null"), type=dict[str, msgspec.Raw] | None)

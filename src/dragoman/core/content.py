@@ -11,7 +11,10 @@ P = TypeVar("P")
 
 
 def read_parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], P]]) -> tuple[P | Text | Opaque, ...]:
-    """The parts, one reader a type; a type that has none is carried as it is. Empty texts are left out.
+    """Returns the parts, one reader a type. Empty texts are left out.
+
+    A part of a type without a reader is carried as it is, an object in place of the list or a part without a type as
+    one of type "", whose JSON the model reads as text.
 
     Raises: RequestError: what is wrong, and where.
     """
@@ -20,9 +23,11 @@ def read_parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], 
     if content.kind == "string":
         text = content.string()
         return (Text(text),) if text else ()
+    if content.kind == "object":
+        return (Opaque("", content.raw, content.path),)
     if content.kind != "array":
         raise content.wrong("string, array or null")
-    parts = (_part(item, readers) for item in content.items())
+    parts = (_part(item, readers) for item in content.items() if item.kind != "null")
     return tuple(part for part in parts if part != Text(""))
 
 
@@ -45,7 +50,15 @@ def picture_type(data: str) -> str:
     return next((kind for begins, kind in _PICTURES.items() if data.startswith(begins)), "")
 
 
-def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | Opaque:
+def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | Text | Opaque:
+    if cursor.kind == "string":
+        return Text(cursor.string())
     fields = cursor.fields()
-    kind = fields.need("type").string()
-    return readers[kind](fields) if kind in readers else Opaque(kind, cursor.raw, cursor.path)
+    named, text = fields.peek("type"), fields.peek("text")
+    if named is None and text is not None and text.kind == "string":
+        return read_text(fields)
+    kind = named.string() if named is not None and named.kind == "string" else ""
+    if kind in readers:
+        fields.take("type")
+        return readers[kind](fields)
+    return Opaque(kind, cursor.raw, cursor.path)

@@ -229,6 +229,11 @@ def quote(value: str, limit_chars: int = 80) -> str:
     return f"{value[:half]!r}…{value[-half:]!r} ({len(value)} characters)"
 
 
+def cut(text: str, limit_chars: int = 200) -> str:
+    """Returns the text, cut and with its length where it is longer than `limit_chars`."""
+    return text if len(text) <= limit_chars else f"{text[:limit_chars]}… ({len(text)} characters)"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing where no known name is close."""
     if len(name) > _LONGEST_TO_COMPARE:
@@ -248,4 +253,9 @@ def one_of(name: str, known: Iterable[str], lead: str) -> str:
     hint = nearest(name, names)
     if hint and len(names) == 1:
         return hint
-    return f"{hint or ';'} {lead}{', '.join(map(repr, names)) or 'none'}"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{hint or ';'} {lead}{', '.join(map(quote, names[:_LISTED])) or 'none'}{more}"
+
+
+_LISTED = 40
+"""Names that a message lists."""

@@ -13,7 +13,7 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-from dragoman.core.errors import MisuseError, RequestError, one_of, quote
+from dragoman.core.errors import MisuseError, RequestError, cut, one_of, quote
 from dragoman.core.values import JsonText
 
 T = TypeVar("T")
@@ -171,9 +171,9 @@ class Cursor:
         number = self.number()
         whole = int(number)
         if number != whole:
-            raise RequestError(f"expected a whole number, got {self.text}", self.path)
+            raise RequestError(f"expected a whole number, got {cut(self.text)}", self.path)
         if least is not None and number < least:
-            raise RequestError(f"expected a number of at least {least}, got {self.text}", self.path)
+            raise RequestError(f"expected a number of at least {least}, got {cut(self.text)}", self.path)
         if abs(whole) < _EXACT:
             return whole
         # A float has no room for all digits of a 64-bit seed.
@@ -183,7 +183,7 @@ class Cursor:
         """A number between the limits, both included."""
         value = self._as("number", _number)
         if (least is not None and value < least) or (most is not None and value > most):
-            raise RequestError(f"expected a number from {least} to {most}, got {self.text}", self.path)
+            raise RequestError(f"expected a number from {least} to {most}, got {cut(self.text)}", self.path)
         return value
 
     def boolean(self) -> bool:
@@ -271,6 +271,10 @@ class Fields:
         found = self.take(name)
         return found.items(limit) if found else []
 
-    def rest(self) -> Mapping[str, msgspec.Raw]:
-        """All that has not been taken, nulls included, to be carried on."""
+    def left(self) -> Mapping[str, msgspec.Raw]:
+        """Returns all members that have not been taken, nulls included."""
         return dict(self._left)
+
+    def rest(self) -> Mapping[str, msgspec.Raw]:
+        """Returns all members that have not been taken and are not null, to be carried on: null counts as absent."""
+        return {name: raw for name, raw in self._left.items() if raw != _NULL}

@@ -154,6 +154,8 @@ class Tool(Value, frozen=True):
     extra: Extra = {}
     """For a tool that the vendor runs itself (`kind` other than "function"): all of its fields."""
     kind: str = "function"
+    strict: bool = False
+    """The model must be constrained to `parameters`, where the API distinguishes that."""
 
 
 class ToolChoice(Value, frozen=True):
@@ -206,6 +208,12 @@ class Request(Value, frozen=True):
     """Messages at the beginning that hold for this answer alone: what goes on from it does not inherit them."""
     thoughts_as: str = ""
     """The field in which the server behind gives the model its past thoughts, where its API has several; empty: any."""
+    response_name: str = ""
+    """The name of the reply's schema."""
+    response_description: str = ""
+    """What the reply's schema is for."""
+    response_strict: bool = False
+    """The reply must be of the schema, where an API has weaker promises too."""
     keep: bool = False
     """The answer may be gone on from, or parts of it be named: whoever answers keeps it for a while."""
     several: bool = False

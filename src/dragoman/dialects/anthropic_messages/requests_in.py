@@ -6,12 +6,14 @@ from typing import Final, Literal
 from urllib.parse import unquote_to_bytes
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.core import shape, values
 from dragoman.core.content import read_parts, read_text
 from dragoman.core.errors import RequestError, UnsupportedError
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.values import Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
+from dragoman.dialects.anthropic_messages.client_tools import client_tool
 
 NAME_LIMIT_CHARS: Final = 128
 """Of a tool's name, as the page has it."""
@@ -76,6 +78,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         max_tokens=max_tokens,
         stop=tuple(text for item in fields.items("stop_sequences", shape.STOPS) if (text := item.string())),
         response_schema=schema,
+        response_strict=bool(schema),
         stream=fields.flag("stream"),
         stream_usage=True,
         instructions=1 if system else 0,
@@ -242,14 +245,25 @@ _PARTS: Final[dict[str, Callable[[Fields], Part]]] = {
 def _tool(cursor: Cursor) -> Tool:
     fields = cursor.fields()
     kind = fields.string("type") or "custom"
+    if kind == "function" or ("input_schema" not in cursor.fields().rest() and fields.peek("function")):
+        told = "expected a tool with name and input_schema, got one of OpenAI's APIs (type 'function')"
+        raise RequestError(
+            f"{told}; move its name and parameters up, or send the request to an OpenAI path", fields.path
+        )
     if kind != "custom":
-        return Tool(fields.string("name"), kind=kind, extra=cursor.fields().rest())
-    name = fields.need("name").word(NAME_LIMIT_CHARS)
+        given = fields.string("name")
+        if (run := client_tool(kind, given)) is not None:
+            return replace(run, extra={"type": msgspec.Raw(msgspec.json.encode(kind)), **fields.rest()})
+        return Tool(given, kind=kind, extra=cursor.fields().rest())
+    fields = cursor.fields()
+    fields.take("type")
+    name, strict = fields.need("name").word(NAME_LIMIT_CHARS), fields.peek("strict")
     return Tool(
         name=name,
         description=fields.string("description"),
         parameters=fields.object("input_schema") or Tool(name).parameters,
         extra=fields.rest(),
+        strict=strict is not None and strict.boolean(),
     )
 
 

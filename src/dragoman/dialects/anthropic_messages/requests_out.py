@@ -34,12 +34,13 @@ from typing import Final, assert_never
 
 import msgspec
 
+from dragoman.core.adapt import adapt
 from dragoman.core.content import picture_type
 from dragoman.core.contracts import Outgoing
 from dragoman.core.conversation import reminder
-from dragoman.core.errors import quote
 from dragoman.core.names import ID, LONG_NAME_FORM
 from dragoman.core.outgoing import UNPROVEN, Ledger
+from dragoman.core.strictness import complexity
 from dragoman.core.targets import ANTHROPIC, ANTHROPIC_STRICT
 from dragoman.core.values import (
     Audio,
@@ -64,6 +65,10 @@ from dragoman.dialects.anthropic_messages.requests_in import BILLING, SEARCH_RES
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000
 """Where the caller sets no limit: as much as every model since Claude 4 may write."""
+STRICT_TOOLS: Final = 20
+STRICT_OPTIONAL: Final = 24
+STRICT_UNIONS: Final = 16
+"""Most tools with `strict: true` in a request; most optional properties and schemas of several types in all of them."""
 BREAKPOINTS: Final = 4
 """Most marks for the cache that a request may have; one of the request itself counts too."""
 _MARK: Final = "cache_control"
@@ -142,7 +147,7 @@ def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
     if request.response_schema == _ANY_OBJECT and not ledger.same:
         ledger.lost("response_format", "a reply of any JSON object")
     elif request.response_schema:
-        schema = ledger.schema(request.response_schema, ANTHROPIC_STRICT, "the reply")
+        schema = ledger.schema(_described(request), ANTHROPIC_STRICT, "the reply")
         config["format"] = {"type": "json_schema", "schema": schema}
     thinking = ""
     if ledger.same:
@@ -178,12 +183,7 @@ def _sampling(request: Request, ledger: Ledger, thinks: bool) -> dict[str, objec
 
 
 def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
-    tools = []
-    for tool in request.tools:
-        if tool.kind == "function" or ledger.native:
-            tools.append(tool)
-        else:
-            ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
+    tools = ledger.offered(request)
     choice = request.tool_choice
     if (choice.mode == "required" and not tools) or (
         choice.mode == "named" and choice.name not in [tool.name for tool in tools]
@@ -191,24 +191,54 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
         raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
     if not tools:
         return {}
-    said: dict[str, object] = {"tools": [_tool(tool, ledger) for tool in tools]}
+    binding = _binding(tools, ledger)
+    said: dict[str, object] = {"tools": [_tool(tool, ledger, tool.name in binding) for tool in tools]}
     told: dict[str, object] = {"type": _MODES[choice.mode]}
     told |= {"name": choice.name} if choice.mode == "named" else {}
     told |= {"disable_parallel_tool_use": True} if not choice.parallel and choice.mode != "none" else {}
     return said if told == {"type": "auto"} else {**said, "tool_choice": told}
 
 
-def _tool(tool: Tool, ledger: Ledger) -> object:
+def _binding(tools: Sequence[Tool], ledger: Ledger) -> frozenset[str]:
+    """The tools that are sent as `strict`: of those that another API calls so, as many as this one compiles."""
+    strict = [tool for tool in tools if ledger.strict(tool, ANTHROPIC_STRICT)]
+    kept: list[str] = []
+    optional = unions = 0
+    for tool in strict[:STRICT_TOOLS]:
+        left, several = complexity(adapt(tool.parameters, ANTHROPIC_STRICT).json)
+        if optional + left > STRICT_OPTIONAL or unions + several > STRICT_UNIONS:
+            break
+        kept, optional, unions = [*kept, tool.name], optional + left, unions + several
+    if len(kept) < len(strict):
+        ledger.lost("strict")
+    return frozenset(kept)
+
+
+def _tool(tool: Tool, ledger: Ledger, strict: bool) -> object:
     if tool.kind != "function":
         return dict(tool.extra)
     said: dict[str, object] = {"name": tool.name}
+    if ledger.native and "type" in tool.extra:
+        return {**said, **tool.extra}
+    if strict:
+        said["strict"] = True
     if tool.description:
         said["description"] = tool.description
     return {
         **said,
-        "input_schema": ledger.schema(tool.parameters, ANTHROPIC, tool.name, always=True),
+        "input_schema": ledger.schema(
+            tool.parameters, ANTHROPIC_STRICT if strict else ANTHROPIC, tool.name, always=True
+        ),
         **ledger.kept(tool.extra),
     }
+
+
+def _described(request: Request) -> str:
+    """The reply's schema, with what it is for as its description where it has none."""
+    schema, told = request.response_schema, request.response_description
+    if not told or '"description"' in schema.partition('"properties"')[0]:
+        return schema
+    return msgspec.json.encode({**msgspec.json.decode(schema), "description": told}).decode()
 
 
 def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
@@ -276,7 +306,7 @@ def _block(part: Part, ledger: Ledger) -> list[object]:
         case Opaque():
             return [ledger.raw(part)]
         case Audio():
-            raise ledger.refused("sound")
+            raise ledger.refused("audio")
         case Earlier():
             raise ledger.refused("a part of an earlier answer by its id", part.path)
         case _:

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from dragoman.core import shape, values
 from dragoman.core.content import media_at, read_parts, read_text
-from dragoman.core.errors import RequestError, UnsupportedError, quote
+from dragoman.core.errors import RequestError, UnsupportedError, cut, quote
+from dragoman.core.free_text import free_text
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.values import Message, Opaque, Part, Request, Tool, ToolCall, ToolChoice
 
@@ -21,6 +22,8 @@ _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto"
 _FREE: Final[tuple[Literal["none", "auto"], ...]] = ("none", "auto")
 IN_FIELD: Final = "in_field"
 """In `extra` of thoughts: the name of their field, where it is not `reasoning_content`."""
+CUSTOM: Final = "custom"
+"""The type of tools that take free text, and the member that holds them."""
 FUNCTIONS: Final = "functions"
 """In `extra` of a request with the tools of 2023; its reply has the shape of then."""
 OUTER: Final = "outer."
@@ -35,11 +38,11 @@ def read_request(body: bytes | str) -> Request:
     """
     fields = shape.request(body).fields()
     if (n := fields.take("n")) and n.integer(least=1) > 1:
-        raise UnsupportedError(f"expected one choice a request, got n = {n.text}", n.path)
+        raise UnsupportedError(f"expected one choice a request, got n = {cut(n.text)}", n.path)
     several = fields.peek("parallel_tool_calls")
     functions = fields.peek(FUNCTIONS)
     tools, choice = _functions(fields) if functions else _tools(fields)
-    schema, kept = _response_format(fields.take("response_format"))
+    reply, kept = _response_format(fields.take("response_format"))
     options = fields.take("stream_options")
     limits = [_limit(limit) for limit in (fields.peek("max_completion_tokens"), fields.take("max_tokens"))]
     return Request(
@@ -57,7 +60,10 @@ def read_request(body: bytes | str) -> Request:
         ),
         max_tokens=next((limit for limit in limits if limit is not None), None),
         stop=_stop(fields.take("stop")),
-        response_schema=schema,
+        response_schema=reply.schema,
+        response_name=reply.name,
+        response_description=reply.description,
+        response_strict=reply.strict,
         stream=fields.flag("stream"),
         stream_usage=options.fields().flag("include_usage") if options else False,
         effort=_effort(fields.peek("reasoning_effort")),
@@ -85,19 +91,29 @@ def _stop(found: Cursor | None) -> tuple[str, ...]:
     return tuple(text for text in (item.string() for item in items) if text)
 
 
-def _response_format(found: Cursor | None) -> tuple[values.JsonText, values.Extra]:
+class _Reply(NamedTuple):
+    """The schema of the reply."""
+
+    schema: values.JsonText = ""
+    name: str = ""
+    description: str = ""
+    strict: bool = False
+
+
+def _response_format(found: Cursor | None) -> tuple[_Reply, values.Extra]:
     if found is None:
-        return "", {}
+        return _Reply(), {}
     fields = found.fields()
     kind = fields.need("type")
     match kind.choice(("text", "json_object", "json_schema"), "response format"):
         case "text":
-            return "", {}
-        case "json_object":  # with a schema beside it in llama.cpp's server
+            return _Reply(), {}
+        case "json_object":  # with a schema in it in llama.cpp's server
             beside = fields.object("schema")
-            return beside or _ANY_OBJECT, {"response_format": found.raw} if beside else {}
-    schema = fields.need("json_schema").fields().object("schema")
-    return schema or _ANY_OBJECT, {"response_format": found.raw}
+            return _Reply(beside or _ANY_OBJECT), {"response_format": found.raw} if beside else {}
+    inner = fields.need("json_schema").fields()
+    named = _Reply(inner.object("schema"), inner.string("name"), inner.string("description"), inner.flag("strict"))
+    return named if named.schema else _Reply(_ANY_OBJECT), {"response_format": found.raw}
 
 
 def _messages(found: Cursor) -> tuple[Message, ...]:
@@ -223,6 +239,8 @@ _PARTS: Final[dict[str, Callable[[Fields], Part]]] = {**_RESULT_PARTS, "refusal"
 def _tool(cursor: Cursor) -> Tool:
     fields = cursor.fields()
     kind = fields.need("type").string()
+    if kind == CUSTOM:
+        return _custom(cursor.fields())
     if kind != "function":
         inner = fields.take(kind)
         named = inner.fields() if inner and inner.kind == "object" else fields
@@ -231,10 +249,30 @@ def _tool(cursor: Cursor) -> Tool:
     return replace(function, extra={**function.extra, **_outer(fields)})
 
 
+def _custom(fields: Fields) -> Tool:
+    """A tool that takes free text, as a function of one string."""
+    fields.take("type")
+    custom = fields.need(CUSTOM).fields()
+    name, description = custom.need("name").word(NAME_LIMIT_CHARS), custom.string("description")
+    form = custom.peek("format")
+    inner = form.fields().take("grammar") if form else None
+    grammar = inner.fields() if inner else None
+    told = (grammar.need("syntax").string(), grammar.need("definition").string()) if grammar else ("", "")
+    kind = {"type": msgspec.Raw(b'"custom"')}
+    return Tool(name, description, free_text(*told), {**kind, **custom.rest(), **_outer(fields)})
+
+
+def is_custom(tool: Tool) -> bool:
+    """Whether it takes free text; it is offered as a function."""
+    return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
+
+
 def _function(function: Fields) -> Tool:
     name = function.need("name").word(NAME_LIMIT_CHARS)
     parameters = function.object("parameters") or Tool(name).parameters
-    return Tool(name, function.string("description"), parameters, function.rest())
+    described, strict = function.string("description"), function.peek("strict")
+    is_strict = strict is not None and strict.boolean()
+    return Tool(name, described, parameters, function.rest(), strict=is_strict)
 
 
 def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:

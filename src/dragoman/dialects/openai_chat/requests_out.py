@@ -36,11 +36,11 @@ import msgspec
 
 from dragoman.core.contracts import Outgoing
 from dragoman.core.conversation import system_first
-from dragoman.core.errors import quote
 from dragoman.core.names import ANY, NAME_FORM
+from dragoman.core.openai_fields import in_chat
 from dragoman.core.outgoing import REDACTED, SIGNATURE, Ledger, told_as_error
 from dragoman.core.string_member import string_member
-from dragoman.core.targets import OPENAI
+from dragoman.core.targets import OPENAI, OPENAI_STRICT
 from dragoman.core.values import (
     Audio,
     Document,
@@ -60,7 +60,7 @@ from dragoman.core.values import (
     ToolCall,
     ToolResult,
 )
-from dragoman.dialects.openai_chat.requests_in import FUNCTIONS, IN_FIELD, OUTER
+from dragoman.dialects.openai_chat.requests_in import CUSTOM, FUNCTIONS, IN_FIELD, OUTER, is_custom
 
 NAME: Final = "openai_chat"
 _ANY_OBJECT: Final = '{"type":"object"}'
@@ -91,35 +91,32 @@ def write_request(request: Request, model: str) -> Outgoing:
     if request.stop and not watched:
         body["stop"] = request.stop
     if request.response_schema:
-        body["response_format"] = _response_format(request.response_schema, ledger)
+        body["response_format"] = _response_format(request, ledger)
     if request.effort:
         body["reasoning_effort"] = request.effort
     if request.stream or watched:
         body["stream"] = True
         body |= {"stream_options": {"include_usage": True}} if request.stream_usage or watched else {}
     own = (FUNCTIONS, "max_completion_tokens")
-    extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name not in own}
-    return ledger.close({**body, **extra})
+    shared, left = in_chat(request.extra) if request.dialect == "openai_responses" else ({}, request.extra)
+    extra = {name: raw for name, raw in ledger.kept(left).items() if name not in own}
+    return ledger.close({**body, **shared, **extra})
 
 
-def _response_format(schema: str, ledger: Ledger) -> dict[str, object]:
+def _response_format(request: Request, ledger: Ledger) -> dict[str, object]:
+    schema = request.response_schema
     if schema == _ANY_OBJECT:
         return {"type": "json_object"}
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": "reply", "schema": ledger.schema(schema, OPENAI, "the reply")},
-    }
+    named: dict[str, object] = {"name": request.response_name or "reply"}
+    named |= {"description": request.response_description} if request.response_description else {}
+    named |= {"strict": True} if ledger.strict_reply(request, OPENAI_STRICT) else {}
+    return {"type": "json_schema", "json_schema": {**named, "schema": ledger.schema(schema, OPENAI, "the reply")}}
 
 
 def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
-    tools = []
-    for tool in request.tools:
-        if tool.kind == "function" or ledger.native:
-            tools.append(tool)
-        else:
-            ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
+    tools = ledger.offered(request)
     choice = request.tool_choice
-    kinds = {tool.name: tool.kind for tool in tools}
+    kinds = {tool.name: CUSTOM if ledger.native and is_custom(tool) else tool.kind for tool in tools}
     if (choice.mode == "required" and not tools) or (choice.mode == "named" and choice.name not in kinds):
         raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
     if not tools:
@@ -140,7 +137,12 @@ def _tool(tool: Tool, ledger: Ledger) -> object:
     if tool.description:
         function["description"] = tool.description
     inner, outer = _sides(tool.extra, ledger)
+    if ledger.native and is_custom(tool):
+        del inner["type"]
+        return {"type": CUSTOM, CUSTOM: {**function, **inner}, **outer}
     parameters = ledger.schema(tool.parameters, OPENAI, tool.name)
+    if ledger.strict(tool, OPENAI_STRICT):
+        inner["strict"] = True
     return {"type": "function", "function": {**function, "parameters": parameters, **inner}, **outer}
 
 
@@ -264,6 +266,7 @@ def _block(part: Part, ledger: Ledger) -> object:
             if source.file_id:
                 raise ledger.refused("a picture by file id")
             inner, outer = _sides(extra, ledger)
+            inner |= {} if ledger.same else ledger.detail(extra)
             return {"type": "image_url", "image_url": {"url": _url(source), **inner}, **outer}
         case Audio(source, extra):
             if not source.data and not ledger.same:
@@ -278,7 +281,7 @@ def _block(part: Part, ledger: Ledger) -> object:
         case Opaque():
             return ledger.raw(part)
         case Reasoning() | ToolCall() | ToolResult() | Earlier():
-            raise ledger.refused(f"a {type(part).__name__} in this message")
+            raise ledger.refused_part(part)
         case _:
             assert_never(part)
 

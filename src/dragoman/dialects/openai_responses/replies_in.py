@@ -34,12 +34,13 @@ from msgspec import Struct
 from dragoman.core import lenient, shape
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError, quote
+from dragoman.core.free_text import INPUT
 from dragoman.core.names import NAME_FORM
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
 from dragoman.core.upstream_errors import said_error, told_error
 from dragoman.core.values import FinishReason, Request, Usage
-from dragoman.dialects.openai_responses.requests_in import INPUT, JOINT, NAME, REDACTED
+from dragoman.dialects.openai_responses.requests_in import JOINT, NAME, REDACTED
 from dragoman.dialects.openai_responses.requests_out import proof
 
 _WORDS: Final = {

@@ -9,13 +9,13 @@ from dragoman.core import events, shape, sse, values
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import NOTHING, AnyEvent, Block, Start, Step, ToolCallStart
+from dragoman.core.free_text import INPUT
 from dragoman.core.openai_errors import error_fields, status
 from dragoman.core.string_member import StringMember, string_member
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
 from dragoman.dialects.openai_responses.requests_in import (
     ABOUT_NAMESPACE,
     IN_ITEM,
-    INPUT,
     JOINT,
     NAME,
     NAMESPACE,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dragoman.core import shape, values
 from dragoman.core.content import media_at, read_parts
 from dragoman.core.errors import RequestError, UnsupportedError, one_of, quote
+from dragoman.core.free_text import INPUT, free_text
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.values import Earlier, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
 
@@ -27,8 +28,6 @@ ABOUT_NAMESPACE: Final = "about_namespace"
 """The name in a tool's `extra` of what its namespace says of itself, an object that all tools in it share."""
 IN_ITEM: Final = "in_item"
 """The name in a tool's `extra` of the item that it came in: its number, the messages behind it, and what it says."""
-INPUT: Final = "input"
-"""The one string that a custom tool is offered with, which holds the text for it."""
 REDACTED: Final = "redacted:"
 """Begins the proof of thoughts that another vendor redacted; those that only have no words have a signature."""
 JOINT: Final = "__"
@@ -71,7 +70,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     _no_clash(offered)
     several = fields.peek("parallel_tool_calls")
     tools, choice, chosen = _tool_choice(fields, offered)
-    schema, kept = _response_schema(fields.take("text"))
+    form, kept = _format(fields.take("text"))
     instructions = fields.string("instructions")
     previous = fields.take("previous_response_id")
     system = (Message("system", (Text(instructions),)),) if instructions else ()
@@ -83,7 +82,10 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         tool_choice=choice,
         sampling=values.Sampling(temperature=fields.number("temperature", 0, 2), top_p=fields.number("top_p", 0, 1)),
         max_tokens=fields.integer("max_output_tokens", least=1),
-        response_schema=schema,
+        response_schema=_response_schema(form),
+        response_name=form.string("name") if form else "",
+        response_description=form.string("description") if form else "",
+        response_strict=form.flag("strict") if form else False,
         stream=fields.flag("stream"),
         stream_usage=True,
         effort=_effort(fields.peek("reasoning")),
@@ -102,21 +104,23 @@ def _effort(found: Cursor | None) -> str:
     return told.string() if told is not None and told.kind == "string" else ""
 
 
-def _response_schema(found: Cursor | None) -> tuple[values.JsonText, values.Extra]:
+def _format(found: Cursor | None) -> tuple[Fields | None, values.Extra]:
     if found is None:
-        return "", {}
+        return None, {}
     form = found.fields().take("format")
+    return form.fields() if form else None, {"text": found.raw}
+
+
+def _response_schema(form: Fields | None) -> values.JsonText:
     if form is None:
-        return "", {"text": found.raw}
-    fields = form.fields()
-    match fields.need("type").choice(("text", "json_object", "json_schema"), "text format"):
+        return ""
+    match form.need("type").choice(("text", "json_object", "json_schema"), "text format"):
         case "text":
-            schema = ""
+            return ""
         case "json_object":
-            schema = _ANY_OBJECT
+            return _ANY_OBJECT
         case _:
-            schema = fields.need("schema").object()
-    return schema, {"text": found.raw}
+            return form.need("schema").object()
 
 
 def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
@@ -277,7 +281,13 @@ def _refusal(fields: Fields) -> values.Refusal:
     return values.Refusal(fields.need("refusal").string(), fields.rest())
 
 
+def _audio(fields: Fields) -> values.Audio:
+    inner = fields.need("input_audio").fields()
+    return values.Audio(values.Media(f"audio/{inner.need('format').string()}", inner.need("data").string()))
+
+
 _RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
+    "input_audio": _audio,
     "input_text": _text,
     "output_text": _text,
     "input_image": _image,
@@ -312,18 +322,16 @@ def _tool(cursor: Cursor) -> Tool:
         form = fields.take("format")
         extra = {"type": kind.raw, **({"format": form.raw} if form else {}), **fields.rest()}
         return Tool(name, description, _free_text(form), extra)
-    return Tool(name, description, fields.object("parameters") or Tool(name).parameters, fields.rest())
+    parameters, strict = fields.object("parameters") or Tool(name).parameters, fields.peek("strict")
+    return Tool(name, description, parameters, fields.rest(), strict=strict is not None and strict.boolean())
 
 
 def _free_text(form: Cursor | None) -> values.JsonText:
-    """The schema that a custom tool is offered under; its grammar, if it has one, is for the model to read."""
-    text = {"type": "string"}
+    """The schema that a custom tool is offered under."""
     fields = form.fields() if form else None
-    if fields and fields.need("type").string() == "grammar":
-        syntax, grammar = fields.need("syntax").string(), fields.need("definition").string()
-        text["description"] = f"Text of this {syntax} grammar:\n{grammar}"
-    schema = {"type": "object", "properties": {INPUT: text}, "required": [INPUT], "additionalProperties": False}
-    return json.dumps(schema, ensure_ascii=False)
+    if fields is None or fields.need("type").string() != "grammar":
+        return free_text()
+    return free_text(fields.need("syntax").string(), fields.need("definition").string())
 
 
 def _no_clash(tools: tuple[Tool, ...]) -> None:

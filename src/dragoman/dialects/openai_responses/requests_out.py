@@ -45,12 +45,13 @@ import msgspec
 
 from dragoman.core import shape
 from dragoman.core.contracts import Outgoing
-from dragoman.core.errors import quote
+from dragoman.core.free_text import INPUT
 from dragoman.core.names import ANY, NAME_FORM
+from dragoman.core.openai_fields import in_responses
 from dragoman.core.outgoing import REDACTED as REDACTED_REASONING
 from dragoman.core.outgoing import UNPROVEN, Ledger, told_as_error
 from dragoman.core.string_member import string_member
-from dragoman.core.targets import OPENAI
+from dragoman.core.targets import OPENAI, OPENAI_STRICT
 from dragoman.core.values import (
     Audio,
     Document,
@@ -73,7 +74,6 @@ from dragoman.core.values import (
 from dragoman.dialects.openai_responses.requests_in import (
     ABOUT_NAMESPACE,
     IN_ITEM,
-    INPUT,
     JOINT,
     NAME,
     NAMESPACE,
@@ -108,7 +108,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     body |= _tools(request, ledger)
     body |= _limits(request, ledger)
     if request.response_schema and not ledger.same:
-        body["text"] = {"format": _format(request.response_schema, ledger)}
+        body["text"] = {"format": _format(request, ledger)}
     if request.effort and not ledger.same:
         body["reasoning"] = {"effort": request.effort}
     if not ledger.same:
@@ -119,7 +119,16 @@ def write_request(request: Request, model: str) -> Outgoing:
         body["previous_response_id"] = f"resp_{request.previous.reply_id}"
     watched = ledger.watch(request.stop)
     body |= {"stream": True} if request.stream or watched else {}
-    return ledger.close({**body, **ledger.kept(request.extra)})
+    shared, left = in_responses(request.extra) if request.dialect == "openai_chat" else ({}, request.extra)
+    for name, more in shared.items():
+        match body.get(name), more:
+            case dict(had), dict():
+                body[name] = {**had, **more}
+            case list(listed), list():
+                body[name] = [*listed, *more]
+            case _:
+                body[name] = more
+    return ledger.close({**body, **ledger.kept(left)})
 
 
 def _instructions(request: Request, ledger: Ledger) -> tuple[str, Sequence[Message]]:
@@ -145,22 +154,20 @@ def _limits(request: Request, ledger: Ledger) -> Json:
     return said | ({"max_output_tokens": limit} if limit is not None else {})
 
 
-def _format(schema: str, ledger: Ledger) -> Json:
-    if schema == _ANY_OBJECT:
+def _format(request: Request, ledger: Ledger) -> Json:
+    if request.response_schema == _ANY_OBJECT:
         return {"type": "json_object"}
-    return {"type": "json_schema", "name": "reply", "schema": ledger.schema(schema, OPENAI, "the reply")}
+    named: Json = {"type": "json_schema", "name": request.response_name or "reply"}
+    named |= {"description": request.response_description} if request.response_description else {}
+    named |= {"strict": True} if ledger.strict_reply(request, OPENAI_STRICT) else {}
+    return {**named, "schema": ledger.schema(request.response_schema, OPENAI, "the reply")}
 
 
 # Tools
 
 
 def _tools(request: Request, ledger: Ledger) -> Json:
-    tools = []
-    for tool in request.tools:
-        if tool.kind == "function" or ledger.native:
-            tools.append(tool)
-        else:
-            ledger.lost(tool.kind, f"tool {quote(tool.kind)}")
+    tools = ledger.offered(request)
     choice = request.tool_choice
     known = {tool.name if tool.kind == "function" else tool.kind: tool for tool in tools}
     chosen = known.get(choice.name)
@@ -209,9 +216,9 @@ def _tool(tool: Tool, ledger: Ledger) -> Json:
         return dict(extra)
     name = _apart(tool.name, namespace_of(tool) if ledger.native else "")["name"]
     said: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
-    if ledger.native and is_custom(tool):
-        return {**said, **extra}
-    strict = {} if ledger.same else {"strict": False}
+    if is_custom(tool) and (ledger.native or ledger.openai):
+        return {**said, **(extra if ledger.native else _custom(tool))}
+    strict = {} if ledger.same else {"strict": ledger.strict(tool, OPENAI_STRICT)}
     return {
         "type": "function",
         **said,
@@ -219,6 +226,15 @@ def _tool(tool: Tool, ledger: Ledger) -> Json:
         **strict,
         **extra,
     }
+
+
+def _custom(tool: Tool) -> Json:
+    """The fields of a tool that takes free text, from those that it has in Chat Completions."""
+    form = shape.Cursor(tool.extra["format"], "$.format").fields() if "format" in tool.extra else None
+    grammar = form.take("grammar") if form else None
+    if grammar is None:
+        return {"type": "custom"}
+    return {"type": "custom", "format": {"type": "grammar", **grammar.fields().rest()}}
 
 
 # The conversation
@@ -233,7 +249,8 @@ def _input(messages: Sequence[Message], tools: Sequence[Tool], ledger: Ledger) -
         ):
             return text
     said: list[object] = []
-    for at, message in enumerate(_as_told(messages, tools) if ledger.native else messages):
+    messages = _as_told(messages, tools) if ledger.native else _as_custom(messages) if ledger.openai else messages
+    for at, message in enumerate(messages):
         said += added.pop(len(messages) - at, ())
         said += _items(message, ledger)
     return [*said, *chain.from_iterable(added.values())]
@@ -258,6 +275,21 @@ def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Mes
     if not (customs or spaces):
         return messages
     return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages]
+
+
+def _as_custom(messages: Sequence[Message]) -> Sequence[Message]:
+    """Calls of tools that take free text, and their results, as those of Chat Completions say it."""
+    calls = [p for m in messages for p in m.parts if isinstance(p, ToolCall) and bytes(p.extra.get("type", b""))]
+    ids = frozenset(call.id for call in calls if bytes(call.extra["type"]) == b'"custom"')
+
+    def told(part: Part) -> Part:
+        if isinstance(part, ToolCall) and part.id in ids:
+            return msgspec.structs.replace(part, extra={"type": msgspec.Raw(_CUSTOM_CALL)})
+        if isinstance(part, ToolResult) and part.call_id in ids:
+            return msgspec.structs.replace(part, extra={"type": msgspec.Raw(_CUSTOM_RESULT)})
+        return part
+
+    return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages] if ids else messages
 
 
 def _items_of_tools(tools: Sequence[Tool], ledger: Ledger) -> dict[int, list[object]]:
@@ -310,11 +342,17 @@ def _item(part: Part, ledger: Ledger) -> list[object]:
         case Earlier(reply_id, number):
             return [{"type": "item_reference", "id": f"msg_{reply_id}_{number}"}]
         case _:
-            raise ledger.refused(f"a {type(part).__name__} in this message")
+            raise ledger.refused_part(part)
+
+
+def _kept(extra: Extra, custom: bytes, ledger: Ledger) -> dict[str, msgspec.Raw]:
+    """The fields of this API; of the other API of OpenAI's that the tool takes free text."""
+    kept = dict(ledger.kept(extra))
+    return {"type": extra["type"]} if not ledger.native and bytes(extra.get("type", b"")) == custom else kept
 
 
 def _call(call: ToolCall, ledger: Ledger) -> Json:
-    extra = dict(ledger.kept(call.extra))
+    extra = _kept(call.extra, _CUSTOM_CALL, ledger)
     space, kind = extra.pop("namespace", None), extra.pop("type", msgspec.Raw(b'"function_call"'))
     name = _apart(call.name, shape.Cursor(space, "$.namespace").string() if space is not None else "")
     said: Json = {"type": kind, "call_id": call.id, **name}
@@ -348,7 +386,7 @@ def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
 
 
 def _result(result: ToolResult, ledger: Ledger) -> Json:
-    extra = dict(ledger.kept(result.extra))
+    extra = _kept(result.extra, _CUSTOM_RESULT, ledger)
     parts = told_as_error(result.parts) if result.is_error else result.parts
     kind = extra.pop("type", "function_call_output")
     return {"type": kind, "call_id": result.call_id, "output": _content(parts, ledger, "tool"), **extra}
@@ -373,16 +411,19 @@ def _block(part: Part, ledger: Ledger, text_type: str) -> object:
         case Refusal(text, extra):
             return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
         case Image(source, extra):
-            detail = {} if ledger.same else {"detail": "auto"}
+            detail: Json = {} if ledger.same else {"detail": "auto", **ledger.detail(extra)}
             return {"type": "input_image", **_source(source, "image_url", ledger), **detail, **ledger.kept(extra)}
         case Document():
             return _document(part, ledger, text_type)
         case Opaque():
             return ledger.raw(part)
+        case Audio(source) if ledger.same:
+            said = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
+            return {"type": "input_audio", "input_audio": said}
         case Audio():
-            raise ledger.refused("sound")
+            raise ledger.refused("audio")
         case Reasoning() | ToolCall() | ToolResult() | Earlier():
-            raise ledger.refused(f"a {type(part).__name__} in this message")
+            raise ledger.refused_part(part)
         case _:
             assert_never(part)
 

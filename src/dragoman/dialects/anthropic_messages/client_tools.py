@@ -1,0 +1,73 @@
+"""Tools that the vendor defines and the client runs: a request has their type, and the vendor's models know the rest.
+
+They are offered as functions of these schemas, so that any model can call them; calls and results are as of any
+tool.
+Tools that the vendor itself runs (`web_search_…`, `code_execution_…`) are not among them, nor are the toolsets for
+computers and browsers, whose schemas depend on the screen.
+
+Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/bash-tool, …/text-editor-tool and
+…/memory-tool (2026-11).
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from dragoman.core.values import Tool
+
+_TYPE: Final = re.compile(r"(bash|text_editor|memory)_(\d{8})")
+_BASH: Final = {
+    "command": {"type": "string", "description": "The command to run; required unless restart is true."},
+    "restart": {"type": "boolean", "description": "Restart the shell."},
+}
+_PATH: Final = {"type": "string", "description": "Path of a file or directory."}
+_LINE: Final = {"type": "integer", "description": "For insert: the line after which the text goes; 0 for the start."}
+_EDIT: Final = {
+    "path": _PATH,
+    "file_text": {"type": "string", "description": "For create: the content of the file."},
+    "old_str": {"type": "string", "description": "For str_replace: the text to replace, which must occur once."},
+    "new_str": {"type": "string", "description": "For str_replace: the text in its place."},
+    "insert_line": _LINE,
+    "view_range": {
+        "type": "array",
+        "items": {"type": "integer"},
+        "description": "For view: first and last line, from 1; -1 for the end of the file.",
+    },
+}
+_INSERT: Final = {"insert_text": {"type": "string", "description": "For insert: the text."}}
+_RENAME: Final = {
+    "old_path": {"type": "string", "description": "For rename: the path."},
+    "new_path": {"type": "string", "description": "For rename: the new path."},
+}
+_EDITS: Final = ("view", "create", "str_replace", "insert")
+_NEWER_EDITOR: Final = "20250429"
+"""From this version on the editor has no `undo_edit`."""
+
+
+def client_tool(type: str, name: str) -> Tool | None:
+    """Returns the function that a tool of this type is offered as; None where it is no such type."""
+    found = _TYPE.fullmatch(type)
+    if found is None:
+        return None
+    if found[1] == "bash":
+        return Tool(name or "bash", "Runs commands in a shell that stays open.", _schema(_BASH))
+    if found[1] == "memory":
+        known = {"command": _one_of(*_EDITS, "delete", "rename"), **_EDIT, **_INSERT, **_RENAME}
+        return Tool(name or "memory", "Keeps files under /memories between conversations.", _schema(known, "command"))
+    return _editor(name, is_new=found[2] >= _NEWER_EDITOR)
+
+
+def _editor(name: str, *, is_new: bool) -> Tool:
+    known: dict[str, Any] = {"command": _one_of(*_EDITS, *(() if is_new else ("undo_edit",))), **_EDIT}
+    known |= _INSERT if is_new else {}
+    usual = "str_replace_based_edit_tool" if is_new else "str_replace_editor"
+    return Tool(name or usual, "Views, creates and edits files.", _schema(known, "command", "path"))
+
+
+def _one_of(*commands: str) -> dict[str, Any]:
+    return {"type": "string", "enum": commands}
+
+
+def _schema(properties: dict[str, Any], *required: str) -> str:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return json.dumps({**schema, "required": list(required)} if required else schema)
