@@ -27,13 +27,13 @@ PARAMS: Final[dict[str, Any]] = {
     "openai_responses": response_create_params.ResponseCreateParamsNonStreaming,
 }
 TEXTS: Final = st.text(st.sampled_from('ab é🐻"\\\n</{}') | st.characters(codec="utf-8"), min_size=1, max_size=12)
-_WRAPPERS: Final = (Required, NotRequired, Required2, NotRequired2)
+WRAPPERS: Final = (Required, NotRequired, Required2, NotRequired2)
 
 
 def value(hint: Any, depth: int) -> st.SearchStrategy[Any]:
     """Values of a type, as JSON has them."""
     origin, args = get_origin(hint), get_args(hint)
-    if origin in _WRAPPERS or origin is typing.Annotated:
+    if origin in WRAPPERS or origin is typing.Annotated:
         return value(args[0], depth)
     if origin in (typing.Union, types.UnionType):
         kinds = [a for a in args if _is_sent(a)]

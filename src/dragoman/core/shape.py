@@ -266,6 +266,15 @@ class Fields:
         found = self.take(name)
         return found.object() if found else ""
 
+    def schema(self, name: str) -> JsonText:
+        """Returns the JSON Schema of that name, verbatim but for null members of its root; or ""."""
+        found = self.take(name)
+        if found is None or found.kind != "object" or b"null" not in bytes(found.raw):
+            return found.object() if found else ""
+        members = found.fields()
+        kept = members.rest()
+        return msgspec.json.encode(kept).decode() if len(kept) < len(members.left()) else found.text
+
     def items(self, name: str, limit: int = ITEMS) -> list[Cursor]:
         """The items of the array of that name, of at most so many; none where it is absent."""
         found = self.take(name)

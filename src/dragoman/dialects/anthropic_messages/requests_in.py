@@ -261,7 +261,7 @@ def _tool(cursor: Cursor) -> Tool:
     return Tool(
         name=name,
         description=fields.string("description"),
-        parameters=fields.object("input_schema") or Tool(name).parameters,
+        parameters=fields.schema("input_schema") or Tool(name).parameters,
         extra=fields.rest(),
         strict=strict is not None and strict.boolean(),
     )

@@ -31,6 +31,7 @@ from msgspec import Struct
 from dragoman.core import lenient
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError, quote
+from dragoman.core.free_text import INPUT
 from dragoman.core.names import NAME_FORM
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
@@ -110,7 +111,7 @@ _chunk: Final = msgspec.json.Decoder(_Chunk).decode
 class Reader(UpstreamReader):
     """One answer."""
 
-    __slots__ = ("_heard", "_reason", "_several", "_stop")
+    __slots__ = ("_heard", "_inputs", "_reason", "_several", "_stop")
 
     _nothing = "no choice"
 
@@ -121,6 +122,8 @@ class Reader(UpstreamReader):
         self._several = False
         self._heard = False
         """A choice has come."""
+        self._inputs: set[int] = set()
+        """Calls of tools that take free text, whose string is still open."""
 
     def _is_empty(self) -> bool:
         return not self._heard
@@ -178,6 +181,9 @@ class Reader(UpstreamReader):
             raise UpstreamError("the server broke the reply off with finish_reason 'error'")
         if reason not in _FINISH:
             self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is taken for 'stop'")
+        for key in sorted(self._inputs):
+            self._out.call(key, "", "", '"}')
+        self._inputs.clear()
         self._reason = self._reason if self._reason in _CUT else _FINISH.get(reason, "stop")
         if self._reason == "stop" and stop is not None and stop.kind == "string" and stop.string():
             self._reason, self._stop = "stop_sequence", stop.string()
@@ -190,7 +196,7 @@ class Reader(UpstreamReader):
             self._content(content)
         self._out.refusal(lenient.word(said.take("refusal")))
         for n, call in enumerate(lenient.objects(said.take("tool_calls"))):
-            self._call(call, apart=n > 0)
+            self._call(call, n)
         if (function := lenient.fields(said.take("function_call"))) is not None:
             name, arguments = lenient.word(function.take("name")), lenient.text(function.take("arguments"))
             self._out.call(_LEGACY, "", name, arguments)
@@ -223,12 +229,23 @@ class Reader(UpstreamReader):
             else:
                 self._out.warn("unknown_block", f"a block of type {quote(kind)} was dropped", item.text)
 
-    def _call(self, call: Fields, apart: bool) -> None:
+    def _call(self, call: Fields, number: int) -> None:
+        apart = number > 0
         self._lose(call, "extra_content")
         index, id = lenient.integer(call.take("index")), lenient.word(call.take("id"))
+        if (custom := lenient.fields(call.take("custom"))) is not None:
+            self._input(number if index is None else index, id, custom)
+            return
         inner = lenient.fields(call.take("function")) or call
         name, arguments = lenient.word(inner.take("name")), lenient.text(inner.take("arguments"))
         self._out.call(index, id, name, arguments, apart=apart)
+
+    def _input(self, key: int, id: str, custom: Fields) -> None:
+        """Adds free text, as the one string of a function's arguments."""
+        opener = "" if key in self._inputs else f'{{"{INPUT}": "'
+        self._inputs.add(key)
+        text = msgspec.json.encode(lenient.word(custom.take("input"))).decode()[1:-1]
+        self._out.call(key, id, lenient.word(custom.take("name")), opener + text)
 
 
 def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:

@@ -7,9 +7,11 @@ import msgspec
 from dragoman.core import events, sse, values
 from dragoman.core.collect import finish_of
 from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
+from dragoman.core.free_text import INPUT
 from dragoman.core.openai_errors import write_error
+from dragoman.core.string_member import StringMember, string_member
 from dragoman.core.values import Reply, Request, Text, ToolCall, Usage
-from dragoman.dialects.openai_chat.requests_in import FUNCTIONS
+from dragoman.dialects.openai_chat.requests_in import CUSTOM, FUNCTIONS, custom_names
 
 NAME: Final = "openai_chat"
 
@@ -19,13 +21,19 @@ _encode = msgspec.json.Encoder().encode
 class Writer:
     """One streamed reply."""
 
-    __slots__ = ("_base", "_head", "_order", "_rest", "_tail", "_usage", "_wants_usage", "_with_functions")
+    __slots__ = (
+        *("_base", "_customs", "_head", "_input", "_order", "_rest", "_tail", "_usage", "_wants_usage"),
+        "_with_functions",
+    )
 
     def __init__(self, request: Request) -> None:
         self._order = Order(NAME)
         self._usage = Usage()
         self._wants_usage = request.stream_usage
         self._with_functions = FUNCTIONS in request.extra
+        self._customs = custom_names(request)
+        self._input: StringMember | None = None
+        """The free text that the open call is given."""
         self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
         self._tail = b'},"finish_reason":null}]' + self._rest
         self._base = self._head = b""
@@ -39,22 +47,18 @@ class Writer:
         match event:
             case events.TextDelta(text):
                 return self._delta(b'"content":', text)
-            case ToolCallStart() | events.ToolCallDelta() if self._with_functions:
-                return self._function_call(event)
-            case events.ToolCallDelta(index, text):
-                return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % index, text, b"}}]")
+            case ToolCallStart() | events.ToolCallDelta() | events.ToolCallEnd():
+                return self._function_call(event) if self._with_functions else self._call(event)
             case events.ReasoningDelta(text):
                 return self._delta(b'"reasoning_content":', text)
             case events.RefusalDelta(text):
                 return self._delta(b'"refusal":', text)
-            case ToolCallStart(index):
-                return self._head + b'"tool_calls":[' + _encode({"index": index, **_head(event)}) + b"]" + self._tail
             case Start():
                 return self._start(event)
             case events.UsageUpdate(usage):
                 self._usage = usage
                 return b""
-            case events.ToolCallEnd() | events.ToolCallIncomplete() | events.Warning() | events.VendorBlock():
+            case events.ToolCallIncomplete() | events.Warning() | events.VendorBlock():
                 return b""
             case Finish():
                 return self._finish(event)
@@ -66,13 +70,27 @@ class Writer:
     def _delta(self, name: bytes, text: str, closing: bytes = b"") -> bytes:
         return self._head + name + _encode(text) + closing + self._tail if text else b""
 
-    def _function_call(self, event: ToolCallStart | events.ToolCallDelta) -> bytes:
+    def _call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:
+        """More of a call; what a tool that takes free text is given is the text itself."""
+        if isinstance(event, ToolCallStart):
+            is_custom = event.name in self._customs
+            self._input = StringMember(INPUT) if is_custom else None
+            begun = _encode({"index": event.index, **_head(event, is_custom=is_custom)})
+            return self._head + b'"tool_calls":[' + begun + b"]" + self._tail
+        text = event.text if isinstance(event, events.ToolCallDelta) else None
+        if self._input is not None:
+            said = self._input.close() if text is None else self._input.feed(text)
+            return self._delta(b'"tool_calls":[{"index":%d,"custom":{"input":' % event.index, said, b"}}]")
+        return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % event.index, text or "", b"}}]")
+
+    def _function_call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:
         """More of the one call that there may be."""
         if event.index:
             return b""
         if isinstance(event, ToolCallStart):
             return self._head + b'"function_call":' + _encode({"name": event.name, "arguments": ""}) + self._tail
-        return self._delta(b'"function_call":{"arguments":', event.text, b"}")
+        text = event.text if isinstance(event, events.ToolCallDelta) else ""
+        return self._delta(b'"function_call":{"arguments":', text, b"}")
 
     def _start(self, event: Start) -> bytes:
         self._usage = Usage(input_tokens=event.input_tokens)
@@ -96,7 +114,9 @@ def _identity(reply: Reply | Start, kind: str) -> dict[str, object]:
     return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
 
 
-def _head(call: ToolCall | ToolCallStart, arguments: str = "") -> dict[str, object]:
+def _head(call: ToolCall | ToolCallStart, arguments: str = "", *, is_custom: bool = False) -> dict[str, object]:
+    if is_custom:
+        return {"id": call.id, "type": CUSTOM, CUSTOM: {"name": call.name, "input": string_member(arguments, INPUT)}}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
@@ -136,7 +156,8 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     if calls and with_functions:
         message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
     elif calls:
-        message["tool_calls"] = [_head(call, call.arguments) for call in calls]
+        customs = custom_names(request)
+        message["tool_calls"] = [_head(call, call.arguments, is_custom=call.name in customs) for call in calls]
     reason = _finish_reason(reply.finish, bool(calls), with_functions)
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     return _encode({**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)})

@@ -112,7 +112,7 @@ def _response_format(found: Cursor | None) -> tuple[_Reply, values.Extra]:
             beside = fields.object("schema")
             return _Reply(beside or _ANY_OBJECT), {"response_format": found.raw} if beside else {}
     inner = fields.need("json_schema").fields()
-    named = _Reply(inner.object("schema"), inner.string("name"), inner.string("description"), inner.flag("strict"))
+    named = _Reply(inner.schema("schema"), inner.string("name"), inner.string("description"), inner.flag("strict"))
     return named if named.schema else _Reply(_ANY_OBJECT), {"response_format": found.raw}
 
 
@@ -267,9 +267,14 @@ def is_custom(tool: Tool) -> bool:
     return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
 
 
+def custom_names(request: Request) -> frozenset[str]:
+    """Returns the names of the tools that take free text."""
+    return frozenset(tool.name for tool in request.tools if is_custom(tool))
+
+
 def _function(function: Fields) -> Tool:
     name = function.need("name").word(NAME_LIMIT_CHARS)
-    parameters = function.object("parameters") or Tool(name).parameters
+    parameters = function.schema("parameters") or Tool(name).parameters
     described, strict = function.string("description"), function.peek("strict")
     is_strict = strict is not None and strict.boolean()
     return Tool(name, described, parameters, function.rest(), strict=is_strict)

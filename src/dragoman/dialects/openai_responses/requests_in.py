@@ -322,7 +322,7 @@ def _tool(cursor: Cursor) -> Tool:
         form = fields.take("format")
         extra = {"type": kind.raw, **({"format": form.raw} if form else {}), **fields.rest()}
         return Tool(name, description, _free_text(form), extra)
-    parameters, strict = fields.object("parameters") or Tool(name).parameters, fields.peek("strict")
+    parameters, strict = fields.schema("parameters") or Tool(name).parameters, fields.peek("strict")
     return Tool(name, description, parameters, fields.rest(), strict=strict is not None and strict.boolean())
 
 

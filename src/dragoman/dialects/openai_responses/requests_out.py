@@ -209,15 +209,15 @@ def _grouped(tools: Sequence[Tool], note: str, ledger: Ledger) -> "Iterator[tupl
 
 
 def _tool(tool: Tool, ledger: Ledger) -> Json:
-    extra = {
-        name: raw for name, raw in ledger.kept(tool.extra).items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)
-    }
+    free = is_custom(tool) and ledger.openai
+    kept = {} if free else ledger.kept(tool.extra)
+    extra = {name: raw for name, raw in kept.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
     if tool.kind != "function":
         return dict(extra)
     name = _apart(tool.name, namespace_of(tool) if ledger.native else "")["name"]
     said: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
-    if is_custom(tool) and (ledger.native or ledger.openai):
-        return {**said, **(extra if ledger.native else _custom(tool))}
+    if free or (is_custom(tool) and ledger.native):
+        return {**said, **(_custom(tool) if free else extra)}
     strict = {} if ledger.same else {"strict": ledger.strict(tool, OPENAI_STRICT)}
     return {
         "type": "function",

@@ -1,0 +1,117 @@
+"""A member that is null counts as absent: clients send such members that write out their request models whole.
+
+Requests of real clients and of the case files get a null for every optional member that the vendor's own types have
+and that the request lacks, at every depth.
+"""
+
+import json
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from typing_extensions import is_typeddict
+
+import vendors
+from dragoman import dialects
+from dragoman.core import events as ev
+from dragoman.core import values as v
+from dragoman.core.errors import CallerError
+from test_dialects import SMALLEST
+from test_recorded_requests import BY_PATH, RECORDED
+from test_sent import ASKED, parts
+
+EVENTS = (
+    *(ev.Start("1", "m", 7), ev.ToolCallStart(0, "call_a", "f"), ev.ToolCallDelta(0, "{}"), ev.ToolCallEnd(0)),
+    ev.Finish("stop"),
+)
+RECORDED_EACH = 2
+"""Requests of one client; later ones have the same shapes."""
+
+
+def bodies() -> Iterator[tuple[str, str, str]]:
+    for name, sent in RECORDED.items():
+        if int(name.rsplit(" ", 1)[1]) <= RECORDED_EACH:
+            yield name, BY_PATH[sent.path].name, sent.body.decode()
+    for case in ASKED:
+        whole = f"{SMALLEST[case.dialect]},{case.text}}}" if case.kind == "request +" else case.text
+        yield f"{case.dialect}: {case.title}", case.dialect, whole
+
+
+def kinds(hint: Any) -> Iterator[Any]:
+    """The types that a value of this one may be of, without what stands around them."""
+    if get_origin(hint) in (typing.Union, *vendors.WRAPPERS):
+        for inner in get_args(hint):
+            yield from kinds(inner)
+    else:
+        yield hint
+
+
+def is_of(value: dict[str, Any], hint: Any) -> bool:
+    known = get_type_hints(hint)
+    literals = {name: get_args(of) for name, of in known.items() if get_origin(of) is Literal and name in value}
+    return hint.__required_keys__ <= value.keys() and all(value[name] in of for name, of in literals.items())
+
+
+def filled(value: Any, hint: Any) -> Any:
+    """The value with a null for each optional member that its type has and it lacks."""
+    if isinstance(value, list):
+        lists = (get_args(kind)[0] for kind in kinds(hint) if get_args(kind) and get_origin(kind) is not dict)
+        inner = next((kind for kind in lists), object)
+        return [filled(each, inner) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = next((kind for kind in kinds(hint) if is_typeddict(kind) and is_of(value, kind)), None)
+    if found is None:
+        return value
+    members = get_type_hints(found)
+    said = {name: filled(each, members.get(name, object)) for name, each in value.items()}
+    return {**said, **{name: None for name in sorted(found.__optional_keys__) if name not in said}}
+
+
+def bare(value: Any) -> Any:
+    """The value without members that are null."""
+    if isinstance(value, dict):
+        return {name: bare(each) for name, each in value.items() if each is not None}
+    return [bare(each) for each in value] if isinstance(value, list) else value
+
+
+def answered(api: str, request: v.Request) -> list[Any]:
+    writer = dialects.get(api).writer(request)
+    written = b"".join(map(writer.send, EVENTS)).decode()
+    return [bare(json.loads(line[6:])) for line in written.splitlines() if line.startswith("data: {")]
+
+
+def sent(to: str, request: v.Request) -> Any:
+    try:
+        outgoing = dialects.get(to).write_request(request, "m")
+    except CallerError as error:
+        return error.message
+    return bare(json.loads(outgoing.body)), [warning.label for warning in outgoing.warnings]
+
+
+@pytest.mark.parametrize(("api", "body"), [pytest.param(api, body, id=name) for name, api, body in bodies()])
+def test_null_counts_as_absent(api: str, body: str) -> None:
+    try:
+        dialects.get(api).read_request(body)
+    except CallerError:
+        return
+    # `stream` is of one type of request or another.
+    plain = {name: value for name, value in json.loads(body).items() if name != "stream"}
+    request = dialects.get(api).read_request(json.dumps(plain))
+    nulls = json.dumps(filled(plain, vendors.PARAMS[api]))
+    again = dialects.get(api).read_request(nulls)
+    assert nulls.count("null") > body.count("null")
+    if any(isinstance(part, v.Opaque) for part in parts(request)):  # whose text is their JSON, as it came
+        return
+    assert answered(api, again) == answered(api, request)
+    for to in dialects.names():
+        assert sent(to, again) == sent(to, request)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_functions_that_are_null_do_not_shape_the_answer(stream: bool) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "functions": None, "tools": [tool]}
+    request = dialects.get("openai_chat").read_request(json.dumps({**body, "stream": stream}))
+    assert "tool_calls" in str(answered("openai_chat", request))
