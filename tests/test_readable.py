@@ -1,4 +1,4 @@
-"""Parts that one API knows are shown by their words; what nobody knows is refused by name."""
+"""Parts that one API has are shown by their text, unknown ones by their JSON, and what is lost is reported."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.readable import readable
+from dragoman.backends.readable import losses, readable
 from dragoman.core import values as v
 from dragoman.core.errors import RequestError, UnsupportedError
 
@@ -39,11 +39,24 @@ def test_a_call_of_a_tool_that_takes_text_is_a_call() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic_messages"])
-def test_an_unknown_part_is_refused_by_name_and_place(dialect: str) -> None:
-    messages = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "txt", "text": "b"}]}]
-    with pytest.raises(RequestError, match=r"unknown content part 'txt'; did you mean 'text'.*search_result") as found:
-        read(dialect, *messages)
-    assert found.value.path == "$.messages[0].content[1]"
+@pytest.mark.parametrize("role", ["user", "system"])
+@pytest.mark.parametrize(("content", "name"), [([{"type": "txt", "a": "b"}], "txt"), ({"a": "b"}, "content")])
+def test_an_unknown_part_and_an_object_are_their_json(dialect: str, role: str, content: Any, name: str) -> None:
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": role, "content": content}]}
+    asked = dialects.get(dialect).read_request(json.dumps(body))
+    (part,) = readable(asked).messages[0].parts
+    assert isinstance(part, v.Text)
+    assert json.loads(part.text) == (content if name == "content" else content[0])
+    assert [warning.label for warning in losses(asked)] == [f"request_adapted: {name}"]
+
+
+def test_reasoning_of_past_turns_and_tools_of_vendors_are_reported() -> None:
+    thought = {"role": "assistant", "content": "b", "reasoning_content": "hm"}
+    tools = [{"type": "web_search"}, {"type": "function", "function": {"name": "f"}}]
+    said = [{"role": "user", "content": "a"}, thought, {"role": "user", "content": "c"}]
+    body = {"model": "m", "messages": said, "tools": tools}
+    asked = dialects.get("openai_chat").read_request(json.dumps(body))
+    assert [w.label for w in losses(asked)] == ["content_dropped: web_search", "content_dropped: reasoning"]
 
 
 def test_an_unknown_part_in_a_result_is_shown_as_it_came() -> None:
@@ -76,7 +89,6 @@ def test_what_a_vendors_model_wrote_and_images_from_anywhere_stay() -> None:
     [
         ("openai_responses", {"type": "file_search", "vector_store_ids": ["v"]}, {"type": "file_search"}),
         ("anthropic_messages", {"type": "web_search_20250305", "name": "look"}, {"type": "tool", "name": "look"}),
-        ("openai_chat", {"type": "custom", "custom": {"name": "look"}}, {"type": "custom", "custom": {"name": "look"}}),
     ],
 )
 def test_a_vendors_tool_cannot_be_made_to_be_called(dialect: str, tool: Any, choice: Any) -> None:
@@ -85,4 +97,7 @@ def test_a_vendors_tool_cannot_be_made_to_be_called(dialect: str, tool: Any, cho
     request = dialects.get(dialect).read_request(json.dumps(body))
     with pytest.raises(UnsupportedError, match="which its vendor runs"):
         readable(request)
-    readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice()))
+    with pytest.raises(UnsupportedError, match="expected a tool that the client runs, got only"):
+        readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice()))
+    readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice("none")))
+    readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice(), tools=(*request.tools, v.Tool("f"))))

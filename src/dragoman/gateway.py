@@ -327,7 +327,12 @@ def _asked(backend: Backend, request: Request, turn: Turn, policy: Policy | None
         return turn.ask(backend, request)
     from dragoman.guarded import guarded  # which wants an extra that whoever only knows the gateway need not have
 
-    return guarded(backend, request, turn, policy)
+    answer = guarded(backend, request, turn, policy)
+    if not (request.response_schema and _may_call(request)):
+        return answer
+    from dragoman.checked_reply import checked_reply  # which wants that extra too
+
+    return checked_reply(answer, backend, request, turn, policy)
 
 
 async def _answered(

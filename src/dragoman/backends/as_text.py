@@ -10,12 +10,13 @@ client's stop strings, which are looked for here, behind the reader.
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Final
 
 from msgspec.structs import replace
 
 from dragoman import formats
-from dragoman.backends.readable import readable
+from dragoman.backends.readable import losses, readable
 from dragoman.backends.rescue import Leaks, Quotes
 from dragoman.core.chat import as_chat
 from dragoman.core.contracts import Format, Turn
@@ -36,6 +37,9 @@ from dragoman.core.values import (
     ToolResult,
 )
 
+_REPLY: Final = (
+    "When you answer without a tool call, the whole answer must be JSON of this JSON Schema, with no other text:"
+)
 _SCHEMA_FIELDS: Final = ("output_config", "output_format", "response_format", "text")
 """Where the APIs have the schema of the reply, beside how else it is to be."""
 
@@ -50,22 +54,39 @@ def injected(request: Request, format: Format) -> tuple[Request, tuple[Warning, 
 
     Raises: RequestError: a part cannot be shown as text.
     """
+    told = [*losses(request)]
     request = readable(request)
+    schema = request.response_schema if offered(request) else ""
+    if schema:
+        request = told_schema(request)
     messages = tuple(Message(turn.role, (Text(turn.text),)) for turn in as_chat(request, format))
     first = sum(message.role == "system" for message in messages[:1])  # which holds the tools, so for this answer alone
     plain = replace(parsed(request), messages=messages, instructions=first, tools=(), tool_choice=ToolChoice())
-    told = []
-    if request.response_schema and offered(request):  # which would let no call through
+    if schema:  # the server's own would let no call through
         extra = {name: raw for name, raw in request.extra.items() if name not in _SCHEMA_FIELDS}
         plain = replace(plain, response_schema="", extra=extra)
-        told.append(
-            Warning("unconstrained", "the reply is not held to its schema, as the model may call a tool instead")
-        )
+        told.append(unconstrained_reply())
     shown = [part for message in request.messages for part in message.parts]
     shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
     if any(map(_is_picture, shown)):
         told.append(Warning("content_dropped", "images and files are placeholders in prompt mode", detail="images"))
     return plain, tuple(told)
+
+
+def told_schema(request: Request) -> Request:
+    """Returns the request with the reply's schema in its system prompt, for a model that may call tools too."""
+    begins = sum(1 for _ in takewhile(lambda message: message.role == "system", request.messages))
+    shown = Message("system", (Text(f"{_REPLY}\n{request.response_schema}"),))
+    return replace(request, messages=(*request.messages[:begins], shown, *request.messages[begins:]))
+
+
+def unconstrained_reply() -> Warning:
+    """Returns the warning that makes the gateway check the reply (checked_reply.py)."""
+    return Warning(
+        "unconstrained",
+        "the reply is not held to its schema, as the model may call a tool instead; it is checked at its end",
+        detail="response_format",
+    )
 
 
 def _is_picture(part: Part) -> bool:

@@ -24,7 +24,7 @@ from dragoman.backends.connection import Connection
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.local import for_server, refuse_overlong, spared
 from dragoman.backends.own_words import Listener, OwnWords
-from dragoman.backends.readable import readable
+from dragoman.backends.readable import losses, readable
 from dragoman.backends.reading import Reading
 from dragoman.backends.reread import Reread
 from dragoman.backends.ways import AUTO, Way
@@ -192,8 +192,12 @@ class Asking:
     def _prompted(self, request: Request, way: Way) -> Outgoing:
         """The request as a prompt."""
         shown = readable(self.own_words.restored(request))
+        told = losses(request)
+        if request.response_schema and as_text.offered(request):
+            shown, told = as_text.told_schema(shown), (*told, as_text.unconstrained_reply())
         prompt = self._templates.of(request.model, way.template).prompt(shown, self._format(request, way))
-        return completions.written(shown, prompt)
+        outgoing = completions.written(shown, prompt)
+        return outgoing._replace(warnings=(*told, *outgoing.warnings))
 
     def goes_without(self, request: Request, way: Way) -> None:
         """The server would not hold its model to such calls, and has answered without: so it is asked from now on."""

@@ -22,7 +22,7 @@ from dragoman.backends.engine_child import EngineSettings
 from dragoman.backends.local import spared
 from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.prose import has_failed, told_as_prose, told_to_answer
-from dragoman.backends.readable import readable
+from dragoman.backends.readable import losses, readable
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.template import ChatTemplate, Prompt
 from dragoman.core import progress, trim
@@ -202,12 +202,13 @@ class Embedded:
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
+        lost = losses(request)
         request, prompt, trimming = self._shown(request)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_tokens, self._context_tokens)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
         body |= sampling.settings(request)
-        warnings = [*trimming]
+        warnings = [*lost, *trimming]
         if names := sampling.ignored(request):
             warnings += warned("ignored_setting", "the embedded engine does not have {}", {n: n for n in names})
         has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"

@@ -1,13 +1,14 @@
-"""Parts of a message that only one API knows, turned into ones that can be shown as text."""
+"""Parts of a message that only one API has, turned into ones that can be shown as text, and what is lost by that."""
 
 from typing import Final
 
 import msgspec
 
-from dragoman.core.errors import RequestError, UnsupportedError, nearest, quote
-from dragoman.core.values import Message, Opaque, Part, Request, ResultPart, Role, Text, ToolResult
+from dragoman.core.errors import quote
+from dragoman.core.events import Warning
+from dragoman.core.outgoing import as_json, callable_tools, warned
+from dragoman.core.values import Message, Opaque, Part, Reasoning, Request, ResultPart, Role, Text, ToolResult
 
-_TAKEN: Final = ("text", "refusal", "image", "image_url", "input_audio", "document", "file", "search_result")
 _PLACEHOLDERS: Final = ("image", "document")
 """Known, with a source that is not: shown by name as their like are."""
 
@@ -15,15 +16,12 @@ _PLACEHOLDERS: Final = ("image", "document")
 def readable(request: Request) -> Request:
     """The request without parts that would be lost on a model that only reads text.
 
-    What nobody here knows in a result is shown as its JSON. In an assistant's turn it was written by a vendor's
-    model, not by the client: it stays, to be shown by its name.
+    An unknown part is shown as its JSON. In an assistant's turn it was written by a vendor's model, not by the client:
+    it stays, to be shown by its name.
 
-    Raises: RequestError: a part is of an unknown type, or not as its type has it. UnsupportedError: the tool that must
-        be called is one that its vendor runs.
+    Raises: UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered.
     """
-    choice = request.tool_choice
-    if choice.mode == "named" and all(tool.kind != "function" or tool.name != choice.name for tool in request.tools):
-        raise UnsupportedError(f"no model here can call {quote(choice.name)}, which its vendor runs", "$.tool_choice")
+    callable_tools(request, "this model")
     return msgspec.structs.replace(request, messages=tuple(map(_message, request.messages)))
 
 
@@ -36,23 +34,38 @@ def _message(message: Message) -> Message:
 def _part(part: Part, role: Role) -> Part:
     match part:
         case Opaque() if role != "assistant":
-            return _known(part)
+            return _shown(part)
         case ToolResult(parts=parts):
             return msgspec.structs.replace(part, parts=tuple(map(_shown, parts)))
         case _:
             return part
 
 
-def _shown(part: ResultPart) -> ResultPart:
-    """A part of a result: what no one here knows was made by a tool of the client's, and is its JSON as text."""
+def _shown(part: Opaque | ResultPart) -> ResultPart:
+    """An unknown part is its JSON as text."""
     if not isinstance(part, Opaque) or part.type in _PLACEHOLDERS:
         return part
     return Text(bytes(part.raw).decode())
 
 
-def _known(part: Opaque) -> Opaque:
-    if part.type in _PLACEHOLDERS:
-        return part
-    listed = ", ".join(_TAKEN)
-    hint = nearest(part.type, _TAKEN)
-    raise RequestError(f"unknown content part {quote(part.type)}{hint}; expected one of {listed}", part.path)
+def _is_result(message: Message) -> bool:
+    return all(isinstance(part, ToolResult) for part in message.parts)
+
+
+def losses(request: Request) -> tuple[Warning, ...]:
+    """Returns what a model that only reads text is not shown of a request, or is shown in another way."""
+    dropped = {tool.kind: f"tool {quote(tool.kind)}" for tool in request.tools if tool.kind != "function"}
+    adapted: dict[str, str] = {}
+    asks = (n for n, message in enumerate(request.messages) if message.role == "user" and not _is_result(message))
+    last = max(asks, default=-1)
+    for n, message in enumerate(request.messages):
+        for part in message.parts:
+            if isinstance(part, Reasoning) and (n < last or not part.text):
+                dropped.setdefault("reasoning", "reasoning of past turns")
+            for each in part.parts if isinstance(part, ToolResult) else (part,):
+                if isinstance(each, Opaque) and message.role != "assistant" and each.type not in _PLACEHOLDERS:
+                    adapted.setdefault(*as_json(each))
+    return (
+        *warned("content_dropped", "the model is not shown: {}", dropped),
+        *warned("request_adapted", "for the model: {}", adapted),
+    )

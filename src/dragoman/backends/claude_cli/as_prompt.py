@@ -114,8 +114,7 @@ def flat(request: Request) -> Flat:
         schema = neutralise_json(neutralise_json(request.response_schema, FORMAT.markers), _MARKERS)
         system = (*system, Message("system", (Text(_SCHEMA + schema),)))
         plain = replace(plain, response_schema="")
-        told = "the reply is not held to its schema, as the model may call a tool instead"
-        warnings = (*warnings, Warning("unconstrained", told))
+        warnings = (*warnings, as_text.unconstrained_reply())
     return Flat(replace(plain, messages=(*system, *said)), warnings)
 
 

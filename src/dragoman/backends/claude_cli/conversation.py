@@ -25,6 +25,7 @@ from dragoman.backends.claude_cli.policy import Wanted, policy, wanted
 from dragoman.backends.claude_cli.prompt import unread
 from dragoman.core.events import Warning
 from dragoman.core.names import NAME_FORM, Names
+from dragoman.core.outgoing import callable_tools
 from dragoman.core.values import Message, Opaque, Part, Request, ToolCall, ToolResult
 
 STRUCTURED: Final = "StructuredOutput"
@@ -90,6 +91,7 @@ def native(request: Request, spec: Spec, unread: Unread = unread) -> Conversatio
 
     Raises: UnsupportedError: a part of it cannot be said to the model.
     """
+    callable_tools(request, "claude")
     hosted = [tool.kind for tool in request.tools if tool.kind != "function"]
     request, names = _mounted(request)
     out = dialects.get(MESSAGES).write_request(_bare(request), spec.model)
