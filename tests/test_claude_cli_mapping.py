@@ -502,6 +502,7 @@ def named(path: str, **body: Any) -> list[tuple[str, str]]:
     return [(warning.code, warning.detail) for warning in native(request, models.spec(request)).warnings]
 
 
+FUNCTION: Final = {"type": "function", "name": "f"}
 SEARCH: Final = {"type": "web_search_20250305", "name": "web_search"}
 
 
@@ -518,10 +519,14 @@ SEARCH: Final = {"type": "web_search_20250305", "name": "web_search"}
         (CHAT, {"reasoning_effort": "low", "response_format": {"type": "json_object"}}, ""),
         (RESPONSES, {"reasoning": {"effort": "low", "summary": "auto"}, "text": {"verbosity": "medium"}}, ""),
         (RESPONSES, {"text": {"verbosity": "high"}, "store": False, "include": ["x"]}, "text.verbosity"),
-        (RESPONSES, {"tools": [{"type": "web_search"}], "prompt_cache_key": "k"}, "web_search"),
+        (RESPONSES, {"tools": [{"type": "web_search"}, FUNCTION], "prompt_cache_key": "k"}, "web_search"),
         (MESSAGES, {"metadata": {"user_id": "u"}, "service_tier": "auto", "thinking": {"type": "adaptive"}}, ""),
         (MESSAGES, {"output_config": {"effort": "high"}, "top_k": 3, "container": "c"}, "top_k, container"),
-        (MESSAGES, {"mcp_servers": [{"name": "s"}], "tools": [SEARCH]}, "mcp_servers, web_search_20250305"),
+        (
+            MESSAGES,
+            {"mcp_servers": [{"name": "s"}], "tools": [SEARCH, {"name": "f"}]},
+            "mcp_servers, web_search_20250305",
+        ),
         (MESSAGES, {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, ""),
         (
             MESSAGES,

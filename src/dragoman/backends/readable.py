@@ -1,5 +1,6 @@
 """Parts of a message that only one API has, turned into ones that can be shown as text, and what is lost by that."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -52,6 +53,13 @@ def _is_result(message: Message) -> bool:
     return all(isinstance(part, ToolResult) for part in message.parts)
 
 
+def _unknown(message: Message) -> Iterator[Opaque]:
+    for part in message.parts:
+        for each in part.parts if isinstance(part, ToolResult) else (part,):
+            if isinstance(each, Opaque) and message.role != "assistant" and each.type not in _PLACEHOLDERS:
+                yield each
+
+
 def losses(request: Request) -> tuple[Warning, ...]:
     """Returns what a model that only reads text is not shown of a request, or is shown in another way."""
     dropped = {tool.kind: f"tool {quote(tool.kind)}" for tool in request.tools if tool.kind != "function"}
@@ -59,12 +67,10 @@ def losses(request: Request) -> tuple[Warning, ...]:
     asks = (n for n, message in enumerate(request.messages) if message.role == "user" and not _is_result(message))
     last = max(asks, default=-1)
     for n, message in enumerate(request.messages):
-        for part in message.parts:
-            if isinstance(part, Reasoning) and (n < last or not part.text):
-                dropped.setdefault("reasoning", "reasoning of past turns")
-            for each in part.parts if isinstance(part, ToolResult) else (part,):
-                if isinstance(each, Opaque) and message.role != "assistant" and each.type not in _PLACEHOLDERS:
-                    adapted.setdefault(*as_json(each))
+        if any(isinstance(part, Reasoning) and (n < last or not part.text) for part in message.parts):
+            dropped.setdefault("reasoning", "reasoning of past turns")
+        for part in _unknown(message):
+            adapted.setdefault(*as_json(part))
     return (
         *warned("content_dropped", "the model is not shown: {}", dropped),
         *warned("request_adapted", "for the model: {}", adapted),
