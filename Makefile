@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents clients test servers vllm exo check format docs bench proxies
-.PHONY: dist pictures clibench forty accuracy claude fuzz clean
+.PHONY: dist pictures clibench forty accuracy claude fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -148,11 +148,16 @@ claude: $(VENV)/dev.done clients weights-1.5b ## the real Claude Code on a small
 	@$(BIN)/python -m bench.claude_code $(ARGS)
 
 FUZZ_SECONDS ?= 120
-fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests and answers, then longer property tests (FUZZ_SECONDS=…)
+fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests, answers and HTTP, then longer property tests (FUZZ_SECONDS=…)
 	@$(BIN)/python -m fuzz.reader --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.requests --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.answers --seconds $(FUZZ_SECONDS)
+	@$(BIN)/python -m fuzz.http --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile fuzz tests/test_formats.py tests/test_scanner.py tests/test_jsontext.py
+
+SOAK_MINUTES ?= 10
+soak: $(VENV)/dev.done ## 200 clients that leave, never read or send half requests (SOAK_MINUTES=…)
+	@$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) $(ARGS)
 
 clean: ## remove what was set up (weights stay)
 	rm -rf $(VENV) $(CACHE) site

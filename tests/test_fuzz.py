@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from fuzz import answers, mutate, reader, requests
+from fuzz import answers, http, mutate, reader, requests, served
 
 from cases import all_cases
 from dragoman import dialects
@@ -74,3 +74,24 @@ def test_sees_what_a_reader_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_makes_what_fails_small() -> None:
     assert mutate.smallest("some text, x, and more y of it", lambda t: "x" in t and "y" in t) == "xy"
+
+
+def test_finds_nothing_over_http() -> None:
+    chance = random.Random(1)
+    with served.running() as gateway:
+        fuzzer = http.Fuzzer(gateway)
+        assert [failure for _ in range(60) if (failure := fuzzer.attempt(chance))] == []
+        assert gateway.faults() == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("openai_chat", b'data: {"a":\n1}\n\ndata: [DONE]\n\n'),
+        ("openai_chat", b"data: {}\n\n"),
+        ("anthropic_messages", b"event: message_start\ndata: {}\n\n"),
+        ("openai_responses", b""),
+    ],
+)
+def test_sees_a_stream_that_is_none(name: str, body: bytes) -> None:
+    assert http.broken_stream(name, body)

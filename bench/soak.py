@@ -1,0 +1,219 @@
+"""A long run of 200 clients, as they come: most read to the end, some leave, never read, or send half a request.
+
+    python -m bench.soak --minutes 10
+
+Demanded: each stream that is read to its end is whole, `/health` answers within 100 ms, memory stays flat after the
+first third, and the gateway gives back all descriptors. The exit status is 1 where something of that does not hold.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import json
+import multiprocessing
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Final, NamedTuple
+
+import psutil
+from fuzz.served import WAYS, Gateway, running
+
+CLIENTS: Final = 200
+PIECES: Final = 60
+PAUSE_S: Final = 0.07
+HEALTH_S: Final = 0.1
+GROWS: Final = 1.15
+"""Times the memory of the first third that the rest may take."""
+PATHS: Final = {
+    "/v1/chat/completions": b"data: [DONE]",
+    "/v1/responses": b"event: response.completed",
+    "/v1/messages": b"event: message_stop",
+}
+DRAIN_S: Final = 90.0
+SPARE: Final = 8
+"""Descriptors more than before that are none lost."""
+COME_S: Final = 10.0
+"""Within which all clients have come."""
+WAITS_S: Final = 5.0
+"""That a client which sends or reads nothing stays."""
+
+
+@dataclass
+class Found:
+    """What the clients saw."""
+
+    whole: int = 0
+    left: int = 0
+    lost: list[str] = field(default_factory=list)
+
+
+class Seen(NamedTuple):
+    """By looks at the process."""
+
+    health_s: list[float]
+    memory_mb: list[float]
+
+
+def _request(chance: random.Random) -> tuple[str, bytes]:
+    path = chance.choice(list(PATHS))
+    tools = chance.random() < 0.5
+    said = [{"role": "user", "content": "word " * chance.choice((5, 50, 2000))}]
+    body: dict[str, object] = {"model": chance.choice(list(WAYS)), "stream": True, "store": False}
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    if path == "/v1/responses":
+        body |= {"input": said}
+        body |= {"tools": [{"type": "function", "name": "f0", "parameters": schema}]} if tools else {}
+    else:
+        body |= {"messages": said, "max_tokens": 999}
+        chat = {"type": "function", "function": {"name": "f0", "parameters": schema}}
+        one = chat if "chat" in path else {"name": "f0", "input_schema": schema}
+        body |= {"tools": [one]} if tools else {}
+        if "chat" not in path:
+            del body["store"]
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n"
+    return path, head.encode() + data
+
+
+async def _client(port: int, until: float, found: Found, chance: random.Random) -> None:
+    await asyncio.sleep(chance.random() * COME_S)
+    while time.monotonic() < until:
+        path, request = _request(chance)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
+        except OSError as error:
+            found.lost.append(f"no connection: {error}")
+            await asyncio.sleep(1)
+            continue
+        try:
+            await _exchange(reader, writer, path, request, found, chance)
+        except (OSError, TimeoutError) as error:
+            found.lost.append(f"{path}: {type(error).__name__} {error}")
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _exchange(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    path: str,
+    request: bytes,
+    found: Found,
+    chance: random.Random,
+) -> None:
+    kind = chance.choices(("whole", "leaves", "never reads", "half"), (80, 14, 3, 3))[0]
+    if kind == "half":
+        writer.write(request[: chance.randrange(len(request))])
+        await asyncio.sleep(chance.random() * WAITS_S)
+        found.left += 1
+        return
+    writer.write(request)
+    await writer.drain()
+    if kind == "whole":
+        async with asyncio.timeout(120):
+            answer = await reader.read(-1)
+        last = PATHS[path] in answer[-4000:]
+        if answer.startswith(b"HTTP/1.1 200") and last:
+            found.whole += 1
+        else:
+            found.lost.append(f"{path}: {answer[:60]!r} … {answer[-120:]!r}")
+        return
+    if kind == "leaves":
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(chance.random() * PIECES * PAUSE_S):
+                await reader.read(-1)
+    else:
+        await asyncio.sleep(chance.random() * WAITS_S)
+    found.left += 1
+
+
+def _clients(port: int, minutes: float, clients: int, seed: int, told: "Connection") -> None:
+    """All clients, in a process of their own."""
+
+    async def run() -> Found:
+        found, until = Found(), time.monotonic() + 60 * minutes
+        await asyncio.gather(*(_client(port, until, found, random.Random(seed + n)) for n in range(clients)))
+        return found
+
+    told.send(asyncio.run(run()))
+
+
+def _look(gateway: Gateway, done: Callable[[], bool]) -> Seen:
+    """At its health and its memory, four times a second."""
+    seen = Seen([], [])
+    while not done():
+        began = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        seen.health_s.append(time.monotonic() - began)
+        connection.close()
+        seen.memory_mb.append(gateway.memory_mb())
+        time.sleep(0.25)
+    return seen
+
+
+def _descriptors(process: psutil.Process) -> int:
+    return int(process.num_fds())
+
+
+def _after(gateway: Gateway, before: int) -> int:
+    """The descriptors once what was left half done, and the idle connections to servers, have had their time."""
+    until = time.monotonic() + DRAIN_S
+    while (after := _descriptors(gateway.process)) > before + SPARE and time.monotonic() < until:
+        time.sleep(1)
+    return after
+
+
+def _wrong(found: Found, seen: Seen, before: int, after: int, health_s: float) -> list[str]:
+    """What does not hold."""
+    third = len(seen.memory_mb) // 3
+    early, late = max(seen.memory_mb[:third] or [0]), max(seen.memory_mb[third:] or [0])
+    slow = sum(each > health_s for each in seen.health_s)
+    return [
+        *(f"lost: {each}" for each in found.lost[:5]),
+        *([f"/health took over {health_s:g} s {slow} times"] if slow else []),
+        *([f"memory grew from {early:.0f} to {late:.0f} MB"] if early and late > GROWS * early else []),
+        *([f"descriptors: {before} before, {after} after"] if after > before + SPARE else []),
+    ]
+
+
+def main() -> int:
+    """Soak, print what was seen, and say by the exit status whether all held."""
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--health-ms", type=float, default=1000 * HEALTH_S, help="most that /health may take")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with running(PAUSE_S, PIECES, body_timeout_s="10") as gateway:
+        before = _descriptors(gateway.process)
+        given = (gateway.port, args.minutes, args.clients, args.seed, theirs)
+        (clients := context.Process(target=_clients, args=given, daemon=True)).start()
+        seen = _look(gateway, ours.poll)
+        found: Found = ours.recv()
+        clients.join()
+        after = _after(gateway, before)
+        faults = gateway.faults()
+    looks = sorted(seen.health_s)
+    p50, p99, most = (1000 * looks[min(len(looks) - 1, int(len(looks) * part))] for part in (0.5, 0.99, 1))
+    print(f"{found.whole} streams whole, {found.left} clients left, {len(found.lost)} lost")
+    print(f"/health: median {p50:.1f} ms, p99 {p99:.1f} ms, most {most:.1f} ms, of {len(looks)}")
+    print(f"memory: {min(seen.memory_mb):.0f} to {max(seen.memory_mb):.0f} MB; descriptors {before}, {after}")
+    wrong = [*_wrong(found, seen, before, after, args.health_ms / 1000), *([faults] if faults else [])]
+    for each in wrong:
+        print(f"  {each}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
