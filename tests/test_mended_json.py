@@ -129,7 +129,7 @@ def _value(draw: st.DrawFn, habit: str, depth: int) -> tuple[str, object]:
             return _object(draw, habit, depth + 1)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=settings.default.max_examples * 2)
 @given(slipped(), places)
 def test_a_text_with_slips_reads_as_the_object_that_it_means(made: tuple[str, object], some: list[int]) -> None:
     text, value = made
@@ -150,7 +150,7 @@ python_values = st.recursive(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=settings.default.max_examples * 2)
 @given(st.dictionaries(TEXTS, python_values, max_size=4), places)
 def test_what_python_writes_reads_as_it_is(value: object, some: list[int]) -> None:
     """`repr` is what most of these slips come from; a key with a quote in it cannot be told from a string's end."""
