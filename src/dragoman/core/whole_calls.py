@@ -89,10 +89,9 @@ class WholeCalls:
         start, self._start = self._start, None
         if start is None:
             self.failed = True
-            told = (
-                "a tool call broke off after its arguments had begun to stream, so the answer ends here; expected JSON"
-            )
-            return [Failure(BackendError(f"{told}, got {raw[-40:]!r} at its end"))]
+            # The text stays out of the message, which is logged.
+            told = "expected a tool call in whole JSON, got one that broke off after its arguments had begun to stream"
+            return [Failure(BackendError(f"{told} ({len(raw)} characters), so the answer ends here"))]
         arguments = "".join(self._pieces)
         self._broken = text_of(start.name, arguments, raw)
         told = f"a call of {quote(start.name)} was never whole, and became text"
