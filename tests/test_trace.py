@@ -131,7 +131,7 @@ WHY: list[tuple[str, str, list[str]]] = [
         CALL,
         "mistral",
         [
-            "other_reading at 0: format 'auto', format 'hermes', format 'ernie45' and 6 more would find a call of"
+            "other_reading at 0: format 'auto', format 'hermes', format 'ernie45' and 7 more would find a call of"
             " 'get_weather' here"
         ],
     ),
