@@ -33,14 +33,19 @@ class PythonObjects:
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed:
             sink.listed(True)
-        whole = yield from self._call(s, sink)
-        while whole:
+        whole = False
+        while (called := (yield from self._call(s, sink))) is not False:
+            whole = bool(called)
             s.keep()
             comma = yield from s.literal(",", after_space=True)
-            if not comma or (yield from s.peek(after_space=True)) != "{":
+            if comma and (yield from s.peek(after_space=True)) == "{":
+                continue
+            if called:
                 yield from self._end(s, sink, listed)
-                break
-            whole = yield from self._call(s, sink)
+            else:
+                sink.text(s.kept())
+            break
+        whole = whole and called is not False
         s.forget()
         if not s.cut_off:
             sink.listed(False)
@@ -51,8 +56,11 @@ class PythonObjects:
         if listed and not ended and not s.cut_off_in("]"):
             sink.warn("missing_closer", "expected ] after the calls")
 
-    def _call(self, s: Scanner, sink: CallSink) -> Leaf[bool]:
-        """One object; whether a whole call came of it. Where it is none, what was kept of it goes on as text."""
+    def _call(self, s: Scanner, sink: CallSink) -> Leaf[bool | None]:
+        """One object; whether a whole call came of it. Where it is none, what was kept of it goes on as text.
+
+        None: it is a whole call of a tool that is not offered.
+        """
         quoted = yield from s.peek(2, after_space=True)
         if not quoted.startswith("{'"):
             outcome = yield from read_json_call(s, sink, CallKeys(), self.tagged)
@@ -64,10 +72,10 @@ class PythonObjects:
         written = yield from self._head(s)
         name = sink.resolve(written) if written else None
         if name is None:
-            if written:
-                yield from NOTATION.members(s, MUTED, DICT)
+            ended = bool(written) and not (yield from NOTATION.members(s, MUTED, DICT))
+            ended = ended and bool((yield from s.literal("}", after_space=True)))
             no_call(s, sink, written)
-            return False
+            return None if ended else False
         whole = yield from NOTATION.call(s, sink, name, DICT)
         if whole and not (yield from s.literal("}", after_space=True)) and not s.cut_off_in("}"):
             sink.warn("missing_closer", "expected } after the arguments")
