@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from dragoman import dialects
+from dragoman.backends.local import for_server
 from dragoman.backends.readable import losses, readable
 from dragoman.core import values as v
 from dragoman.core.errors import RequestError, UnsupportedError
@@ -101,3 +102,25 @@ def test_a_vendors_tool_cannot_be_made_to_be_called(dialect: str, tool: Any, cho
         readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice()))
     readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice("none")))
     readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice(), tools=(*request.tools, v.Tool("f"))))
+
+
+def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    tools = [
+        {"name": "f", "description": "does", "input_schema": schema, "defer_loading": True},
+        {"name": "DeferredToolPlaceholder", "input_schema": {"type": "object"}, "defer_loading": True},
+    ]
+    found = [{"type": "tool_reference", "tool_name": name} for name in ("f", "g")]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": found}
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": [result]}], "tools": tools}
+    request = dialects.get("anthropic_messages").read_request(json.dumps(body))
+    for_chat = for_server(request, dialects.get("openai_chat"), "http://127.0.0.1/v1")
+    for made in (readable(request), for_chat):
+        (part,) = made.messages[0].parts
+        assert isinstance(part, v.ToolResult)
+        known, unknown = part.parts
+        assert isinstance(known, v.Text)
+        assert json.loads(known.text) == {"name": "f", "description": "does", "parameters": schema}
+        assert isinstance(unknown, v.Opaque | v.Text)
+        assert [tool.name for tool in made.tools] == ["f"]
+    assert for_server(request, dialects.get("anthropic_messages"), "http://127.0.0.1/v1").tools == request.tools

@@ -45,6 +45,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.one_call import one_call, with_one_call
+from dragoman.core.outgoing import one_choice
 from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
@@ -192,7 +193,7 @@ class Gateway:
             [(backend, planned), *others] = self.plan(request)
         except (UnknownModelError, BackendError):
             return None
-        if others or id(backend) not in self._relays or compaction.concerns(request):
+        if (others and request.choices == 1) or id(backend) not in self._relays or compaction.concerns(request):
             return None
         relay = self._relays[id(backend)].relay(planned, body, request.model, turn)
         if relay is None or in_order(planned.messages)[1]:
@@ -208,6 +209,7 @@ class Gateway:
 
         Raises: DragomanError: before Start; later the stream ends with Failure.
         """
+        one_choice(request)
         recalled = self.memory.recall(one_call(request))
         turn = dataclasses.replace(turn, leave=self._policy.left)
         if compaction.concerns(recalled.request):

@@ -171,9 +171,12 @@ class Http:
             return None
 
     def relay(self, request: Request, body: bytes, name: str, turn: Turn) -> HttpRelay | None:
-        """The answer's bytes for a client of the server's own API, where its streams are trusted."""
+        """The answer's bytes for a client of the server's own API, where its streams are trusted.
+
+        Several choices are relayed in any case, as events have one.
+        """
         passing = self._dialect.passing
-        if not self._trusted or passing is None or request.dialect != self._dialect.name:
+        if not (self._trusted or request.choices > 1) or passing is None or request.dialect != self._dialect.name:
             return None
         if not self._asking.goes_as_it_came(request, self._way(request.model)):
             return None

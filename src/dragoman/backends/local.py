@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.core.contracts import Dialect
+from dragoman.core.deferred import resolved
 from dragoman.core.errors import ContextOverflowError
 from dragoman.core.events import Warning
 from dragoman.core.fit import Budget, fitted
@@ -39,6 +40,8 @@ def refuse_overlong(request: Request, context_tokens: int) -> None:
 
 def for_server(request: Request, dialect: Dialect, url: str) -> Request:
     """The request as this server gets it: what is for the vendor's own servers alone goes to no other."""
+    if request.dialect != dialect.name:
+        return resolved(request)
     if not dialect.asides & request.extra.keys() or urlsplit(url).hostname in dialect.hosts:
         return request
     kept = {name: raw for name, raw in request.extra.items() if name not in dialect.asides}

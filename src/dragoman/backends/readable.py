@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from dragoman.core.deferred import resolved
 from dragoman.core.errors import quote
 from dragoman.core.events import Warning
 from dragoman.core.outgoing import as_json, callable_tools, warned
@@ -23,6 +24,7 @@ def readable(request: Request) -> Request:
     Raises: UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered.
     """
     callable_tools(request, "this model")
+    request = resolved(request)
     return msgspec.structs.replace(request, messages=tuple(map(_message, request.messages)))
 
 

@@ -65,6 +65,19 @@ def in_responses(extra: Extra) -> tuple[Json, Extra]:
     return said, left
 
 
+def merged(body: Json, shared: Json) -> Json:
+    """Returns the body with these fields, objects and lists of both put together."""
+    for name, more in shared.items():
+        match body.get(name), more:
+            case dict(had), dict():
+                body[name] = {**had, **more}
+            case list(listed), list():
+                body[name] = [*listed, *more]
+            case _:
+                body[name] = more
+    return body
+
+
 def _members(extra: Extra, name: str) -> dict[str, msgspec.Raw]:
     raw = extra.get(name, msgspec.Raw(b"{}"))
     members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) if bytes(raw).startswith(b"{") else {}

@@ -124,6 +124,16 @@ def as_json(part: Opaque) -> tuple[str, str]:
     return part.type or "content", f"a part of type {quote(part.type)} is its JSON" if part.type else "it is its JSON"
 
 
+def one_choice(request: Request) -> None:
+    """Refuses a request for several choices, where its answer is not passed on unread.
+
+    Raises: UnsupportedError: it asks for more than one.
+    """
+    if request.choices > 1:
+        only = "only a Chat Completions server in mode native gives more, without parallel_tool_calls: false"
+        raise UnsupportedError(f"expected n of 1, got {request.choices}; {only}", "$.n")
+
+
 def callable_tools(request: Request, where: str) -> tuple[Tool, ...]:
     """Returns the tools that clients run; `where` names what the others are not available at.
 

@@ -214,6 +214,8 @@ class Request(Value, frozen=True):
     """What the reply's schema is for."""
     response_strict: bool = False
     """The reply must be of the schema, where an API has weaker promises too."""
+    choices: int = 1
+    """Answers to give at once, `n` of Chat Completions."""
     keep: bool = False
     """The answer may be gone on from, or parts of it be named: whoever answers keeps it for a while."""
     several: bool = False

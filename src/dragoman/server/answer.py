@@ -166,6 +166,10 @@ class Exchange(HttpExchange):
     async def _relayed(self, request: Request, relay: Relay) -> bool:
         """Pass the answer on unread. False: the server has refused it, and when it is read that may be mended."""
         self._record.relayed = True
+        if request.choices > 1:
+            told = Warning("unguarded_choices", "several choices are passed on unread: no call is checked", detail="n")
+            self._record.saw(told)
+            self._headers |= warning_headers([told])
         try:
             async with aclosing(relay.pieces()) as pieces:
                 if not request.stream:
@@ -175,7 +179,7 @@ class Exchange(HttpExchange):
                 self._ending = relay.failed
                 await self._stream(pieces, lambda batch: self._told(relay.take(), b"".join(batch)))
         except UpstreamError as error:
-            if error.status not in _MENDED:
+            if error.status not in _MENDED or request.choices > 1:
                 raise
             self._record.relayed = False
         return self._record.relayed

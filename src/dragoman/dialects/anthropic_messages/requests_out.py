@@ -20,9 +20,9 @@ What another API says in its own way becomes:
 Of more than `BREAKPOINTS` marks for its cache (`cache_control`), which the vendor refuses, also from its own clients,
 some are left out: of the messages all but the last, from the front, then of tools and system. A text that is empty or
 white space, which the vendor refuses, is left out. Stop strings of white space, which it refuses too, are looked for
-here. Left out with a warning: `seed` and the penalties, a vendor's own tools, unknown parts of the model's messages;
-those of results become their JSON as text. The type of a picture is told by its first bytes, as the vendor looks at
-these. Refused by name: sound, files that another vendor keeps, and unknown parts of the user's messages.
+here. Dropped with a warning: `seed` and the penalties, tools that a vendor runs, unknown parts of the model's messages;
+all others become their JSON as text. Tools stay `strict` as far as the vendor compiles so many. The type of an image is
+read from its first bytes, as the vendor does. Refused by name: audio, and files that another vendor keeps.
 
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
 https://docs.anthropic.com/en/docs/build-with-claude/effort, https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.core import shape, values
 from dragoman.core.content import media_at, read_parts, read_text
-from dragoman.core.errors import RequestError, UnsupportedError, cut, quote
+from dragoman.core.errors import RequestError, quote
 from dragoman.core.free_text import free_text
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.values import Message, Opaque, Part, Request, Tool, ToolCall, ToolChoice
@@ -37,8 +37,7 @@ def read_request(body: bytes | str) -> Request:
     Raises: CallerError: what is wrong, and where; anything else is a bug here.
     """
     fields = shape.request(body).fields()
-    if (n := fields.take("n")) and n.integer(least=1) > 1:
-        raise UnsupportedError(f"expected one choice a request, got n = {cut(n.text)}", n.path)
+    choices = fields.integer("n", least=1)
     several = fields.peek("parallel_tool_calls")
     functions = fields.peek(FUNCTIONS)
     tools, choice = _functions(fields) if functions else _tools(fields)
@@ -67,6 +66,7 @@ def read_request(body: bytes | str) -> Request:
         stream=fields.flag("stream"),
         stream_usage=options.fields().flag("include_usage") if options else False,
         effort=_effort(fields.peek("reasoning_effort")),
+        choices=choices or 1,
         extra={**kept, **fields.rest()},
         dialect="openai_chat",
         several=several is not None and several.boolean(),

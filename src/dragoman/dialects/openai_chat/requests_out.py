@@ -21,9 +21,10 @@ What another API says in its own way becomes:
 
 Stop strings are looked for here, as this API does not tell which one ended a reply, and clients of others ask. The
 limit goes as `max_tokens`, the one name that every open server knows. Text behind a call, or behind words of refusal,
-moves before it, as a message has one content. A vendor's own tools are left out with a warning, and so are unknown
-parts of the model's messages; those of results become their JSON as text. Refused by name: pictures by file id,
-documents by URL, sound by URL, files that another vendor keeps, and unknown parts of the user's messages.
+moves before it, as a message has one content. Tools that a vendor runs are dropped with a warning, and refused where no
+others are offered; unknown parts of the model's messages are dropped, all others become their JSON as text. Fields that
+both of OpenAI's APIs have: core/openai_fields.py. Refused by name: images by file id, documents by URL, audio by URL,
+and files that another vendor keeps.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create (2026-11).
 """
@@ -94,6 +95,8 @@ def write_request(request: Request, model: str) -> Outgoing:
         body["response_format"] = _response_format(request, ledger)
     if request.effort:
         body["reasoning_effort"] = request.effort
+    if request.choices > 1:
+        body["n"] = request.choices
     if request.stream or watched:
         body["stream"] = True
         body |= {"stream_options": {"include_usage": True}} if request.stream_usage or watched else {}

@@ -17,14 +17,15 @@ in its own way becomes:
     a schema of the reply         `text.format`
     effort                        `reasoning.effort`
     schemas                       as OpenAI takes them (core/targets.py)
-    a tool's schema               not `strict`, which would make all parameters required
+    a tool's schema               `strict` where the client asked for that, which would make all parameters required
+    tools of free text            the same, from Chat Completions
 
 What did not come by this API is not kept there (`store` is false), as all of a conversation is sent each time, and
 its thoughts are asked for in a form that can be sent back (`include`). `background` is never sent,
 `previous_response_id` and items by their id only where nobody has put what they name in their place. Stop strings are
-looked for here. Left out with a warning: `top_k`, `seed`, the penalties, another vendor's own tools, unknown parts of
-the model's messages; those of results become their JSON as text. Refused by name: sound, files that another vendor
-keeps, and unknown parts of the user's messages.
+looked for here. Dropped with a warning: `top_k`, `seed`, the penalties, tools that another vendor runs, unknown parts
+of the model's messages; all others become their JSON as text. Fields that both of OpenAI's APIs have:
+core/openai_fields.py. Refused by name: audio, and files that another vendor keeps.
 
 The vendor checks the proof of thoughts against the id of their item. Ids in a reply are made here, so the vendor's goes
 along in the proof, `rs_68af…:gAAA…` (`proof`), and is taken out of it again when the thoughts come back.
@@ -47,7 +48,7 @@ from dragoman.core import shape
 from dragoman.core.contracts import Outgoing
 from dragoman.core.free_text import INPUT
 from dragoman.core.names import ANY, NAME_FORM
-from dragoman.core.openai_fields import in_responses
+from dragoman.core.openai_fields import in_responses, merged
 from dragoman.core.outgoing import REDACTED as REDACTED_REASONING
 from dragoman.core.outgoing import UNPROVEN, Ledger, told_as_error
 from dragoman.core.string_member import string_member
@@ -120,15 +121,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     watched = ledger.watch(request.stop)
     body |= {"stream": True} if request.stream or watched else {}
     shared, left = in_responses(request.extra) if request.dialect == "openai_chat" else ({}, request.extra)
-    for name, more in shared.items():
-        match body.get(name), more:
-            case dict(had), dict():
-                body[name] = {**had, **more}
-            case list(listed), list():
-                body[name] = [*listed, *more]
-            case _:
-                body[name] = more
-    return ledger.close({**body, **ledger.kept(left)})
+    return ledger.close({**merged(body, shared), **ledger.kept(left)})
 
 
 def _instructions(request: Request, ledger: Ledger) -> tuple[str, Sequence[Message]]:
