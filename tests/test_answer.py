@@ -390,7 +390,7 @@ async def test_what_is_refused_leaves_a_line_too(caplog: pytest.LogCaptureFixtur
     asked: list[tuple[int, str, str, dict[str, str]]] = [
         (401, "POST", CHAT, {"authorization": "Bearer secret"}),
         (403, "GET", "/health", {"host": "evil.example"}),
-        (404, "POST", "/v1/completions", {"x-api-key": "k"}),
+        (404, "POST", "/v1/nothing", {"x-api-key": "k"}),
         (405, "GET", MESSAGES, {"x-api-key": "k"}),
         (413, "POST", MESSAGES, {"x-api-key": "k"}),
         (200, "GET", "/v1/models", {"x-api-key": "k"}),

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman import dialects
+from dragoman.backends import timing
 from dragoman.backends.asking import Asking
 from dragoman.backends.auto import Auto
 from dragoman.backends.connection import Connection, rest
@@ -209,7 +210,8 @@ class Http:
         """
         way = self._way(request.model)
         await self._asking.prepare(request.model, way, self._connection)
-        outgoing = self._asking.outgoing(request, way)
+        with timing.counted():
+            outgoing = self._asking.outgoing(request, way)
         if request.dialect != self._dialect.name:
             outgoing = self._refusals.heeded(request.model, outgoing)
         left_out = ""
@@ -260,12 +262,14 @@ class Http:
     ) -> AsyncGenerator[AnyEvent, None]:
         reading = self._asking.reading(request, turn, way, outgoing)
         broken: BackendError | None = None
+        spent = timing.counted()
         path, head = self._asking.path(way), dict[str, str]()
         posted = self._connection.post(path, outgoing.body, self._own(request), began=head.update)
         async with aclosing(turn.heard(path, outgoing.body, posted)) as pieces:
             try:
                 async for piece in pieces:
-                    events = reading.feed(piece)
+                    with spent:
+                        events = reading.feed(piece)
                     if reading.ended and not reading.enough:
                         await rest(pieces)
                     for event in events:

@@ -19,6 +19,7 @@ import msgspec
 
 from dragoman import compaction
 from dragoman.core import sse
+from dragoman.core.chunks import chunked
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Counting, Relay, Turn
 from dragoman.core.errors import (
@@ -127,7 +128,8 @@ class Exchange(HttpExchange):
             self._hearing.came(body)
         read = (self._counting or self._dialect).read_request
         # A large body is read in a thread, so that others are answered meanwhile.
-        request = read(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(read, body)
+        with self._record.spent:
+            request = read(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(read, body)
         if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
             request = msgspec.structs.replace(request, headers=carried)
         if self._compacts:
@@ -155,13 +157,21 @@ class Exchange(HttpExchange):
         if relay is not None and await self._relayed(request, relay):
             return
         answer = self._gateway.answer(request, turn, self._delivery)
+        if request.stream and (self._config.delta_min_chars or self._config.delta_max_chars):
+            answer = chunked(answer, self._config.delta_min_chars, self._config.delta_max_chars)
         async with aclosing(self._hearing.leaving(answer) if self._hearing else answer) as events:
             if not request.stream:
                 await self._whole(request, events)
                 return
             writer = self._dialect.writer(request)
             self._ending = lambda error: writer.send(Failure(error))
-            await self._stream(events, lambda batch: self._told(batch, _remarked(batch, map(writer.send, batch))))
+
+            def written(batch: Sequence[AnyEvent]) -> bytes:
+                with self._record.spent:
+                    data = _remarked(batch, map(writer.send, batch))
+                return self._told(batch, data)
+
+            await self._stream(events, written)
 
     async def _relayed(self, request: Request, relay: Relay) -> bool:
         """Pass the answer on unread. False: the server has refused it, and when it is read that may be mended."""
@@ -192,8 +202,10 @@ class Exchange(HttpExchange):
         if collector.error is not None:
             raise collector.error
         write = stored.compacted if self._compacts else self._dialect.write_reply
-        body = write(collector.reply(), request)
-        await self._reply(200, body, warning_headers(collector.warnings) | cost_headers(collector.usage))
+        with self._record.spent:
+            body = write(collector.reply(), request)
+        told = warning_headers(collector.warnings) | cost_headers(collector.usage) | self._record.timing()
+        await self._reply(200, body, told)
 
     async def _stream(self, answer: AsyncGenerator[T, None], written: Callable[[Sequence[T]], bytes]) -> None:
         inbox = Inbox[T](QUEUE_EVENTS)
@@ -253,7 +265,7 @@ class Exchange(HttpExchange):
             return
         self._sent = True
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
-        fields |= warning_headers(first)
+        fields |= warning_headers(first) | self._record.timing()
         await self._out({"type": "http.response.start", "status": 200, "headers": encoded(fields)})
 
 

@@ -66,6 +66,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, _doc("Most connections at once; more get 503. 0: half of the process's file descriptors.", ge=0)
     ] = 0
     ping_s: Annotated[float, _doc("Silence after which a stream gets a ping, in seconds.", gt=0, le=15)] = 10.0
+    delta_min_chars: Annotated[
+        int, _doc("Characters that a delta of a stream waits for, where no other event comes; 0: none.", ge=0)
+    ] = 0
+    delta_max_chars: Annotated[int, _doc("Most characters of one delta of a stream; 0: any.", ge=0)] = 0
     hold_s: Annotated[float, _doc("Time that an answer's status waits for the backend, in seconds.", ge=0)] = 5.0
     write_timeout_s: Annotated[float, _doc("Time for a client to take what is sent to it, in seconds.", gt=0)] = 60.0
     shutdown_s: Annotated[float, _doc("Time for running answers after SIGTERM, in seconds.", ge=0)] = 60.0

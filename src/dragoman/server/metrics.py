@@ -33,6 +33,8 @@ _PAIRS: Final = 500
 _BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 30, 60, 120, 300, 600)
 """From a cloud's first word to a local model that reads a long prompt for minutes (`first_byte_s`)."""
 
+_CONVERSION_BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
+
 
 class Metrics:
     """Of one application, in a registry of its own."""
@@ -73,6 +75,7 @@ class Metrics:
             registry=r,
             buckets=_BUCKETS_S,
         )
+        self._conversion = _conversion(r)
         self._input = Counter(
             "dragoman_input_tokens_total", "Tokens of prompts, those from a cache too.", ("model",), registry=r
         )
@@ -127,6 +130,8 @@ class Metrics:
         self._seconds.labels(model).observe(record.seconds)
         if record.request and record.request.stream:
             self._first_seconds.labels(model).observe(first_s)
+        if not record.relayed:
+            self._conversion.labels(model).observe(record.spent.seconds)
         self._input.labels(model).inc(record.usage.input_tokens)
         self._output.labels(model).inc(record.usage.output_tokens)
         if record.relayed:
@@ -174,6 +179,16 @@ class Metrics:
         for outcome in OUTCOMES:  # from 0 on, or the share of what has not happened yet is none in place of 0
             self._calls.labels(model, tool, outcome)
         return tool
+
+
+def _conversion(registry: CollectorRegistry) -> Histogram:
+    return Histogram(
+        "dragoman_conversion_seconds",
+        "Time spent on reading and writing the JSON of both APIs, by answer, without waiting for anything.",
+        ("model",),
+        registry=registry,
+        buckets=_CONVERSION_BUCKETS_S,
+    )
 
 
 class _Registry(CollectorRegistry):

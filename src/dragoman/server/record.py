@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from dragoman.backends import timing
 from dragoman.core.collect import finish_of
 from dragoman.core.errors import DragomanError, logged
 from dragoman.core.events import (
@@ -57,6 +58,8 @@ class Record:
         self.usage = Usage()
         self.first_s: float | None = None
         """When the backend's answer began; None: it never did."""
+        self.spent = timing.begin()
+        """Time of conversion."""
         self.tally = Tally()
         self._offered: frozenset[str] = frozenset()
         self.warnings: list[str] = []
@@ -133,6 +136,10 @@ class Record:
     def seconds(self) -> float:
         """Since it came."""
         return time.monotonic() - self._began_s
+
+    def timing(self) -> dict[str, str]:
+        """The header `server-timing`: milliseconds of conversion and of all so far."""
+        return {"server-timing": f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"}
 
     def close(self) -> None:
         """It is over, however that came."""
