@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents clients test servers vllm exo check format docs bench proxies
-.PHONY: dist pictures clibench forty accuracy claude fuzz soak clean
+.PHONY: dist lock pictures clibench forty accuracy claude fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -121,6 +121,16 @@ dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, an
 	@rm -rf dist
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build
 	@$(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
+
+	@$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --of JSON \
+	  --output-file dist/dragoman.cdx.json deploy/server,embedded.lock
+
+# By the extras that they are for, as deploy/Dockerfile names them.
+lock: $(VENV)/dist.done ## write deploy/*.lock anew: newest versions within the ranges, with hashes
+	@for extras in server server,embedded; do \
+	  $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra $$(echo $$extras | sed 's/,/ --extra /g') --universal \
+	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file deploy/$$extras.lock || exit 1; \
+	done
 
 bench: $(VENV)/field.done weights ## measure: reader, beside others, gateway, memory (see bench/README.md)
 	@$(BIN)/python -m bench

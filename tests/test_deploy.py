@@ -81,10 +81,24 @@ def test_image_is_the_package() -> None:
     assert set(extras.split(",")) <= set(EXTRAS)
     (python,) = [rest.removeprefix("PYTHON=") for rest in all_of("ARG") if rest.startswith("PYTHON=")]
     assert f"Programming Language :: Python :: {python.split('-')[0]}" in PROJECT["classifiers"]
-    needed = {"pyproject.toml", "src", PROJECT["readme"], *PROJECT["license-files"]}
+    needed = {"pyproject.toml", "src", "deploy/*.lock", PROJECT["readme"], *PROJECT["license-files"]}
     copied = {name for rest in all_of("COPY") if not rest.startswith("--from") for name in rest.split()[:-1]}
     let_in = {line[1:] for line in read("Dockerfile.dockerignore").splitlines() if line.startswith("!")}
     assert copied == let_in == needed
+
+
+@pytest.mark.parametrize("extras", ["server", "server,embedded"])
+def test_lock_files_have_all_that_is_needed_and_no_place(extras: str) -> None:
+    """Each package that the extras name, once, with hashes, and nothing of where it came from."""
+    text = read(f"{extras}.lock")
+    blocks = re.split(r"\n(?=[a-z])", re.sub(r"^ *#.*\n", "", text, flags=re.M).strip())
+    names = [block.partition("==")[0] for block in blocks]
+    assert all(re.search(r"==\S+( ; [^\\]*)? \\\n +--hash=sha256:[0-9a-f]{64}", block) for block in blocks)
+    assert len(names) == len(set(names))
+    named = [PROJECT["dependencies"], *(EXTRAS[extra] for extra in extras.split(","))]
+    assert {re.split(r"[<>=\[]", each)[0].replace(".", "-") for needs in named for each in needs} <= set(names)
+    assert "://" not in text
+    assert "--index" not in text
 
 
 def test_image_listens_where_it_says() -> None:

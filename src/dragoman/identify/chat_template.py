@@ -28,7 +28,7 @@ from dragoman.core.values import Text, ToolCall
 from dragoman.library import parse
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from dragoman.identify.jinja import Renders
 
 NAME: Final = "probe_town"
 PROBES: Final[tuple[dict[str, Any], ...]] = ({"town": "Probe Hill", "days": 3}, {"town": "Probe Hill"})
@@ -147,7 +147,7 @@ def _renderings(source: str) -> Iterator[_Rendered]:
         raise ConfigError(problem)
 
 
-def _rendered(template: "Template", call: ToolCall, said: Mapping[str, Any]) -> _Rendered:
+def _rendered(template: "Renders", call: ToolCall, said: Mapping[str, Any]) -> _Rendered:
     def text(*messages: Mapping[str, Any], prompt: bool = False) -> str:
         tokens = {"bos_token": "", "eos_token": ""}
         return template.render(messages=[*messages], tools=[TOOL], add_generation_prompt=prompt, **tokens)

@@ -7,7 +7,8 @@ training what the model writes.
 
 import json
 from datetime import date
-from typing import Any, Final, NoReturn
+from hashlib import sha256
+from typing import Any, Final, NoReturn, Protocol
 
 from dragoman import extras
 from dragoman.core.errors import ConfigError
@@ -35,6 +36,17 @@ FAILURES: Final = (
 """What code in a template can raise; the sandbox's own limits are among them, and Python's."""
 
 
+TemplateError: Final = jinja2.TemplateError
+HARMLESS: Final = frozenset(
+    (
+        "94d754f89b5c462771bdd267b01a769ab6c028d5e077e0ade4e9f837c248e31d",
+        "d5495a1e5db0611132a97e46a65dbb64a642a499421228b9c8b93229097fa9a4",
+        "872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788",
+    )
+)
+"""SHA-256 of templates that only go once through what they are given: ours, and those of the listed weights."""
+
+
 class Verbatim(dict[str, Any]):
     """An object that `tojson` writes as it was written: a changed byte costs the model's prompt cache."""
 
@@ -54,8 +66,27 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def template(source: str) -> jinja2.Template:
-    """The template of this source.
+class Renders(Protocol):
+    """A template."""
+
+    def render(self, **variables: Any) -> str:
+        """The text. Raises: one of `FAILURES`."""
+
+
+def template(source: str) -> Renders:
+    """The template of this source; unless it is one of those known to be harmless, rendered in a process of its own.
+
+    Raises: ConfigError: it is no Jinja; the message says why.
+    """
+    if not source.isascii() or sha256(source.encode()).hexdigest() not in HARMLESS:
+        from dragoman.identify.rendering import Template  # which starts by this module
+
+        return Template(source)
+    return compiled(source)
+
+
+def compiled(source: str) -> jinja2.Template:
+    """The template of this source, to be rendered here.
 
     Raises: ConfigError: it is no Jinja; the message says why.
     """
