@@ -25,13 +25,15 @@ EVENTS = (
     *(ev.Start("1", "m", 7), ev.ToolCallStart(0, "call_a", "f"), ev.ToolCallDelta(0, "{}"), ev.ToolCallEnd(0)),
     ev.Finish("stop"),
 )
+LONG = "x" * 20_000
+LONGEST_ERROR = 2_000
 RECORDED_EACH = 2
 """Requests of one client; later ones have the same shapes."""
 
 
-def bodies() -> Iterator[tuple[str, str, str]]:
+def bodies(recorded: bool = True) -> Iterator[tuple[str, str, str]]:
     for name, sent in RECORDED.items():
-        if int(name.rsplit(" ", 1)[1]) <= RECORDED_EACH:
+        if recorded and int(name.rsplit(" ", 1)[1]) <= RECORDED_EACH:
             yield name, BY_PATH[sent.path].name, sent.body.decode()
     for case in ASKED:
         whole = f"{SMALLEST[case.dialect]},{case.text}}}" if case.kind == "request +" else case.text
@@ -115,3 +117,42 @@ def test_functions_that_are_null_do_not_shape_the_answer(stream: bool) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "functions": None, "tools": [tool]}
     request = dialects.get("openai_chat").read_request(json.dumps({**body, "stream": stream}))
     assert "tool_calls" in str(answered("openai_chat", request))
+
+
+def long_strings(value: Any) -> Iterator[Any]:
+    """The value once for each string in it, with that one made long."""
+    if isinstance(value, dict):
+        yield from ({**value, name: made} for name, each in value.items() for made in long_strings(each))
+    elif isinstance(value, list):
+        for n, each in enumerate(value):
+            yield from ([*value[:n], made, *value[n + 1 :]] for made in long_strings(each))
+    elif isinstance(value, str):
+        yield LONG
+
+
+@pytest.mark.parametrize("api", dialects.names())
+def test_errors_quote_little_of_what_came(api: str) -> None:
+    for _, of, body in bodies(recorded=False):
+        asked = json.loads(body) if of == api and body.lstrip().startswith("{") and is_json(body) else {}
+        for made in long_strings(asked):
+            for told in refusals(api, json.dumps(made)):
+                assert len(told) < LONGEST_ERROR, told[:300]
+
+
+def is_json(text: str) -> bool:
+    try:
+        return bool(json.loads(text))
+    except ValueError:
+        return False
+
+
+def refusals(api: str, body: str) -> Iterator[str]:
+    try:
+        request = dialects.get(api).read_request(body)
+    except CallerError as error:
+        yield error.message
+        return
+    for to in dialects.names():
+        told = sent(to, request)
+        if isinstance(told, str):
+            yield told

@@ -238,7 +238,7 @@ class Fields:
         """
         found = self.take(name)
         if found is None:
-            raise RequestError(f"missing required field '{name}'", self.path)
+            raise RequestError(f"missing required field '{cut(name)}'", self.path)
         return found
 
     def string(self, name: str) -> str:
