@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents clients test servers vllm exo check format docs bench proxies
-.PHONY: dist lock pictures clibench forty accuracy claude fuzz soak clean
+.PHONY: dist lock pictures clibench forty accuracy claude firstuse fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -156,6 +156,9 @@ accuracy: $(VENV)/dev.done weights weights-1.5b ## how often small models' calls
 
 claude: $(VENV)/dev.done clients weights-1.5b ## the real Claude Code on a small model (ARGS="--record")
 	@$(BIN)/python -m bench.claude_code $(ARGS)
+
+firstuse: $(VENV)/dev.done clients weights-1.5b ## "dragoman run claude" in a terminal on a small model: minutes (ARGS="--record")
+	@$(BIN)/python -m bench.first_use $(ARGS)
 
 FUZZ_SECONDS ?= 120
 fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests, answers and HTTP, then longer property tests (FUZZ_SECONDS=…)

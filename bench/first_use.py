@@ -130,7 +130,7 @@ def play(record: bool) -> int:
                 first_start(terminal)
                 ready_s = terminal.seconds
                 took = Took(
-                    ready_s, *(ask(terminal, *each) for each in ((HELLO, "", 600.0), (READ, "lighthouse", 900.0)))
+                    ready_s, *(ask(terminal, *each) for each in ((HELLO, "", 300.0), (READ, "lighthouse", 300.0)))
                 )
                 terminal.settle(1.0)
                 screen = terminal.text

@@ -205,6 +205,11 @@ class Terminal:
         path.write_text(text)
 
 
+def terminal_text(text: str) -> str:
+    """Output without the sequences that pyte takes for others."""
+    return _UNKNOWN.sub("", text)
+
+
 def _whole(data: bytes) -> bool:
     """Whether the bytes end with a whole character."""
     try:

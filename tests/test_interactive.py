@@ -1,12 +1,14 @@
 """Agents in a terminal, as a user has them: the real programs, no `-p`, up to a tool call and its answer."""
 
+import json
 import os
 import sys
 from pathlib import Path
 
+import pyte
 import pytest
 from bench import first_use, offline
-from bench.terminal import Terminal
+from bench.terminal import Terminal, terminal_text
 
 import agents
 from agents import PROMPT, Calling
@@ -25,6 +27,52 @@ def environment(home: Path, *programs: Path) -> dict[str, str]:
 def command(agent: str, url: str, *args: str) -> list[str]:
     behind = ["--server", f"{url}/v1", "--model", "m", "--context", "131072"]
     return [sys.executable, "-m", "dragoman", "run", agent, *behind, "--", *args]
+
+
+@pytest.mark.ran("Codex", "Chat Completions")
+def test_codex(tmp_path: Path) -> None:
+    folder = agents.folder_of(tmp_path)
+    script = Calling("exec_command", {"cmd": "cat notes.txt"}, pauses=False)
+    with (
+        in_thread(script) as url,
+        Terminal(command("codex", url), environment(tmp_path, offline.codex()), folder) as terminal,
+    ):
+        terminal.wait_for("Ask Codex to do anything")
+        terminal.settle()
+        terminal.type(PROMPT)
+        terminal.settle()
+        terminal.type("\r")
+        terminal.wait_for("pomegranate")
+    assert script.result().count("pomegranate") == 1
+
+
+@pytest.mark.model
+@pytest.mark.every
+@pytest.mark.ran("Claude Code", "embedded model")
+def test_the_first_use_on_the_model() -> None:
+    """Minutes: `make firstuse`."""
+    assert first_use.play(record=False) == 0
+
+
+def test_the_recording_of_the_first_use() -> None:
+    """What the terminal showed then: both answers within their limits, the second by a tool that read the file."""
+    head, *lines = map(json.loads, first_use.RECORDING.read_text().splitlines())
+    screen = pyte.Screen(head["width"], head["height"])
+    stream = pyte.Stream(screen)
+    shown, typed = [], {}
+    for at, kind, text in lines:
+        if kind == "m":
+            typed[text] = at
+        elif kind == "o":
+            stream.feed(terminal_text(text))
+            shown.append((at, "\n".join(screen.display)))
+    hello, read = (typed[words] for words in (first_use.HELLO, first_use.READ))
+    first = next(at for at, text in shown if at > hello and first_use.ANSWER.search(text))
+    assert first - hello < first_use.HELLO_S
+    last = next(at for at, text in shown if at > read and "lighthouse" in text)
+    assert last - read < first_use.READ_S
+    assert any("Read" in text and at > read for at, text in shown)
+    assert not any("check actions" in text for _, text in shown)
 
 
 @pytest.mark.ran("Claude Code", "Chat Completions")
