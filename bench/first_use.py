@@ -1,6 +1,6 @@
 """The first use as a new user has it: `dragoman run claude` in a terminal, "hello" typed, then a file read by a tool.
 
-    python -m bench.first_use [--record]
+    python -m bench.first_use [--record] [--hello]
 
 Claude Code is the real one and so is the model, on this machine; the home is empty, so all questions of a first start
 are asked and answered. Nothing but loopback can be reached where the system allows that. `--record` keeps what the
@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,11 +27,7 @@ MODEL: Final = "qwen2.5-coder-1.5b"
 LINE: Final = f"dragoman pull {MODEL} && dragoman run claude"
 HOME: Final = Path("/tmp/ada")
 """What the recording shows for a home: the same for everyone who makes it."""
-HELLO: Final = "hello"
-READ: Final = "read notes.txt and say what it holds"
 NOTES: Final = "Meet Ada at the lighthouse on Tuesday."
-HELLO_S: Final = 90.0
-READ_S: Final = 180.0
 START_S: Final = 180.0
 ANSWER: Final = re.compile(r"^● (?!Read|Reading|Bash)\S.*$", re.MULTILINE)
 """A line of Claude Code's that the model said."""
@@ -44,15 +40,20 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
-class Took(NamedTuple):
-    """Seconds by the clock."""
+class Question(NamedTuple):
+    """A line that is typed."""
 
-    ready_s: float
-    """From the command to Claude Code's prompt."""
-    hello_s: float
-    """From "hello" to its answer."""
-    read_s: float
-    """From the question about the file to its answer."""
+    words: str
+    wanted: str
+    """In the answer."""
+    limit_s: float
+    """Time for the answer."""
+
+
+QUESTIONS: Final = (
+    Question("hello", "", 90.0),
+    Question("read notes.txt and say what it holds", "lighthouse", 180.0),
+)
 
 
 @contextmanager
@@ -94,7 +95,7 @@ def first_start(terminal: Terminal, deadline_s: float = START_S) -> None:
             terminal.settle()
 
 
-def ask(terminal: Terminal, words: str, wanted: str, deadline_s: float) -> float:
+def ask(terminal: Terminal, words: str, wanted: str, limit_s: float) -> float:
     """Type a line and wait until an answer with the wanted text is there; the seconds that took."""
     terminal.settle()
     terminal.mark(words)
@@ -115,49 +116,48 @@ def ask(terminal: Terminal, words: str, wanted: str, deadline_s: float) -> float
         working = "esc to interrupt" in screen
         return not working and len(said) > before and wanted.lower() in "\n".join(said[before:]).lower()
 
-    terminal.wait_for(answered, deadline_s)
+    terminal.wait_for(answered, 2 * limit_s)
     return time.monotonic() - began_s
 
 
-def play(record: bool) -> int:
+def play(record: bool, questions: Sequence[Question] = QUESTIONS) -> int:
     """One run; the exit status."""
     apart = [*offline.unshared(), sys.executable, "-P", "-c", _APART, str(Path(__file__).parent.parent)]
-    load = os.getloadavg()[0]
+    load, took = os.getloadavg()[0], list[str]()
     with home() as environ:
         terminal = Terminal([*apart, "sh", "-c", LINE], environ, HOME / "work")
         with terminal:
             try:
                 first_start(terminal)
-                ready_s = terminal.seconds
-                took = Took(
-                    ready_s, *(ask(terminal, *each) for each in ((HELLO, "", 300.0), (READ, "lighthouse", 300.0)))
-                )
-                terminal.settle(1.0)
-                screen = terminal.text
-                terminal.type("/exit")
-                terminal.settle()
-                terminal.type("\r")
-                terminal.ended()
+                took.append(f"ready after {terminal.seconds:.0f} s")
+                seconds = [ask(terminal, *question) for question in questions]
             except AssertionError as error:
                 print(error)
                 return 1
-        print(screen)
-        facts = (
-            f"ready after {took.ready_s:.0f} s, hello {took.hello_s:.0f} s, read {took.read_s:.0f} s; "
+            took += [f"{each.words!r} {s:.0f} s" for each, s in zip(questions, seconds, strict=True)]
+            terminal.settle(1.0)
+            print(terminal.text)
+            terminal.type("/exit")
+            terminal.settle()
+            terminal.type("\r")
+            terminal.ended()
+        took.append(
             f"{terminal.cpu_s():.0f} CPU s; load {load:.1f} to {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
         )
-        print(facts)
+        print(facts := "; ".join(took))
         if record:
             RECORDING.parent.mkdir(parents=True, exist_ok=True)
             terminal.save(RECORDING, f"{LINE}  ({facts})", {str(Path(__file__).parent.parent): "/src"})
-    return 0 if took.hello_s < HELLO_S and took.read_s < READ_S else 1
+    return int(any(s > each.limit_s for each, s in zip(questions, seconds, strict=True)))
 
 
 def main() -> int:
     """Parse the arguments and play."""
     parser = argparse.ArgumentParser(prog="python -m bench.first_use", description=__doc__)
     parser.add_argument("--record", action="store_true", help="keep what the terminal showed")
-    return play(parser.parse_args().record)
+    parser.add_argument("--hello", action="store_true", help="leave out the question about the file")
+    args = parser.parse_args()
+    return play(args.record, QUESTIONS[:1] if args.hello else QUESTIONS)
 
 
 if __name__ == "__main__":

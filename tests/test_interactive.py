@@ -55,7 +55,7 @@ def test_the_first_use_on_the_model() -> None:
 
 
 def test_the_recording_of_the_first_use() -> None:
-    """What the terminal showed then: both answers within their limits, the second by a tool that read the file."""
+    """What the terminal showed then: "hello" is answered in words, within its limit, and without a page on safety."""
     head, *lines = map(json.loads, first_use.RECORDING.read_text().splitlines())
     screen = pyte.Screen(head["width"], head["height"])
     stream = pyte.Stream(screen)
@@ -66,12 +66,13 @@ def test_the_recording_of_the_first_use() -> None:
         elif kind == "o":
             stream.feed(terminal_text(text))
             shown.append((at, "\n".join(screen.display)))
-    hello, read = (typed[words] for words in (first_use.HELLO, first_use.READ))
-    first = next(at for at, text in shown if at > hello and first_use.ANSWER.search(text))
-    assert first - hello < first_use.HELLO_S
-    last = next(at for at, text in shown if at > read and "lighthouse" in text)
-    assert last - read < first_use.READ_S
-    assert any("Read" in text and at > read for at, text in shown)
+    for question in first_use.QUESTIONS[: len(typed)]:
+        asked_s = typed[question.words]
+        said = ((at, found) for at, text in shown if at > asked_s for found in first_use.ANSWER.findall(text))
+        answered_s, answer = next((at, found) for at, found in said if question.wanted in found)
+        assert answered_s - asked_s < question.limit_s
+        assert "tool_call" not in answer
+    assert typed
     assert not any("check actions" in text for _, text in shown)
 
 

@@ -19,7 +19,7 @@ from dragoman.backends import constraint, gguf, sampling
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.engine import Done, Engine, Piece, Progress
 from dragoman.backends.engine_child import EngineSettings
-from dragoman.backends.local import spared, with_example
+from dragoman.backends.local import spared
 from dragoman.backends.own_words import Listener, OwnWords
 from dragoman.backends.prose import has_failed, told_as_prose, told_to_answer
 from dragoman.backends.readable import losses, readable
@@ -193,7 +193,6 @@ class Embedded:
     def _shown(self, request: Request) -> tuple[Request, Prompt, tuple[Warning, ...]]:
         """The request as far as it can be shown to the model, the prompt that shows it, and what was cut of it."""
         request, trimming = spared(readable(request), self._trim, self._budget)
-        request = with_example(request, self._budget.tools, self.format.write_call)
         if self.after_result == "prose":
             request = told_as_prose(request)
         return request, self._template.prompt(request, self.format), trimming

@@ -1,25 +1,19 @@
 """A request as a model on one's own machine should get it, whose prompt cache one moved byte costs."""
 
-import json
-import re
-from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman.core import trim
 from dragoman.core.contracts import Dialect
 from dragoman.core.deferred import resolved
 from dragoman.core.errors import ContextOverflowError
 from dragoman.core.events import Warning
 from dragoman.core.fit import Budget, fitted
-from dragoman.core.values import Request, Text, ToolCall
+from dragoman.core.values import Request
 from dragoman.profiles import vocabularies
 
 ANY: Final = Budget(0)
-_PATHS: Final = ("file_path", "filePath", "path")
-_FOLDER: Final = re.compile(r"[Ww]orking directory: (\S+)")
 SURELY: Final = 1.3
 """An estimate of so many times the limit is of a prompt that is over it: agents' whole requests are estimated 1 to 6 %
 too high, and no kind of text by more than 21 % (docs/tokens.md)."""
@@ -31,29 +25,6 @@ def spared(request: Request, tier: str, budget: Budget = ANY) -> tuple[Request, 
         return request, ()
     made = fitted(request, tier, budget, vocabularies.find(request.model))
     return made.trimmed.request, made.trimmed.warnings(made.tier)
-
-
-def with_example(request: Request, tools: Sequence[str], write_call: Callable[[ToolCall], str]) -> Request:
-    """The request of the last tier, with one call written as the model should write it: a small model that has read
-    nothing but a description tends to explain the call in place of making it.
-    """
-    first, *rest = request.messages or (None,)
-    if first is None or Text(trim.HINT) not in first.parts:
-        return request
-    offered = {tool.name: tool.parameters for tool in request.tools if tool.kind == "function"}
-    for name in (name for name in tools if name in offered):
-        required = json.loads(offered[name]).get("required", [])
-        if len(required) != 1 or required[0] not in _PATHS:
-            continue
-        told = "\n".join(part.text for part in first.parts if isinstance(part, Text))
-        folder = _FOLDER.search(told)
-        path = f"{folder[1]}/a.txt" if folder else "a.txt"
-        call = write_call(ToolCall("", name, json.dumps({required[0]: path})))
-        text = Text(f"To show a.txt, for example, write only:\n{call}")
-        return msgspec.structs.replace(
-            request, messages=(msgspec.structs.replace(first, parts=(*first.parts, text)), *rest)
-        )
-    return request
 
 
 def refuse_overlong(request: Request, context_tokens: int) -> None:
