@@ -174,6 +174,14 @@ async def test_there_must_be_something_to_compact_and_a_summary_of_it() -> None:
         assert told["code"] == "context_length_exceeded"
 
 
+async def test_a_summary_that_was_cut_is_reported() -> None:
+    cut = {**CHAT, "choices": [{**CHAT["choices"][0], "finish_reason": "length"}]}  # type: ignore[index]
+    async with server(whole(200, json.dumps(cut))) as far:
+        answer = await post(gateway(far), RESPONSES, input=[*SAID, TRIGGER])
+    assert answer.json()["output"][0]["type"] == "compaction"
+    assert "truncated_summary" in answer.headers["x-dragoman-warnings"]
+
+
 async def test_any_backend_does() -> None:
     answer = await post(Gateway([Scripted(plain)]), RESPONSES, input=[*SAID[:1], TRIGGER])
     assert answer.json()["output"][0]["type"] == "compaction"

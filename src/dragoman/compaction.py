@@ -198,7 +198,10 @@ async def summarized(events: AsyncGenerator[AnyEvent, None], seal: Seal, turn: T
             match event:
                 case TextDelta(text):
                     texts.append(text)
-                case Finish():
+                case Finish(reason):
+                    if reason == "length":
+                        told = "the summary reached the token limit of the request or the model, and lacks its end"
+                        yield Warning("truncated_summary", told)
                     break
                 case Start() | Warning() | UsageUpdate() | Failure():
                     yield event
