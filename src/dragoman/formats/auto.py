@@ -43,11 +43,11 @@ SHARED: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 _HEADER: Final = re.compile(
-    r"\s*(?:(?:<\|start\|>assistant\s)?\s*(?P<to>to=[^\s<]{1,128}<\|message\|>)"
+    r"\s{0,9}(?:(?:<\|start\|>assistant\s)?(?P<to>to=[^\s<]{1,128}<\|message\|>)"
     r"|(?:>>>)?(?P<name>[\w.-]{1,128})\n(?:(?P<content><\|content\|>)|\s{0,20}\{))"
 )
 _MAY_BE_HEADER: Final = re.compile(
-    r"\s*(?:(?:<[|start]{0,7}>?a?[sitan]{0,8}\s?)?\s*(?:t|to=?|to=[^\s<]{0,128}(?:<[|mesag>]{0,10})?)?"
+    r"\s{0,9}(?:(?:<[|start]{0,7}>?a?[sitan]{0,8}\s?)?(?:t|to=?|to=[^\s<]{0,128}(?:<[|mesag>]{0,10})?)?"
     r"|>{0,3}[\w.-]{0,128}(?:\n(?:\s{0,20}|<[|conte]{0,10}))?)"
 )
 """What may become one."""
