@@ -30,6 +30,8 @@ OTHERWISE = {
     "harmony: headers that are none": "with no header before them they are plain text",
     "harmony: the recipient in the role": "the prompt has ended in the role",
     "hermes: a doubled opening tag, a doubled closing tag": "a tag behind the tag is Qwen3-Coder's",
+    "hermes: an empty block": "what closes a call is known once the format is",
+    "ernie45: an empty array": "Hermes has it, to whom it is text",
     "hermes: an opening tag where the closing one should be": "the same",
     "hermes: lenient: a missing opening tag": "only Hermes can know what is missing",
     "hermes: two opening tags and no call": "a tag behind the tag is Qwen3-Coder's",

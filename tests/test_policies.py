@@ -144,3 +144,36 @@ def test_scalars_without_a_schema_are_json_where_they_are_any(name: str) -> None
     if "type=" in written or "string=" in written:
         return  # the tags themselves say it
     assert read(name, written)[0] == f"call ping {ARGUMENTS}"
+
+
+@each_reasoning
+def test_markers_of_reasoning_that_say_nothing_leak_nothing(name: str, opener: str) -> None:
+    closer = formats.get(name).thoughts[opener]
+    if closer[0].isalpha():
+        return  # a sentence, which may be the answer's own
+    for stray in (closer, f"\n{closer}\n", f"{opener}{closer}", f"{closer}{opener}\n{closer}", f"{opener}\n\n{closer}"):
+        lines = read(name, f"{opener}Look.{closer}{stray}Hello.")
+        assert lines[0] == 'reasoning "Look."'
+        assert said(lines) == "Hello.", stray
+    assert read(name, f"{closer}Hello.") == ['text "Hello."']
+
+
+@pytest.mark.parametrize(
+    ("name", "opener"), [(n, o) for n in NAMES for o in formats.get(n).thoughts if o.startswith(("<|", "<ifm|"))]
+)
+def test_control_tokens_begin_and_end_reasoning_anywhere(name: str, opener: str) -> None:
+    closer = formats.get(name).thoughts[opener]
+    lines = read(name, f"{opener}One.\n{closer}Hello{opener}\nTwo.{closer}")
+    assert [line for line in lines if line.startswith("reasoning")] == ['reasoning "One."', 'reasoning "Two."']
+    assert said(lines) == "Hello"
+    assert said(read(name, f"Hello{opener}{closer} you{closer}")) == "Hello you"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if formats.get(name).markup and name not in BARE])
+def test_an_empty_block_leaves_no_marker(name: str) -> None:
+    format = formats.get(name)
+    assert format.markup
+    for opener in (*format.markup.calls, format.markup.section[0]):
+        if opener and format.markup.closers and not opener.endswith((" ", "=", "[")):
+            closer = next((c for c in format.markup.closers if c.strip("</>|") in opener), format.markup.closers[0])
+            assert read(name, f"{opener}{closer}Content") == ['text "Content"']

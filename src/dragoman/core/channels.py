@@ -50,6 +50,8 @@ class Channels:
     """What cannot stand in a header."""
     first: Callable[[Scanner], Leaf[bool]] | None = None
     """Reads the beginning of a header that the prompt has opened; whether it is one."""
+    blocks: tuple[str, ...] = ()
+    """What begins a call where a message begins that is addressed as an answer."""
 
     def read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
         """One reply."""
@@ -119,11 +121,12 @@ class Channels:
         if route.problem:
             sink.warn("unknown_header", f"a message has {route.problem} in its header", header)
         match route.kind:
-            case "text":
+            case "text" if not (yield from self._begins_call(s)):
                 return sink.text
             case "reasoning":
                 return sink.reasoning
-            case "call":
+            case "call" | "text":
+                header = header if route.kind == "call" else ""
                 return None if (yield from self.call(s, sink, header)) else sink.text
             case "builtin":
                 pieces: list[str] = []
@@ -132,6 +135,13 @@ class Channels:
                 raw = header + "".join(pieces)
                 sink.warn("builtin_call", "dropped a call of a tool that the model knows but nobody offered", raw)
         return None
+
+    def _begins_call(self, s: Scanner) -> Leaf[bool]:
+        """Whether a call comes next, though the header says nothing of it."""
+        if not self.blocks:
+            return False
+        ahead = yield from s.peek(max(map(len, self.blocks)), after_space=True)
+        return ahead.startswith(self.blocks)
 
 
 def name_before(*bodies: str) -> Callable[[Scanner], Leaf[bool]]:

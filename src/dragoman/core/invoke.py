@@ -11,7 +11,7 @@ type; without either the tool's schema decides.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from dragoman.core.markup import Markup
@@ -93,6 +93,8 @@ class Invoke:
     """One line break at each end of a value is framing."""
     quote: tuple[str, str] = ("", "")
     """What may stand around a raw value, such as CDATA."""
+    around_json: Mapping[str, str] = field(default_factory=dict)
+    """What may stand around one JSON object in place of the parameters: what closes it, by what opens it."""
     lines: bool = True
     """Each tag stands on a line of its own."""
     blank: bool = False
@@ -117,6 +119,7 @@ class Invoke:
             section_close=self.section[1],
             newlines=self.newlines,
             json_body=True,
+            around_json=self.around_json,
             quote=self.quote,
             names=self._names,
         )

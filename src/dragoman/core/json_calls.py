@@ -41,6 +41,8 @@ class JsonCalls:
         s.keep(s.gap + opener)
         listed = opener.endswith("[") or bool((yield from s.literal("[", after_space=True)))
         if listed:
+            if opener and self.tagged and (yield from s.literal("]", after_space=True)):
+                return (yield from self._empty(s, sink))
             sink.listed(True)
         s.listed = listed
         text_last = yield from self._calls(s, sink, listed)
@@ -49,6 +51,14 @@ class JsonCalls:
         if not s.cut_off:
             sink.listed(False)
         return not text_last
+
+    def _empty(self, s: Scanner, sink: CallSink) -> Leaf[bool]:
+        """A list without a call; it says nothing."""
+        if self.closer:
+            yield from s.literal(self.closer, after_space=True)
+        sink.warn("empty_section", "dropped a list with no call in it", s.kept())
+        s.forget()
+        return True
 
     def _calls(self, s: Scanner, sink: CallSink, listed: bool) -> Leaf[bool]:
         """One call after the other, and the end of the block; whether text came last."""
@@ -77,6 +87,8 @@ class JsonCalls:
     def _leave(self, s: Scanner, sink: CallSink, listed: bool, comma: bool) -> Leaf[bool]:
         """The end of the block; whether text came last."""
         ended = listed and (yield from s.literal("]", after_space=True))
+        if ended and (yield from s.literal("]", after_space=True)):
+            sink.warn("stray_closer", "dropped ] that closes nothing", "]")
         closed = self.closer and (yield from s.literal(self.closer, after_space=True))
         if ended or closed:
             sink.listed(False)

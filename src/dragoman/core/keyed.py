@@ -62,7 +62,7 @@ class Keyed:
         call = self.tagged()
         calls = {opener: or_json(call.read, closer)}
         if self.section[0]:
-            calls[self.section[0]] = Wrapped(call.read, (opener,), self.section[1]).read
+            calls[self.section[0]] = Wrapped(calls[opener], (opener,), self.section[1]).read
         return Markup(calls=calls, thoughts=thoughts, closers=tuple(filter(None, (closer, self.section[1]))))
 
     def markers(self) -> tuple[str, ...]:

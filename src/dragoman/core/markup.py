@@ -35,6 +35,8 @@ class Markup:
     """How results are shown to the model: behind a call, one that it writes itself is made up."""
     frames: tuple[str, ...] = ()
     """What stands around an answer and says nothing; thoughts may begin behind it."""
+    boxes: tuple[str, ...] = ()
+    """What stands around a part of an answer and says nothing."""
     verbatim: bool = False
     """White space next to a marker is the model's own text, not framing."""
     answers: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +51,7 @@ class Markup:
     def marks(self) -> tuple[str, ...]:
         """All of them that have a word in them, and so are none that stands in ordinary text."""
         pairs = (*self.thoughts.items(), *self.answers.items(), self.section)
-        lists = (tuple(self.calls), self.closers, self.invented, self.frames)
+        lists = (tuple(self.calls), self.closers, self.invented, self.frames, self.boxes)
         marks = dict.fromkeys(mark.strip() for marks in (*pairs, *lists) for mark in marks)
         return tuple(mark for mark in marks if any(map(str.isalpha, mark)))
 
@@ -57,6 +59,16 @@ class Markup:
     def _openers(self) -> tuple[str, ...]:
         """What begins a call, or the section of all."""
         return tuple(filter(None, (*self.calls, self.section[0])))
+
+    @property
+    def _control(self) -> tuple[str, ...]:
+        """What begins reasoning anywhere, and what ends it: tokens that no prose has."""
+        return tuple(mark for pair in self.thoughts.items() for mark in pair if is_control(mark))
+
+    @property
+    def _answer_starts(self) -> tuple[str, ...]:
+        """What ends open reasoning, as only an answer has it."""
+        return tuple(mark for mark in (*self.frames, *self.answers) if is_control(mark))
 
     @property
     def _thought_closers(self) -> tuple[str, ...]:
@@ -67,6 +79,7 @@ class Markup:
         """One reply."""
         s.ends = tuple(filter(None, (*self.closers, *self.section[1:], *self.tag[1:])))
         s.behind = tuple(filter(None, (*self.calls, self.section[0], *self.tag[:1], *self.frames)))
+        yield from self._stray_thoughts(s, sink)
         said = yield from self._thoughts(s, sink)
         more = True
         while more:
@@ -88,46 +101,74 @@ class Markup:
 
         Whether there is more: the reasoning in which all this was a draft has ended.
         """
-        openers = self._openers
+        openers, answers = self._openers, tuple(self.answers.values())
         examples = Examples(s, sink, openers, self.tag) if self.tag[0] else None
         while not sink.is_over:
             if not found:
-                behind = (*self.closers, *self.invented, *filter(None, self.section[1:])) if sink.calls else ()
-                ends = (
-                    *self.frames,
-                    *behind,
-                    *(self._thought_closers if sink.calls else ()),
-                    *filter(None, [closer, FENCE if examples else "", _closes_draft(sink)]),
-                )
-                found = yield from self._text(s, sink, (*openers, *ends), said)
+                found = yield from self._text(s, sink, self._wanted(sink, answers), said)
                 said = True
-            if sink.drafting and found in ("", sink.drafting.closer):
+            if not found or found == _closes_draft(sink):
                 return (yield from _end_draft(s, sink, found))
             if examples and (yield from examples.read(found, line)):
                 found = ""
                 continue
-            if found in self.calls:
-                said = not (yield from self.calls[found](s, sink, found))
-            elif found and found == self.section[0]:
-                said = not (yield from self.read_section(s, sink, found))
-            elif found and found == closer:
-                found, said = yield from self._ends_answer(s, sink, closer, openers)
+            first = s.offset - len(s.gap + found) <= line
+            if found in openers:
+                said = yield from self._calls_here(s, sink, found, first)
+            elif found in answers and found in (closer or found):
+                found, said = yield from self._ends_answer(s, sink, found, openers)
                 closer = closer if said else ""
                 if found:
                     continue
-            elif found in self.invented:
-                sink.over("invented_result", f"the model wrote a tool result of its own: {found}", found)
-            elif found in self.frames:
-                said = False
-            elif found:
-                sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
+            elif found in self.answers:  # talked about, and what closes it too
+                sink.text(s.gap + found)
+                answers = ()
             else:
-                return False
+                said = self._framing(s, sink, found, said, first)
             found, said = "", said or (yield from self._thoughts(s, sink))
             line = line if said else s.offset
             closer = closer if said else closer or (yield from self._answer(s))
         _keep_draft(s, sink)
         return False
+
+    def _wanted(self, sink: CallSink, answers: tuple[str, ...]) -> tuple[str, ...]:
+        """What means something in an answer, in which these close it."""
+        behind = (*self.closers, *self.invented, *self.section[1:], *self._thought_closers) if sink.calls else ()
+        talked_about = tuple(self.answers) if answers else ()
+        others = (FENCE if self.tag[0] else "", _closes_draft(sink), *behind)
+        framing = (*self.frames, *self.boxes, *self._control)
+        return (*self._openers, *framing, *answers, *talked_about, *filter(None, others))
+
+    def _calls_here(self, s: Scanner, sink: CallSink, opener: str, first: bool) -> Leaf[bool]:
+        """What an opener begins, before which no text stands if it is the `first`; whether text came last."""
+        if (yield from self._empty_block(s, sink, opener, first or "\n" in s.gap)):
+            return not first
+        return not (yield from self.calls.get(opener, self.read_section)(s, sink, opener))
+
+    def _framing(self, s: Scanner, sink: CallSink, found: str, said: bool, first: bool) -> bool:
+        """A marker that begins no call and no answer; whether it stands in text."""
+        if found in self.invented:
+            sink.over("invented_result", f"the model wrote a tool result of its own: {found}", found)
+        elif found in self.boxes:
+            sink.text("" if first else s.gap)
+            return not first
+        elif found in self.thoughts:
+            s.pos -= len(found)
+            return False
+        elif found in self.frames:
+            return False
+        else:
+            sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
+        return said
+
+    def _empty_block(self, s: Scanner, sink: CallSink, opener: str, alone: bool) -> Leaf[bool]:
+        """Whether what would close a call comes right behind its opener; in a sentence these talk about markers."""
+        if not self.closers or not (alone or is_control(opener)):
+            return False
+        closer = yield from s.literal(*self.closers, after_space=True)
+        if closer:
+            sink.warn("empty_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
+        return bool(closer)
 
     def _bare_calls(self, s: Scanner, sink: CallSink) -> Leaf[tuple[str, bool]]:
         """Calls that nothing opens, if they come next; what opens one after all, and whether text came last."""
@@ -210,15 +251,25 @@ class Markup:
                     return True
                 continue
             yield from _blank_lines(s)
-            return False
+            yield from self._stray_thoughts(s, sink)
         return False
+
+    def _stray_thoughts(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+        """What closes reasoning where none is open: right behind it, or where the reply begins."""
+        closers = self._thought_closers
+        while found := (yield from s.literal(*closers, after_space=True)) if closers else "":
+            sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
+            yield from _blank_lines(s)
 
     def _think(self, s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
         """Thoughts up to what closes them, or to a call; whether that came whole. What is no call is a thought."""
         aside = _Aside(sink)
-        ends = markers(closer, *self._openers)
+        ends = markers(closer, *self._openers, *self._answer_starts)
         said = False
         while (opener := (yield from s.until(ends, sink.reasoning, said))) not in (closer, ""):
+            if opener in self._answer_starts:
+                s.pos -= len(opener)
+                return False
             s.keep_draft(s.gap + opener)
             sink.draft(closer)
             whole = yield from self.calls.get(opener, self.read_section)(s, aside, opener)
@@ -250,6 +301,11 @@ class _Aside(Relay):
             self.sink.text(text)
         else:
             self.sink.reasoning(text)
+
+
+def is_control(mark: str) -> bool:
+    """Whether this marker is spelled as control tokens are, and so is never prose."""
+    return mark.startswith("<") and ("|" in mark or "｜" in mark)
 
 
 def _closes_draft(sink: CallSink) -> str:

@@ -21,6 +21,7 @@ from dragoman.core.spelling import Spelling
 from dragoman.core.typed import as_json, as_string, string_writer
 from dragoman.core.values import Tool, ToolCall
 
+AGAIN: Final = "call:"
 SCALARS: Final = frozenset({"number", "boolean", "null"})
 # Behind `call:` may stand a namespace, `google:mcp:` (oMLX 1830), and the word may be missing (vLLM 53431).
 _NAME = re.compile(r"\s*(?:[^\s{}:]*:\s*)*([^\s{}:]+)\s*")
@@ -41,7 +42,16 @@ class ObjectCalls:
         self._notation = Notation({"{": self._object, "[": Container("]", "[]")}, self._scalar)
 
     def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
-        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        """What follows the opener; whether a whole call came last. What is no call goes on as text."""
+        whole, closed = yield from self._call(s, sink, opener)
+        while whole and not closed and (yield from self._goes_on(s)):
+            whole, closed = yield from self._call(s, sink, "")
+        if whole and not closed:
+            yield from self._close(s, sink)
+        return whole
+
+    def _call(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[tuple[bool, bool]]:
+        """One call; whether it is whole, and whether the block ends with its name."""
         s.keep(s.gap + opener)
         found = yield from s.field(markers("{", "(", self._closer))
         arguments = self._keywords if found and found[1] == "(" else self._object
@@ -49,20 +59,29 @@ class ObjectCalls:
             cut_off(s)
         match = found and _NAME.fullmatch(found[0])
         name = sink.resolve(match[1]) if match else None
+        closed = False
         if not found or not match or name is None:
             if found and match and found[1] != self._closer:
                 yield from self._notation.members(s, MUTED, arguments)
             no_call(s, sink, match[1] if match else "")
             whole = False
-        elif found[1] == self._closer:
+        elif closed := found[1] == self._closer:
             sink.start(name)
             sink.arguments("{}")
             sink.end()
             whole = True
-        elif whole := (yield from self._notation.call(s, sink, name, arguments)):
-            yield from self._close(s, sink)
+        else:
+            whole = yield from self._notation.call(s, sink, name, arguments)
         s.forget()
-        return whole
+        return whole, closed
+
+    @staticmethod
+    def _goes_on(s: Scanner) -> Leaf[bool]:
+        """Whether another call comes in the same block."""
+        found = yield from s.literal(AGAIN, "," + AGAIN, after_space=True)
+        s.pos -= len(AGAIN) if found else 0
+        s.gap = found.removesuffix(AGAIN)
+        return bool(found)
 
     def write(self, call: ToolCall) -> str:
         """As the template writes it, sorted by key; one that could be taken for more stands between delimiters."""

@@ -86,6 +86,11 @@ class PythonCalls:
         """What follows the opener; whether a call came of it. What is no call goes on as text."""
         s.keep(s.gap + opener)
         listed = bool((yield from s.literal("[", after_space=True)))
+        if listed and opener and (yield from s.literal("]", after_space=True)):
+            yield from s.literal("", *self.closers, after_space=True)
+            sink.warn("empty_section", "dropped a list with no call in it", s.kept())
+            s.forget()
+            return True
         if listed:
             sink.listed(True)
         more, whole = True, False

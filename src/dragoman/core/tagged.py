@@ -12,7 +12,7 @@ the tool's schema (`core/typed.py`), or from the tag where the format says them 
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -70,6 +70,8 @@ class Tagged:
     """How the tag of a parameter of this name goes on; one that is known, and has not come yet, shows that too."""
     json_body: bool = False
     """One JSON object may stand in place of the parameters."""
+    around_json: Mapping[str, str] = field(default_factory=dict)
+    """What may stand around that: what closes it, by what opens it."""
     quote: tuple[str, str] = ("", "")
     """What may stand around a value in which nothing else means anything, such as CDATA."""
 
@@ -89,10 +91,13 @@ class Tagged:
 
     def body(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
         """The parameters, or the object in their place; why they are not whole, or ""."""
+        block = (yield from s.literal(*self.around_json, after_space=True)) if self.around_json else ""
         if not self.json_body or (yield from s.peek(after_space=True)) != "{":
             return (yield from self._parameters(s, sink, schema))
         yield from s.space()
         problem = yield from s.json_value(sink.arguments, self.call_close)
+        if block and not problem:
+            yield from s.literal(self.around_json[block], after_space=True)
         if problem or (yield from s.literal(*self.call_close, after_space=True)):
             return problem
         # As everywhere, an object ends itself, and the call with it.
@@ -117,7 +122,7 @@ class Tagged:
                 return ""
             key = yield from self.key(s)
             if key is None:
-                s.cut_off_in_word()
+                s.pos = len(s.buf) if s.closed and len(s.buf[s.pos :].split()) < 2 else s.pos
                 return CUT_OFF if s.closed else "expected a parameter's name"
             emit: Callable[[str], None] = sink.arguments
             if key.name in seen:

@@ -66,6 +66,7 @@ def markup() -> Markup:
         calls={opener: _read_call for format in _others() for opener in format.calls},
         thoughts={opener: closer for format in _others() for opener, closer in format.thoughts.items()},
         frames=_joined(m.frames for m in known),
+        boxes=_joined(m.boxes for m in known),
         answers={opener: closer for m in known for opener, closer in m.answers.items()},
         bare={"[": _listed, **BARE_CALLS},
         tag=next(m.tag for m in known if m.tag[0]),

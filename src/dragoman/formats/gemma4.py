@@ -26,6 +26,7 @@ MARKUP: Final = Markup(
     calls={OPEN: CALLS.read, TOOL_CODE: read_tool_code},
     thoughts=dict([THOUGHTS]),
     closers=(CLOSE,),
+    frames=(*(f"<|channel>{name}{end}" for name in ("response", "final") for end in ("\n", "")), "<|channel>"),
     verbatim=True,
 )
 

@@ -13,6 +13,7 @@ Source: chat templates of zai-org/GLM-4.6 (2025-09) and poolside's Laguna-XS.2 a
 (2026-10).
 """
 
+from dataclasses import replace
 from typing import Final
 
 from dragoman.core.keyed import Keyed
@@ -20,16 +21,18 @@ from dragoman.core.shown import TOOL_RESPONSE
 from dragoman.core.writing import text_format
 
 TAGS: Final = Keyed()
+BOXES: Final = ("<|begin_of_box|>", "<|end_of_box|>")
+"""Around the final answer of the models that see."""
 
 FORMAT: Final = text_format(
     name="glm",
     models="GLM-4.5, GLM-4.6, Laguna XS, Ling 3",
     source="chat templates of GLM-4.6 (2025-09), Laguna-XS.2, Laguna-XS-2.1 (2026), as llama.cpp has them (2026-10)",
-    read=TAGS.markup({"<think>": "</think>"}),
+    read=replace(TAGS.markup({"<think>": "</think>"}), boxes=BOXES),
     write_call=TAGS.written.write_call,
     hold=TAGS.written.hold,
     opener=TAGS.call[0],
-    markers=(*TAGS.markers(), "<think>", "</think>"),
+    markers=(*TAGS.markers(), *BOXES, "<think>", "</think>"),
     result=TOOL_RESPONSE,
     aliases=("glm45", "ling3", "poolside_v1"),
 )

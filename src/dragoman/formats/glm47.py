@@ -9,6 +9,7 @@ Source: chat templates of zai-org/GLM-4.7-Flash (2026-01), poolside/Laguna-S-2.1
 as llama.cpp has them (2026-10).
 """
 
+from dataclasses import replace
 from typing import Final
 
 from dragoman.core.keyed import Keyed
@@ -16,17 +17,19 @@ from dragoman.core.shown import ShownResult
 from dragoman.core.writing import text_format
 
 TAGS: Final = Keyed(line="")
+BOXES: Final = ("<|begin_of_box|>", "<|end_of_box|>")
+"""Around the final answer of the models that see."""
 
 FORMAT: Final = text_format(
     name="glm47",
     models="GLM-4.7 to GLM-5.3, Laguna S, Spark 2.5",
     source="chat templates of GLM-4.7-Flash, Laguna-S-2.1, Spark-X2.5 (2026), as llama.cpp has them (2026-10)",
-    read=TAGS.markup({"<think>": "</think>"}),
+    read=replace(TAGS.markup({"<think>": "</think>"}), boxes=BOXES),
     write_call=TAGS.written.write_call,
     hold=TAGS.written.hold,
     calls={},  # glm reads them too
     opener=TAGS.call[0],
-    markers=(*TAGS.markers(), "<think>", "</think>"),
+    markers=(*TAGS.markers(), *BOXES, "<think>", "</think>"),
     separator="",
     result=ShownResult("<tool_response>", "</tool_response>"),
     aliases=("spark25",),

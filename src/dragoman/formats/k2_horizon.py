@@ -11,7 +11,7 @@ Where the template's `tool_call_format` is `xml_typed`, `<ifm|arg_type>string</i
 value, which is read too; the default has none. The section may be missing. Strings are raw, to the last space.
 
 Source: the template's output in public tests of K2 Horizon's users (2026-09), and vLLM 0.33's parser k2_horizon, which
-knows its three forms; the template itself was not seen. The third, JSON between the same tags, is not read.
+knows its three forms; the template itself was not seen. The third, JSON between the same tags, is read too.
 """
 
 from dataclasses import replace

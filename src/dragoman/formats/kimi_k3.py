@@ -25,6 +25,7 @@ TAGS: Final = Invoke(
     end="<|sep|>",
     says="type",
     index=' index="1"',
+    around_json=dict.fromkeys(('<|open|>json type="object"<|sep|>', "<|open|>json<|sep|>"), "<|close|>json<|sep|>"),
     bare=True,
     escapes=True,
     lines=False,

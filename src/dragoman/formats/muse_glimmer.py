@@ -7,7 +7,8 @@
     </atem:invoke>
     </atem:function_calls><|eot|>
 
-What is for `self` is thoughts, what is for `user` is text; an invocation in either is none. The prompt has opened
+What is for `self` is thoughts, what is for `user` is text; an invocation in either is none, but where a message to the
+user, or to nobody, begins with one. The prompt has opened
 `<|start|>assistant`. Seen and taken: a name twice over, `get_weather.get_weather`; no section around the calls.
 
 Source: muse-glimmer.jinja of llama.cpp (2026-10); vLLM 0.33's parser muse_glimmer.
@@ -52,8 +53,11 @@ def first(s: Scanner) -> Leaf[bool]:
 def head(s: Scanner, opener: str) -> Leaf[Head | None]:
     """The name in the invocation's tag, once."""
     found = yield from _TAGGED.head(s, opener)
-    namespace, _, name = found.name.rpartition(".") if found else ("", "", "")
-    return found._replace(name=name) if found and name == namespace else found
+    if not found:
+        return None
+    found = found._replace(name=found.name.partition(MESSAGE)[0].strip())
+    namespace, _, name = found.name.rpartition(".")
+    return found._replace(name=name) if name == namespace else found
 
 
 def read_calls(s: Scanner, sink: CallSink, header: str) -> Leaf[bool]:
@@ -80,6 +84,7 @@ MARKUP: Final = Channels(
     ends=dict.fromkeys(ENDS, ANYTHING),
     breaks=(START,),
     first=first,
+    blocks=(TAGS.section[0], TAGS.call[0] + " "),
 )
 
 FORMAT: Final = text_format(
