@@ -111,7 +111,7 @@ ARGUMENTS = '{"a": 7, "b": true, "c": "007", "d": "x"}'
 TAGGED = [name for name in NAMES if formats.get(name).arguments == "tagged"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "cwm"])  # all up to its closer is the argument
 def test_a_call_whose_closer_is_missing_counts_where_its_arguments_are_whole(name: str) -> None:
     """And the reply ended of itself; where a limit ended it, JSON alone shows that nothing is missing."""
     format = formats.get(name)

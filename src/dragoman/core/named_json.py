@@ -55,7 +55,10 @@ class NamedJson:
         if name is None:
             # The arguments may quote a whole call; that must not be run.
             if (yield from s.peek()) in ("{", '"'):
-                yield from s.json_value(nothing)
+                whole = not (yield from s.json_value(nothing))
+                for closers in (self.fence[1:], self.closers):
+                    if whole and any(closers) and not self.may_stay_open:
+                        yield from s.literal(*filter(None, closers), after_space=True)
             return _no_call(s, sink, head)
         first = yield from s.peek()
         if first in FIRST:
