@@ -54,11 +54,8 @@ class NamedJson:
             yield from s.space()
         if name is None:
             # The arguments may quote a whole call; that must not be run.
-            if (yield from s.peek()) in ("{", '"'):
-                whole = not (yield from s.json_value(nothing))
-                for closers in (self.fence[1:], self.closers):
-                    if whole and any(closers) and not self.may_stay_open:
-                        yield from s.literal(*filter(None, closers), after_space=True)
+            if (yield from s.peek()) in ("{", '"') and not (yield from s.json_value(nothing)):
+                yield from self._skip_closers(s)
             return _no_call(s, sink, head)
         first = yield from s.peek()
         if first in FIRST:
@@ -74,6 +71,12 @@ class NamedJson:
         sink.end()
         yield from self._close(s, sink)
         return True
+
+    def _skip_closers(self, s: Scanner) -> Leaf[None]:
+        """What closes a call that is none is part of it; where it also ends a message, it has to be seen there."""
+        for closers in (self.fence[1:], self.closers):
+            if any(closers) and not self.may_stay_open:
+                yield from s.literal(*filter(None, closers), after_space=True)
 
     def _wrapped(self, s: Scanner, sink: CallSink, name: str, id: str) -> Leaf[bool]:
         """The object inside a JSON string, as models that have seen OpenAI's API write it, or in a fence."""
