@@ -483,10 +483,14 @@ class Got(NamedTuple):
     collector: Collector
     stream: bytes
     error: DragomanError | None
+    body: bytes = b""
+    """Where it is not streamed."""
 
 
 async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
-    request = Request("m", (Message("user", (Text("Read it."),)),), (TOOL,), stream=stream, dialect=front)
+    request = Request(
+        "m", (Message("user", (Text("Read it."),)),), (TOOL,), stream=stream, stream_usage=True, dialect=front
+    )
     writer, collector = dialects.get(front).writer(request), Collector(front)
     sent = b""
     gateway = Gateway([Far(api, said)])  # type: ignore[list-item]
@@ -497,7 +501,8 @@ async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
                 sent += writer.send(event)
     except DragomanError as error:
         return Got(collector, sent, error)
-    return Got(collector, sent, collector.error)
+    body = b"" if stream or collector.error else dialects.get(front).write_reply(collector.reply(), request)
+    return Got(collector, sent, collector.error, body)
 
 
 def outcome(collector: Collector) -> tuple[Any, ...]:

@@ -113,6 +113,7 @@ def event(line: str) -> ev.AnyEvent:
         "text": ev.TextDelta,
         "refusal": ev.RefusalDelta,
         "vendor": lambda dialect, kind, block: ev.VendorBlock(dialect, kind, json.dumps(block, separators=(",", ":"))),
+        "detail": ev.Detail,
         "call": ev.ToolCallStart,
         "arguments": ev.ToolCallDelta,
         "end": lambda index, *mended: ev.ToolCallEnd(index, mended),

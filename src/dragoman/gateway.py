@@ -22,6 +22,7 @@ from dragoman.compaction import Seal
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Described, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
+from dragoman.core.details import SERVICE, SPOKEN, is_for
 from dragoman.core.errors import (
     BackendError,
     ConfigError,
@@ -34,7 +35,9 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import (
+    BREAK,
     AnyEvent,
+    Detail,
     Failure,
     Finish,
     RefusalDelta,
@@ -310,6 +313,10 @@ def _is_about_the_request(error: RemoteError) -> bool:
     return isinstance(error, UpstreamError) and error.status in (400, 405, 413, 414, 415, 422)
 
 
+def _says(event: AnyEvent) -> bool:
+    return isinstance(event, _SAYS) or (isinstance(event, Detail) and event.name in SPOKEN)
+
+
 _SAYS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
 _OF_ITSELF: Final = ("stop", "tool_calls")
 """Ends that the model has chosen."""
@@ -346,16 +353,16 @@ async def _answered(
     """
     early = bool(request.dialect) and dialects.get(request.dialect).early_usage
     usage = UsageFiller(planned, vocabularies.find(planned.model), early=early)
-    begun = said = False
+    begun, said, dropped = False, False, set[str]()
     async with aclosing(answer) as events:
         try:
             async for event in events:
                 if isinstance(event, Failure) and not begun:
                     raise event.error
-                begun, said = True, said or isinstance(event, _SAYS)
+                begun, said = True, said or _says(event)
                 if not said and isinstance(event, Finish) and event.reason in _OF_ITSELF:
                     yield Warning("empty_answer", "the model ended its answer without text and without a call")
-                for each in _for_client(usage.pass_on(event), request, warnings):
+                for each in _for_client(usage.pass_on(event), request, warnings, dropped):
                     yield each
                 if isinstance(event, Finish | Failure):
                     return
@@ -367,9 +374,12 @@ async def _answered(
 
 
 def _for_client(
-    events: Iterable[AnyEvent], request: Request, warnings: tuple[Warning, ...]
+    events: Iterable[AnyEvent], request: Request, warnings: tuple[Warning, ...], dropped: set[str]
 ) -> Generator[AnyEvent, None, None]:
-    """What events are for this client: its own name of the model, and no other vendor's blocks."""
+    """What events are for this client: its own name of the model, and nothing that only another API has.
+
+    `dropped` are the names of details that were reported.
+    """
     for event in events:
         if isinstance(event, Start):
             yield msgspec.structs.replace(event, model=request.model)
@@ -377,6 +387,11 @@ def _for_client(
         elif isinstance(event, VendorBlock) and event.dialect != request.dialect:
             told = f"{request.dialect} has no place for a block of type {quote(event.type)}"
             yield Warning("content_dropped", told, event.json, event.type)
+        elif isinstance(event, Detail) and not is_for(event.dialect, request.dialect):
+            if event.name not in dropped and event.name not in (*SERVICE, BREAK):
+                dropped.add(event.name)
+                told = f"{request.dialect} has no equivalent of {event.name}"
+                yield Warning("content_dropped", told, detail=event.name)
         else:
             yield event
 

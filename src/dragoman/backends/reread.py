@@ -17,6 +17,7 @@ from dragoman.backends.rescue import Leaks
 from dragoman.core.contracts import NewId
 from dragoman.core.events import (
     AnyEvent,
+    Detail,
     Failure,
     Finish,
     ReasoningDelta,
@@ -86,7 +87,7 @@ class Reread:
         out: list[AnyEvent] = []
         for event in events:
             match event:
-                case Start() | UsageUpdate() | Warning():
+                case Start() | UsageUpdate() | Warning() | Detail():
                     out.append(event)
                 case Finish(reason):
                     out += [*self._ended("length" if reason == "length" else "stop"), event]

@@ -24,11 +24,14 @@ while a call is open waits until the call's JSON has ended; all other pieces go 
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Final
 
 from dragoman.core.contracts import Turn
+from dragoman.core.details import SERVICE
 from dragoman.core.errors import DragomanError, UpstreamError, quote
 from dragoman.core.events import (
     AnyEvent,
+    Detail,
     Failure,
     Finish,
     ReasoningDelta,
@@ -49,6 +52,9 @@ from dragoman.core.slips import ALL_SLIPS, told
 from dragoman.core.surrogates import Halves
 from dragoman.core.values import FinishReason, Usage
 from dragoman.core.wrapped import unwrapped
+
+_ONE_LINE: Final = str.maketrans("\r\n", "  ")
+"""JSON as an event of a stream has it."""
 
 
 class _Call:
@@ -114,8 +120,8 @@ class Assembler:
     """Takes what the server says piece by piece; `take` gives the events that have come of it."""
 
     __slots__ = (
-        *("_back", "_by_id", "_by_key", "_last", "_lost", "_mends", "_model", "_out", "_queue", "_tools", "_turn"),
-        *("_nameless", "_told_broken", "_used", "calls", "halves", "phase"),
+        *("_back", "_by_id", "_by_key", "_facts", "_last", "_lost", "_mends", "_model", "_nameless", "_out", "_queue"),
+        *("_told_broken", "_tools", "_turn", "_used", "calls", "halves", "phase"),
     )
 
     def __init__(
@@ -144,6 +150,7 @@ class Assembler:
         self._mends = ALL_SLIPS.difference(turn.leave)
         self.halves = Halves()
         """Of characters that the server has cut in two."""
+        self._facts: dict[str, str] = {}
         self._told_broken = False
         self._nameless = ""
         """The arguments of a call that has no name."""
@@ -175,6 +182,14 @@ class Assembler:
         """A part that only this API has."""
         json = self.halves.settled(json) if self.halves.found else json
         self._say(VendorBlock(dialect, type, json), json)
+
+    def detail(self, name: str, json: str, dialect: str = "") -> None:
+        """Something besides text and calls; the same fact once more is passed over."""
+        json = json.translate(_ONE_LINE)
+        if name in SERVICE and self._facts.get(name) == json:
+            return
+        self._facts[name] = json
+        self._say(Detail(name, self.halves.settled(json) if self.halves.found else json, dialect), json or name)
 
     def refusal(self, text: str) -> None:
         """More of the words that decline."""

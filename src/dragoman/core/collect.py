@@ -12,11 +12,14 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from dragoman.core.details import OF_TEXT, is_for, merged
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import (
+    BREAK,
     NOTHING,
     WHOLE_STREAM,
     AnyEvent,
+    Detail,
     Failure,
     Finish,
     Order,
@@ -34,7 +37,7 @@ from dragoman.core.events import (
     VendorBlock,
     Warning,
 )
-from dragoman.core.values import FinishReason, Opaque, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from dragoman.core.values import Extra, FinishReason, Opaque, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from dragoman.core.whole_calls import left_of, text_of
 
 
@@ -52,6 +55,10 @@ class Collector:
         self._call: ToolCallStart | None = None
         self._broken: Text | None = None
         """The last call that was never whole."""
+        self._dialect = dialect
+        self._of_text: dict[str, list[str]] = {}
+        """Details of the text that is open, or comes next."""
+        self._details: dict[str, list[str]] = {}
         self._proof = ("", "")
         """Of the open block of thoughts: its signature, or what is in its place."""
         self._finish = Finish("stop")
@@ -79,6 +86,8 @@ class Collector:
                 self._parts += _vendors_part(event) if step.opens else ()
             case ToolCallStart():
                 self._call = event
+            case Detail():
+                self._detail(event)
             case ToolCallEnd():
                 self._close("tool_call")
             case ToolCallIncomplete(_, raw):
@@ -103,6 +112,30 @@ class Collector:
             case _:
                 assert_never(event)
 
+    def _detail(self, event: Detail) -> None:
+        if not is_for(event.dialect, self._dialect) or event.name == BREAK:
+            return
+        if event.name not in OF_TEXT:
+            self._details.setdefault(event.name, []).append(event.json)
+            return
+        last = self._parts[-1] if self._parts else None
+        if self._order.block is None and isinstance(last, Text):  # nothing follows but the end
+            old = last.extra.get(event.name)
+            pieces = ([bytes(old).decode()] if old else []) + [event.json]
+            self._parts[-1] = Text(last.text, {**last.extra, event.name: merged(pieces)})
+        else:
+            self._of_text.setdefault(event.name, []).append(event.json)
+
+    def _taken(self) -> Extra:
+        """The details of the text that ends."""
+        taken, self._of_text = {name: merged(pieces) for name, pieces in self._of_text.items()}, {}
+        return taken
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a text is open."""
+        return self._order.is_text
+
     @property
     def phase(self) -> Literal["new", "open", "ended"]:
         """Where the stream stands."""
@@ -118,6 +151,7 @@ class Collector:
             finish=finish_of(self._finish, self._order, broken_are_text=not self._keeps_broken),
             stop_sequence=self._finish.stop_sequence,
             usage=self.usage,
+            details={name: merged(pieces) for name, pieces in self._details.items()},
         )
 
     def _close(self, kind: str, raw: str = "") -> None:
@@ -134,7 +168,8 @@ class Collector:
         elif kind != "vendor":
             if self._broken and self._parts[-1] is self._broken and left_of(self._broken.text, text):
                 self._parts.pop()  # its reader has left it as text
-            self._parts.append(Refusal(text) if kind == "refusal" else Text(text))
+            extra = self._taken() if self._of_text else {}
+            self._parts.append(Refusal(text, extra) if kind == "refusal" else Text(text, extra))
 
 
 def _vendors_part(block: VendorBlock) -> tuple[Part]:

@@ -3,7 +3,7 @@
     Start · (ReasoningDelta | TextDelta | RefusalDelta | VendorBlock | a call)* · (Finish | Failure)
     a call = ToolCallStart(i) · ToolCallDelta(i)* · (ToolCallEnd(i) | ToolCallIncomplete(i))
 
-`Usage` and `Warning` may come anywhere between Start and the end. Calls are numbered from 0 in the order
+`Usage`, `Detail` and `Warning` may come anywhere between Start and the end. Calls are numbered from 0 in the order
 they begin and never overlap with each other or with text. The joined deltas of a call are at every moment
 a prefix of one JSON object, and that whole object once ToolCallEnd has come. A delta without a word in it
 opens no block of its own (some servers begin every answer with an empty text). A signature ends its block of
@@ -21,6 +21,9 @@ import msgspec
 
 from dragoman.core.errors import DragomanError, MisuseError
 from dragoman.core.values import FinishReason, JsonText, Usage
+
+BREAK: Final = "text_block"
+"""The name of a detail that ends the open text."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +73,15 @@ class VendorBlock(Event, frozen=True):
     type: str
     json: JsonText
     """As it came."""
+
+
+class Detail(Event, frozen=True):
+    """Something besides text and calls, such as probabilities of tokens or a source; see core/details.py."""
+
+    name: str
+    json: JsonText
+    dialect: str = ""
+    """The API that has it; empty: both OpenAI APIs, in the form of Responses."""
 
 
 class ToolCallStart(Event, frozen=True):
@@ -156,6 +168,7 @@ AnyEvent: TypeAlias = (
     | TextDelta
     | RefusalDelta
     | VendorBlock
+    | Detail
     | ToolCallStart
     | ToolCallDelta
     | ToolCallEnd
@@ -239,10 +252,18 @@ class Order:
             case Finish() | Failure():
                 self.phase = "ended"
                 return Step(closes=self._close())
+            case Detail(name):
+                self._signed = self._signed or (name == BREAK and self.is_text)
+                return NOTHING
             case Start() | Warning() | UsageUpdate():
                 return NOTHING
             case _:
                 assert_never(event)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a text is open that takes more."""
+        return self.block is not None and self.block.kind in ("text", "refusal") and not self._signed
 
     def _admit(self, event: AnyEvent) -> None:
         if self.phase == "open" and not isinstance(event, Start):

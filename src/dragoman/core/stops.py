@@ -5,7 +5,7 @@ They are about the text that the caller sees: one that happens to stand in the m
 
 from collections.abc import Iterable, Sequence
 
-from dragoman.core.events import AnyEvent, TextDelta
+from dragoman.core.events import BREAK, AnyEvent, Detail, TextDelta
 from dragoman.core.scanner import Markers
 
 
@@ -28,6 +28,8 @@ class StopStrings:
             match event:
                 case TextDelta(text):
                     out += _said(self.feed(text))
+                case Detail() if event.name != BREAK:  # which may come between any two pieces of a text
+                    out.append(event)
                 case _:
                     out += _said(self.close())
                     out += [] if self.found else [event]

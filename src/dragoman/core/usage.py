@@ -9,7 +9,7 @@ says so.
 
 from typing import Final
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from dragoman.core.events import (
     AnyEvent,
@@ -75,7 +75,12 @@ class UsageFiller:
 
 def both(one: Usage, other: Usage) -> Usage:
     """The tokens of two answers; what they cost where both tell."""
-    *mine, my_cost = astuple(one)
-    *theirs, their_cost = astuple(other)
-    cost = None if my_cost is None or their_cost is None else my_cost + their_cost
-    return Usage(*(a + b for a, b in zip(mine, theirs, strict=True)), cost_usd=cost)  # type: ignore[misc]
+    cost = None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cached_input_tokens + other.cached_input_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+        one.cache_write_tokens + other.cache_write_tokens,
+        cost,
+    )

@@ -235,6 +235,10 @@ class Usage(Value, frozen=True):
     """Written to the cache."""
     cost_usd: float | None = None
     """All of it, in US dollars, where the backend tells that."""
+    extra: Extra = {}
+    """What else the upstream counts, by the names of its API."""
+    dialect: str = ""
+    """The API of `extra`."""
 
 
 class Reply(Value, frozen=True):
@@ -248,3 +252,5 @@ class Reply(Value, frozen=True):
     finish: FinishReason
     stop_sequence: str = ""
     usage: Usage = Usage()
+    details: Extra = {}
+    """What the client's API has besides the parts, such as `audio` and `service_tier`."""

@@ -20,11 +20,13 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from dragoman.core import lenient, shape
 from dragoman.core.contracts import Turn
+from dragoman.core.details import CITATIONS, beside
 from dragoman.core.errors import UpstreamError, quote
+from dragoman.core.events import BREAK
 from dragoman.core.names import LONG_NAME_FORM
 from dragoman.core.shape import Cursor, Fields
 from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
@@ -42,6 +44,16 @@ _FINISH: Final[dict[str, FinishReason]] = {
 }
 
 
+_FACTS: Final = ("container", "context_management", "stop_details")
+"""Of the message, besides its content."""
+_COUNTS: Final = {
+    "input_tokens": (),
+    "output_tokens": (),
+    "cache_creation_input_tokens": (),
+    "cache_read_input_tokens": (),
+    "output_tokens_details": ("thinking_tokens",),
+}
+"""What of a usage has a place in the values."""
 _BLOCKS: Final = {"text": "text", "thinking": "thinking", "input": "tool_use", "name": "tool_use"}
 _DELTAS: Final = {
     "text": "text_delta",
@@ -79,13 +91,17 @@ _delta: Final = msgspec.json.Decoder(_Delta).decode
 class Reader(UpstreamReader):
     """One answer."""
 
-    __slots__ = ("_counts", "_index", "_reason", "_stop", "_vendors")
+    __slots__ = ("_counts", "_extra", "_index", "_is_cited", "_reason", "_stop", "_vendors")
 
     def __init__(self, request: Request, turn: Turn) -> None:
         super().__init__(assembler(request, turn, NAME, LONG_NAME_FORM), self._event, self._message, self._end)
         self._reason: FinishReason | None = None
         self._stop = ""
         self._counts: dict[str, int] = {}
+        self._extra: dict[str, Raw] = {}
+        """What else the usage has."""
+        self._is_cited = False
+        """The open text has sources."""
         self._index = 0
         self._vendors: dict[int, tuple[str, Cursor, list[str]]] = {}
         """Blocks of the vendor's own tools that are open: type, beginning, what came of their input."""
@@ -119,6 +135,7 @@ class Reader(UpstreamReader):
                 message = lenient.fields(fields.take("message")) or fields
                 self._count(message.take("usage"))
                 self._out.start(self._input_tokens())
+                self._carry(message)
             case "content_block_start":
                 self._out.start()
                 self._block(self._at(fields), fields.take("content_block"))
@@ -127,7 +144,10 @@ class Reader(UpstreamReader):
             case "content_block_stop":
                 self._stop_block(self._at(fields))
             case "message_delta":
-                self._stopped(lenient.fields(fields.take("delta")) or fields)
+                delta = lenient.fields(fields.take("delta")) or fields
+                self._stopped(delta)
+                self._carry(delta)
+                self._carry(fields)
                 self._count(fields.take("usage"))
                 self._out.usage(self._usage())
             case "message_stop":
@@ -143,7 +163,13 @@ class Reader(UpstreamReader):
         for index, block in enumerate(lenient.items(content)):
             self._block(index, block)
             self._stop_block(index)
+        self._carry(message)
         self._stopped(message)
+
+    def _carry(self, fields: Fields) -> None:
+        for name in _FACTS:
+            if (found := fields.take(name)) is not None:
+                self._out.detail(name, found.text, NAME)
 
     def _at(self, fields: Fields) -> int:
         found = lenient.integer(fields.take("index"))
@@ -157,7 +183,12 @@ class Reader(UpstreamReader):
             return
         match lenient.word(block.take("type")) or _kind_of(block, _BLOCKS):
             case "text":
+                sources = block.take("citations")
+                if sources is not None:
+                    self._apart()
                 self._out.text(lenient.word(block.take("text")))
+                for each in lenient.objects(sources):
+                    self._cite(each)
             case "thinking":
                 self._out.reasoning(lenient.word(block.take("thinking")), lenient.word(block.take("signature")))
             case "tool_use":
@@ -169,8 +200,19 @@ class Reader(UpstreamReader):
             case kind:
                 self._vendors[index] = (kind, found, [])
 
+    def _apart(self) -> None:
+        """Text that comes next is another block, as it has sources of its own."""
+        self._out.detail(BREAK, "", NAME)
+        self._is_cited = False
+
+    def _cite(self, source: Fields) -> None:
+        self._out.detail(CITATIONS, f"[{bytes(source.raw).decode()}]", NAME)
+        self._is_cited = True
+
     def _stop_block(self, index: int) -> None:
         self._out.end_call(index)
+        if self._is_cited:
+            self._apart()
         if index in self._vendors:
             kind, block, pieces = self._vendors.pop(index)
             given = "".join(pieces)
@@ -190,6 +232,8 @@ class Reader(UpstreamReader):
                 self._out.reasoning(lenient.word(delta.take("thinking")))
             case "signature_delta":
                 self._out.reasoning("", lenient.word(delta.take("signature")))
+            case "citations_delta" if (source := lenient.fields(delta.take("citation"))) is not None:
+                self._cite(source)
             case "input_json_delta" if index in self._vendors:
                 self._vendors[index][2].append(lenient.text(delta.take("partial_json")))
             case "input_json_delta":
@@ -212,6 +256,7 @@ class Reader(UpstreamReader):
             return
         if thoughts := lenient.details(counts, "output_tokens_details", "thinking_tokens"):
             self._counts["thinking_tokens"] = thoughts
+        self._extra.update(beside(counts, _COUNTS))
         for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"):
             if (count := lenient.count(counts.take(name))) is not None:
                 self._counts[name] = count
@@ -227,6 +272,8 @@ class Reader(UpstreamReader):
             cached_input_tokens=self._counts.get("cache_read_input_tokens", 0),
             cache_write_tokens=self._counts.get("cache_creation_input_tokens", 0),
             reasoning_tokens=self._counts.get("thinking_tokens", 0),
+            extra=dict(self._extra),
+            dialect=NAME if self._extra else "",
         )
 
 

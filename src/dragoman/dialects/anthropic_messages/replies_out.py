@@ -3,9 +3,11 @@
 from typing import Final, assert_never
 
 import msgspec
+from msgspec import Raw
 
 from dragoman.core import errors, events, shape, sse, values
 from dragoman.core.collect import finish_of
+from dragoman.core.details import CITATIONS, counted, items
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import AnyEvent, Block, BlockKind, Finish, Order, Start, ToolCallStart
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, ToolCall, Usage
@@ -14,6 +16,8 @@ _encode = msgspec.json.Encoder().encode
 
 NAME: Final = "anthropic_messages"
 
+_IN_DELTA: Final = ("container", "stop_details")
+"""Facts that a stream has beside the stop reason."""
 _STOP_REASONS: Final[dict[values.FinishReason, str]] = {
     "stop": "end_turn",
     "stop_sequence": "stop_sequence",
@@ -39,12 +43,15 @@ _BLOCKS: Final[dict[BlockKind, bytes]] = {
 class Writer:
     """One streamed reply."""
 
-    __slots__ = ("_delta", "_order", "_refused", "_usage")
+    __slots__ = ("_delta", "_facts", "_order", "_refused", "_sources", "_usage")
 
     def __init__(self, request: Request) -> None:
         self._order = Order(NAME)
         self._usage = Usage()
         self._refused = False
+        self._facts: dict[str, Raw] = {}
+        self._sources: list[Raw] = []
+        """Of the text that comes next."""
         self._delta = b""
         """What comes before the JSON string of a delta of the open block."""
 
@@ -66,6 +73,8 @@ class Writer:
                 return before + self._reasoning(text, signature)
             case ToolCallStart() | events.Warning() | events.VendorBlock():
                 return before
+            case events.Detail():
+                return before + self._detail(event)
             case events.ToolCallEnd() | events.ToolCallIncomplete():
                 return _stop(ends) if ends else b""
             case Start():
@@ -94,7 +103,23 @@ class Writer:
                 shell, said = self._vendor(json)
             case _:
                 shell = _BLOCKS[block.kind]
-        return _index("content_block_start", block) + b',"content_block":' + sse.one_line(shell) + b"}\n\n" + said
+        begun = _index("content_block_start", block) + b',"content_block":' + sse.one_line(shell) + b"}\n\n" + said
+        return begun + self._cited() if block.kind == "text" else begun
+
+    def _detail(self, event: events.Detail) -> bytes:
+        if event.dialect != NAME or event.name == events.BREAK:
+            return b""
+        if event.name != CITATIONS:
+            self._facts[event.name] = Raw(event.json.encode())
+            return b""
+        self._sources += items(Raw(event.json.encode()))
+        return self._cited() if self._order.is_text else b""
+
+    def _cited(self) -> bytes:
+        """The sources that are waiting, for the text that is open."""
+        sources, self._sources = self._sources, []
+        head = self._delta.removesuffix(_DELTAS["text"])
+        return b"".join(head + _encode({"type": "citations_delta", "citation": each}) + b"}\n\n" for each in sources)
 
     def _vendor(self, json: values.JsonText) -> tuple[bytes, bytes]:
         """The block without its input, and the delta with that; a block that has none begins whole."""
@@ -113,7 +138,10 @@ class Writer:
 
     def _finish(self, event: Finish) -> bytes:
         end = _end(finish_of(event, self._order), event.stop_sequence, self._refused)
-        delta = b'"delta":' + _encode(end) + b',"usage":' + _encode(_usage(self._usage))
+        inner = {name: raw for name, raw in self._facts.items() if name in _IN_DELTA}
+        outer = {name: raw for name, raw in self._facts.items() if name not in _IN_DELTA}
+        delta = b'"delta":' + _encode(end | inner) + b',"usage":' + _encode(_usage(self._usage))
+        delta += b"," + _encode(outer)[1:-1] if outer else b""
         return _event("message_delta", delta) + _event("message_stop")
 
 
@@ -157,7 +185,7 @@ def _usage(usage: Usage) -> dict[str, object]:
     }
     if usage.reasoning_tokens:
         counts["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
-    return counts
+    return counted(counts, usage, NAME)
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:
@@ -165,7 +193,7 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     refused = any(isinstance(part, values.Refusal) for part in reply.parts)
     blocks = [block for part in reply.parts for block in _block(part)]
     end = _end(reply.finish, reply.stop_sequence, refused)
-    return _encode({**_message_head(reply, reply.usage), "content": blocks, **end})
+    return _encode({**_message_head(reply, reply.usage), "content": blocks, **end, **reply.details})
 
 
 def write_count(tokens: int) -> bytes:
@@ -175,8 +203,9 @@ def write_count(tokens: int) -> bytes:
 
 def _block(part: Part) -> list[object]:
     match part:
-        case Text(text) | values.Refusal(text):
-            return [{"type": "text", "text": text}]
+        case Text(text, extra) | values.Refusal(text, extra):
+            cited = {CITATIONS: extra[CITATIONS]} if CITATIONS in extra else {}
+            return [{"type": "text", "text": text, **cited}]
         case values.Reasoning(redacted=data) if data:
             return [{"type": "redacted_thinking", "data": data}]
         case values.Reasoning(text, signature):

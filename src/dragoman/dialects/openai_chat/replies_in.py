@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from dragoman.core import lenient
 from dragoman.core.contracts import Turn
+from dragoman.core.details import ANNOTATIONS, LOGPROBS, beside, logprobs
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.free_text import INPUT
 from dragoman.core.names import NAME_FORM
@@ -53,8 +54,18 @@ _FINISH: Final[dict[str, FinishReason]] = {
 }
 _CUT: Final = ("length", "content_filter")
 """Ends after which a server that also says `stop` has not said more."""
-_NO_EVENT: Final = ("reasoning_details", "annotations", "audio", "images")
-"""What servers say beside the words (OpenRouter, search models), and nothing here can pass on."""
+_OF_MESSAGE: Final = ("reasoning_details", "audio", "images")
+"""What servers send besides the text (OpenRouter, audio models), for clients of this API."""
+_OF_REPLY: Final = ("system_fingerprint", "provider", "timings", "citations", "search_results")
+"""What chunks and bodies have beside the choices (llama.cpp, OpenRouter, Perplexity)."""
+COUNTS: Final = {
+    "prompt_tokens": (),
+    "completion_tokens": (),
+    "total_tokens": (),
+    "prompt_tokens_details": ("cached_tokens",),
+    "completion_tokens_details": ("reasoning_tokens",),
+}
+"""What of a usage has a place in the values."""
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
 _INNER: Final = ("text", "content", "thinking", "summary")
 """Where thoughts that come as an object have their text."""
@@ -105,6 +116,7 @@ class _Chunk(Struct):
     error: None = None
 
 
+_encode: Final = msgspec.json.Encoder().encode
 _chunk: Final = msgspec.json.Decoder(_Chunk).decode
 
 
@@ -135,12 +147,12 @@ class Reader(UpstreamReader):
         return True
 
     def _quick(self, data: bytes) -> bool:
+        if not self._heard:  # the first chunk also says who answers
+            return False
         try:
             said = _chunk(data).choices[0].delta
         except NOT_THAT:
             return False
-        self._heard = True
-        self._out.start()
         if said.reasoning_content:
             self._out.reasoning(said.reasoning_content)
         if said.content:
@@ -153,6 +165,9 @@ class Reader(UpstreamReader):
         if (groq := lenient.fields(fields.take("x_groq"))) is not None and (error := said_error(groq)) is not None:
             raise error
         self._out.start()
+        if (tier := fields.take("service_tier")) is not None:
+            self._out.detail("service_tier", tier.text)
+        self._carry(fields, _OF_REPLY)
         for choice in lenient.objects(fields.take("choices")):
             self._choice(choice)
         if (usage := lenient.fields(fields.take("usage"))) is not None:
@@ -167,11 +182,13 @@ class Reader(UpstreamReader):
         if (error := said_error(choice)) is not None:
             raise error
         self._heard = True
-        if choice.take("logprobs") is not None:
-            self._out.lost("logprobs")
         said = lenient.fields(choice.take("delta")) or lenient.fields(choice.take("message"))
         if said is not None:
             self._said(said)
+        if (probable := lenient.fields(choice.take("logprobs"))) is not None:
+            for name in ("content", "refusal"):
+                if entries := lenient.objects(probable.take(name)):
+                    self._out.detail(LOGPROBS, logprobs(entries))
         stop, reason = choice.take("stop_reason"), lenient.text(choice.take("finish_reason"))
         if reason and reason != "false":
             self._finished(reason, stop)
@@ -189,17 +206,32 @@ class Reader(UpstreamReader):
             self._reason, self._stop = "stop_sequence", stop.string()
 
     def _said(self, said: Fields) -> None:
-        for name in _NO_EVENT:
-            self._lose(said, name)
         self._thoughts(said)
         if (content := said.take("content")) is not None:
             self._content(content)
         self._out.refusal(lenient.word(said.take("refusal")))
+        self._carry(said, _OF_MESSAGE)
+        for source in lenient.objects(said.take("annotations")):
+            self._annotation(source)
         for n, call in enumerate(lenient.objects(said.take("tool_calls"))):
             self._call(call, n)
         if (function := lenient.fields(said.take("function_call"))) is not None:
             name, arguments = lenient.word(function.take("name")), lenient.text(function.take("arguments"))
             self._out.call(_LEGACY, "", name, arguments)
+
+    def _carry(self, fields: Fields, names: tuple[str, ...]) -> None:
+        for name in names:
+            if (found := fields.take(name)) is not None and found.text not in _NOTHING:
+                self._out.detail(name, found.text, NAME)
+
+    def _annotation(self, source: Fields) -> None:
+        """A source of the text; `url_citation` is flat in Responses."""
+        inner = lenient.fields(source.peek("url_citation"))
+        if inner is None:
+            self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", NAME)
+            return
+        flat = {"type": "url_citation", **inner.rest()}
+        self._out.detail(ANNOTATIONS, _encode([flat]).decode())
 
     def _thoughts(self, said: Fields) -> None:
         """The first of the fields that says something."""
@@ -262,9 +294,12 @@ def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:
 
 
 def _usage(counts: Fields) -> Usage:
+    extra = beside(counts, COUNTS)
     return Usage(
         input_tokens=lenient.details(counts, "prompt_tokens"),
         output_tokens=lenient.details(counts, "completion_tokens"),
         cached_input_tokens=lenient.details(counts, "prompt_tokens_details", "cached_tokens"),
         reasoning_tokens=lenient.details(counts, "completion_tokens_details", "reasoning_tokens"),
+        extra=extra,
+        dialect=NAME if extra else "",
     )

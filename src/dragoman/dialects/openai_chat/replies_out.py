@@ -3,9 +3,11 @@
 from typing import Final, assert_never
 
 import msgspec
+from msgspec import Raw
 
-from dragoman.core import events, sse, values
+from dragoman.core import details, events, shape, sse, values
 from dragoman.core.collect import finish_of
+from dragoman.core.details import is_for
 from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
 from dragoman.core.free_text import INPUT
 from dragoman.core.openai_errors import write_error
@@ -15,6 +17,8 @@ from dragoman.dialects.openai_chat.requests_in import CUSTOM, FUNCTIONS, custom_
 
 NAME: Final = "openai_chat"
 
+OF_MESSAGE: Final = ("reasoning_details", "audio", "images")
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -22,7 +26,7 @@ class Writer:
     """One streamed reply."""
 
     __slots__ = (
-        *("_base", "_customs", "_head", "_input", "_order", "_rest", "_tail", "_usage", "_wants_usage"),
+        *("_base", "_customs", "_fields", "_head", "_input", "_order", "_rest", "_tail", "_usage", "_wants_usage"),
         "_with_functions",
     )
 
@@ -36,6 +40,7 @@ class Writer:
         """The free text that the open call is given."""
         self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
         self._tail = b'},"finish_reason":null}]' + self._rest
+        self._fields: dict[str, object] = {}
         self._base = self._head = b""
 
     def send(self, event: AnyEvent) -> bytes:
@@ -60,15 +65,43 @@ class Writer:
                 return b""
             case events.ToolCallIncomplete() | events.Warning() | events.VendorBlock():
                 return b""
+            case events.Detail() | Finish() | events.Failure():
+                return self._other(event)
+            case _:
+                assert_never(event)
+
+    def _other(self, event: events.Detail | Finish | events.Failure) -> bytes:
+        match event:
+            case events.Detail(dialect=dialect):
+                return self._detail_of(event) if is_for(dialect, NAME) else b""
             case Finish():
                 return self._finish(event)
             case events.Failure(error):
                 return sse.encode(write_error(error)) + _DONE
-            case _:
-                assert_never(event)
 
     def _delta(self, name: bytes, text: str, closing: bytes = b"") -> bytes:
         return self._head + name + _encode(text) + closing + self._tail if text else b""
+
+    def _detail_of(self, event: events.Detail) -> bytes:
+        """A chunk with it; a fact about the whole answer is in all chunks from then on."""
+        raw = Raw(event.json.encode())
+        match event.name:
+            case details.LOGPROBS:
+                told = b',"logprobs":' + _encode({"content": raw, "refusal": None})
+                return self._head + b"}" + told + b',"finish_reason":null}]' + self._rest
+            case details.ANNOTATIONS:
+                return self._head + b'"annotations":' + _encode(_nested(raw)) + self._tail
+            case name if name in OF_MESSAGE:
+                return self._head + _encode({name: raw})[1:-1] + self._tail
+            case name:
+                self._begins({**self._fields, name: raw})
+                return b""
+
+    def _begins(self, fields: dict[str, object]) -> None:
+        """What every chunk from here on begins with."""
+        self._fields = fields
+        self._base = b"data: " + _encode(fields)[:-1] + b',"choices":['
+        self._head = self._base + b'{"index":0,"delta":{'
 
     def _call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:
         """More of a call; what a tool that takes free text is given is the text itself."""
@@ -94,9 +127,7 @@ class Writer:
 
     def _start(self, event: Start) -> bytes:
         self._usage = Usage(input_tokens=event.input_tokens)
-        fields = _identity(event, "chat.completion.chunk")
-        self._base = b"data: " + _encode(fields)[:-1] + b',"choices":['
-        self._head = self._base + b'{"index":0,"delta":{'
+        self._begins(_identity(event, "chat.completion.chunk"))
         return self._head + b'"role":"assistant","content":""' + self._tail
 
     def _finish(self, event: Finish) -> bytes:
@@ -129,13 +160,32 @@ def _finish_reason(reason: values.FinishReason, called: bool, with_functions: bo
 
 
 def _usage(usage: Usage) -> dict[str, object]:
-    return {
+    counts: dict[str, object] = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
+    return details.counted(counts, usage, NAME)
+
+
+def _nested(annotations: Raw) -> list[object]:
+    """Annotations as this API has them: `url_citation` in a member of its own."""
+    return [_annotation(each) for each in details.items(annotations)]
+
+
+def _annotation(raw: Raw) -> object:
+    members = dict(shape.at(bytes(raw)).fields().rest())
+    if "url_citation" in members or bytes(members.get("type", b"")) != b'"url_citation"':
+        return raw
+    return {"type": members.pop("type"), "url_citation": members}
+
+
+def _joined(reply: Reply, name: str) -> list[Raw]:
+    """All of a detail of the texts."""
+    parts = (part for part in reply.parts if isinstance(part, Text | values.Refusal))
+    return [item for part in parts for item in details.items(part.extra.get(name))]
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:
@@ -159,5 +209,12 @@ def write_reply(reply: Reply, request: Request) -> bytes:
         customs = custom_names(request)
         message["tool_calls"] = [_head(call, call.arguments, is_custom=call.name in customs) for call in calls]
     reason = _finish_reason(reply.finish, bool(calls), with_functions)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
-    return _encode({**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)})
+    if sources := _joined(reply, details.ANNOTATIONS):
+        message["annotations"] = [_annotation(each) for each in sources]
+    message |= {name: raw for name, raw in reply.details.items() if name in OF_MESSAGE}
+    probable = _joined(reply, details.LOGPROBS)
+    logprobs = {"content": probable, "refusal": None} if probable else None
+    choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": reason}
+    facts = {name: raw for name, raw in reply.details.items() if name not in OF_MESSAGE}
+    whole = {**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage), **facts}
+    return _encode(whole)

@@ -17,8 +17,7 @@ Read as servers of this API send it, streamed or whole:
     the end       `response.completed`, `response.incomplete` or `response.failed`, `[DONE]`; without one it broke off
 
 A response is incomplete for its `max_output_tokens` ("length") or its `content_filter`; any other reason is "length".
-`error` comes with its fields side by side or in an object. Annotations have no event; a warning tells of those that
-stand in an item that is done.
+`error` comes with its fields side by side or in an object.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming and the types in the openai package 3.52;
 https://github.com/vllm-project/vllm/pull/29947, https://github.com/BerriAI/litellm/issues/27144,
@@ -29,10 +28,11 @@ https://github.com/exo-explore/exo (src/exo/master/adapters/responses.py), 2026-
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from dragoman.core import lenient, shape
 from dragoman.core.contracts import Turn
+from dragoman.core.details import ANNOTATIONS, LOGPROBS, beside, logprobs
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.free_text import INPUT
 from dragoman.core.names import NAME_FORM
@@ -54,6 +54,14 @@ _WORDS: Final = {
 """What begins the names of events that say something: the kind of item, the place in it, and the whole's name."""
 _KINDS: Final = frozenset(kind for kind, _, _ in _WORDS.values())
 """Kinds of items that have events of ours; all others are the vendor's."""
+_COUNTS: Final = {
+    "input_tokens": (),
+    "output_tokens": (),
+    "total_tokens": (),
+    "input_tokens_details": ("cached_tokens", "cache_write_tokens"),
+    "output_tokens_details": ("reasoning_tokens",),
+}
+"""What of a usage has a place in the values."""
 _TOLD_BY: Final = {"arguments": "function_call", "content": "message", "summary": "reasoning"}
 _CALLS: Final = ("function_call", "custom_tool_call")
 _PLACES: Final = {"output_text": "text", "text": "text", "refusal": "refusal"}
@@ -72,6 +80,7 @@ class _Words(Struct):
     delta: str
     item_id: str = ""
     output_index: int | None = None
+    logprobs: list[Raw] | None = None
     error: None = None
 
 
@@ -81,7 +90,10 @@ _words: Final = msgspec.json.Decoder(_Words).decode
 class _Item:
     """One item of the output, as far as it has come."""
 
-    __slots__ = ("closed", "done", "id", "index", "key", "kind", "named", "part", "place", "said", "told")
+    __slots__ = (
+        *("closed", "done", "id", "index", "is_probable", "key", "kind", "named", "part", "place", "said", "sources"),
+        "told",
+    )
 
     def __init__(self, kind: str, key: int, id: str, index: int | None) -> None:
         self.kind, self.key, self.id, self.index = kind, key, id, index
@@ -93,7 +105,9 @@ class _Item:
         """What it has said, by place."""
         self.told: dict[str, int] = {}
         """How many characters of that a `done` has ended."""
-        self.named = self.closed = self.done = False
+        self.named = self.closed = self.done = self.is_probable = False
+        self.sources = 0
+        """Annotations that were passed on."""
 
     @property
     def heard(self) -> bool:
@@ -135,6 +149,8 @@ class Reader(UpstreamReader):
             event = _words(data)
         except NOT_THAT:
             return False
+        if event.logprobs:
+            return False
         kind, place, _ = _WORDS[event.type.removesuffix(".delta")]
         item = self._found(kind, event.item_id, event.output_index)
         self._say(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
@@ -149,6 +165,11 @@ class Reader(UpstreamReader):
         match kind:
             case "response.created" | "response.in_progress" | "response.queued":
                 self._out.start()
+            case "response.output_text.annotation.added":
+                id, index = lenient.word(fields.take("item_id")), lenient.integer(fields.take("output_index"))
+                item = self._found("message", id, index) or self._opened("message", id, index)
+                for source in lenient.objects(fields.take("annotation")):
+                    self._cite(item, source)
             case "response.output_item.added":
                 self._added(fields.take("item"), lenient.integer(fields.take("output_index")))
             case "response.output_item.done":
@@ -175,6 +196,8 @@ class Reader(UpstreamReader):
         if state == "completed":
             for item in self._items:
                 self._close_input(item)
+        if (tier := response.take("service_tier")) is not None:
+            self._out.detail("service_tier", tier.text)
         if (usage := lenient.fields(response.take("usage"))) is not None:
             self._out.usage(_usage(usage))
         self._reason = self._finish_reason(state, response.take("incomplete_details"))
@@ -275,12 +298,24 @@ class Reader(UpstreamReader):
             if not place:
                 self._unknown("part", cursor)
                 continue
-            if lenient.items(part.peek("logprobs")):
-                self._out.lost("logprobs")
             whole[place] += lenient.word(part.take(place))
             self._say(item, place, item.rest(place, whole[place], part=False))
-            for annotation in lenient.items(part.take("annotations")) if not item.done else ():
-                self._unknown("annotation", annotation)
+            entries, sources = lenient.objects(part.take("logprobs")), lenient.objects(part.take("annotations"))
+            if entries and not item.is_probable:
+                self._log(item, entries)
+            if not item.done:
+                for source in sources[item.sources :]:
+                    self._cite(item, source)
+
+    def _log(self, item: _Item, entries: list[Fields]) -> None:
+        item.is_probable = True
+        self._out.detail(LOGPROBS, logprobs(entries))
+
+    def _cite(self, item: _Item, source: Fields) -> None:
+        """A source: Chat has `url_citation` too."""
+        item.sources += 1
+        shared = lenient.word(source.peek("type")) == "url_citation"
+        self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", "" if shared else NAME)
 
     def _thoughts(self, item: _Item, fields: Fields) -> None:
         wholes = {
@@ -326,6 +361,8 @@ class Reader(UpstreamReader):
             self._paragraph(item, lenient.integer(fields.take("summary_index")) or 0)
         if step == "delta":
             self._say(item, place, lenient.text(fields.take("delta")))
+            if entries := lenient.objects(fields.take("logprobs")):
+                self._log(item, entries)
             return
         self._name(item, fields)
         if (whole := fields.take(name)) is not None:
@@ -373,12 +410,15 @@ def _kind_of(fields: Fields) -> str:
 
 
 def _usage(counts: Fields) -> Usage:
+    extra = beside(counts, _COUNTS)
     return Usage(
         input_tokens=lenient.details(counts, "input_tokens"),
         output_tokens=lenient.details(counts, "output_tokens"),
         cached_input_tokens=lenient.details(counts, "input_tokens_details", "cached_tokens"),
         cache_write_tokens=lenient.details(counts, "input_tokens_details", "cache_write_tokens"),
         reasoning_tokens=lenient.details(counts, "output_tokens_details", "reasoning_tokens"),
+        extra=extra,
+        dialect=NAME if extra else "",
     )
 
 

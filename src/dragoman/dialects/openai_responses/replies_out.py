@@ -4,9 +4,11 @@ from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 import msgspec
+from msgspec import Raw
 
 from dragoman.core import events, shape, sse, values
 from dragoman.core.collect import Collector
+from dragoman.core.details import ANNOTATIONS, LOGPROBS, counted, is_for, items
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import NOTHING, AnyEvent, Block, Start, Step, ToolCallStart
 from dragoman.core.free_text import INPUT
@@ -82,6 +84,7 @@ _Others: TypeAlias = (
     | events.ToolCallEnd
     | events.ToolCallIncomplete
     | events.Warning
+    | events.Detail
     | events.UsageUpdate
     | events.Finish
 )
@@ -91,7 +94,10 @@ _Others: TypeAlias = (
 class Writer:
     """One streamed reply."""
 
-    __slots__ = ("_awaits_part", "_collector", "_delta", "_input", "_items", "_place", "_said", "_sent")
+    __slots__ = (
+        *("_annotations", "_awaits_part", "_collector", "_delta", "_input", "_items", "_place", "_said", "_sent"),
+        "_waiting",
+    )
 
     def __init__(self, request: Request) -> None:
         self._collector = Collector(NAME, keep_broken=True)
@@ -103,6 +109,9 @@ class Writer:
         self._place: Json = {}
         self._awaits_part = False
         """Its next words are its first."""
+        self._annotations = 0
+        """Of the open text."""
+        self._waiting: list[events.Detail] = []
         self._delta = (b"", b"", b"")
         """What stands around the number and the words of a delta."""
         self._input = StringMember(INPUT)
@@ -135,6 +144,8 @@ class Writer:
                 return before + self._words(text) if text else before
             case ToolCallStart() | events.Warning() | events.UsageUpdate() | events.VendorBlock():
                 return before
+            case events.Detail():
+                return before + self._detail(event)
             case events.ToolCallEnd():
                 rest = self._input.close() if self._said is _INPUT else ""
                 return (self._words(rest) if rest else b"") + (self._close(ends) if ends else b"")
@@ -147,6 +158,29 @@ class Writer:
                 return before + self._response(state, state)
             case _:
                 assert_never(event)
+
+    def _detail(self, event: events.Detail) -> bytes:
+        """Of the text that is open, or else of the next."""
+        if not is_for(event.dialect, NAME) or event.name not in (LOGPROBS, ANNOTATIONS):
+            return b""
+        self._waiting.append(event)
+        return b"" if self._awaits_part or not self._collector.is_text else self._waited()
+
+    def _waited(self) -> bytes:
+        """The details that were waiting."""
+        waiting, self._waiting = self._waiting, []
+        return b"".join(map(self._of_text, waiting)) if self._said is _TEXT else b""
+
+    def _of_text(self, event: events.Detail) -> bytes:
+        raw = Raw(event.json.encode())
+        if event.name == LOGPROBS:
+            return self._event("response.output_text.delta", {**self._place, "delta": "", "logprobs": raw})
+        told = b""
+        for each in items(raw):
+            members = {**self._place, "annotation_index": self._annotations, "annotation": each}
+            told += self._event("response.output_text.annotation.added", members)
+            self._annotations += 1
+        return told
 
     def _event(self, kind: str, members: Json) -> bytes:
         number, self._sent = self._sent, self._sent + 1
@@ -163,6 +197,7 @@ class Writer:
             self._input = StringMember(INPUT)
         item = self._items.item(part, f"{self._collector.reply().id}_{block.number}", "in_progress")
         self._awaits_part = bool(self._said.part)
+        self._annotations = 0
         self._place = {"item_id": item.get("id"), "output_index": block.number}
         if self._said.place:
             self._place[self._said.place] = 0
@@ -178,7 +213,7 @@ class Writer:
         if self._awaits_part:
             self._awaits_part = False
             opening = self._event(f"{self._said.part}.added", {**self._place, "part": self._said.empty})
-            return opening + self._words(text)
+            return opening + self._words(text) + (self._waited() if self._waiting else b"")
         before, middle, after = self._delta
         number = self._sent
         self._sent = number + 1
@@ -189,12 +224,13 @@ class Writer:
         cut = self._collector.phase == "ended" and _state(reply) == "incomplete"
         item = self._items.done(reply, block.number, cut=cut)
         whole = _whole(reply.parts[block.number], said)
+        extra = _details(reply.parts[block.number])
         done = b""
         if not self._awaits_part:
-            logprobs: Json = {"logprobs": []} if said is _TEXT else {}
+            logprobs: Json = {"logprobs": extra.get(LOGPROBS, [])} if said is _TEXT else {}
             done += self._event(f"{said.event}.done", {**self._place, said.field: whole, **logprobs})
             if said.part:
-                part = {**said.empty, said.field: whole}
+                part = {**said.empty, said.field: whole, **extra}
                 broken: Json = {"status": "incomplete"} if cut and said is _SUMMARY else {}
                 done += self._event(f"{said.part}.done", {**self._place, "part": part, **broken})
         return done + self._event("response.output_item.done", {"output_index": block.number, "item": item})
@@ -281,6 +317,7 @@ class _Items:
             "output": [item for item in output if item],
             "usage": None if state == "in_progress" else _usage(reply.usage),
             **self._asked,
+            **reply.details,
         }
 
     def begun(self, event: AnyEvent) -> tuple[Part, _Said]:
@@ -307,7 +344,7 @@ class _Items:
         """The item of a part; empty where no event makes such a part."""
         match part:
             case Text(text):
-                return _message(name, state, [{**_TEXT.empty, "text": text}] if text else [])
+                return _message(name, state, [{**_TEXT.empty, "text": text, **_details(part)}] if text else [])
             case values.Refusal(text):
                 return _message(name, state, [{**_REFUSAL.empty, "refusal": text}] if text else [])
             case values.Reasoning(text, signature, redacted):
@@ -361,6 +398,12 @@ def _message(name: str, state: str, content: list[Json]) -> Json:
     return {"id": f"msg_{name}", "type": "message", "status": state, "role": "assistant", "content": content}
 
 
+def _details(part: Part) -> Json:
+    """What a text has besides its words."""
+    extra = part.extra if isinstance(part, Text) else {}
+    return {name: extra[name] for name in (LOGPROBS, ANNOTATIONS) if name in extra}
+
+
 def _is_object(arguments: values.JsonText) -> bool:
     try:
         return bool(shape.at(arguments).object())
@@ -369,7 +412,7 @@ def _is_object(arguments: values.JsonText) -> bool:
 
 
 def _usage(usage: Usage) -> Json:
-    return {
+    counts: Json = {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {
             "cached_tokens": usage.cached_input_tokens,
@@ -379,3 +422,4 @@ def _usage(usage: Usage) -> Json:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
+    return counted(counts, usage, NAME)
