@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -22,7 +22,6 @@ from dragoman.compaction import Seal
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Described, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
-from dragoman.core.details import SERVICE, SPOKEN, is_for
 from dragoman.core.errors import (
     BackendError,
     ConfigError,
@@ -35,18 +34,13 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import (
-    BREAK,
     AnyEvent,
-    Detail,
     Failure,
     Finish,
-    RefusalDelta,
     Start,
-    TextDelta,
-    ToolCallStart,
-    VendorBlock,
     Warning,
 )
+from dragoman.core.for_client import OF_ITSELF, for_client, says
 from dragoman.core.one_call import one_call, with_one_call
 from dragoman.core.outgoing import one_choice
 from dragoman.core.tokens import GENERIC
@@ -313,15 +307,6 @@ def _is_about_the_request(error: RemoteError) -> bool:
     return isinstance(error, UpstreamError) and error.status in (400, 405, 413, 414, 415, 422)
 
 
-def _says(event: AnyEvent) -> bool:
-    return isinstance(event, _SAYS) or (isinstance(event, Detail) and event.name in SPOKEN)
-
-
-_SAYS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
-_OF_ITSELF: Final = ("stop", "tool_calls")
-"""Ends that the model has chosen."""
-
-
 def _name(backend: Backend) -> str:
     return str(backend.state().get("backend", ""))
 
@@ -359,10 +344,10 @@ async def _answered(
             async for event in events:
                 if isinstance(event, Failure) and not begun:
                     raise event.error
-                begun, said = True, said or _says(event)
-                if not said and isinstance(event, Finish) and event.reason in _OF_ITSELF:
+                begun, said = True, said or says(event)
+                if not said and isinstance(event, Finish) and event.reason in OF_ITSELF:
                     yield Warning("empty_answer", "the model ended its answer without text and without a call")
-                for each in _for_client(usage.pass_on(event), request, warnings, dropped):
+                for each in for_client(usage.pass_on(event), request, warnings, dropped):
                     yield each
                 if isinstance(event, Finish | Failure):
                     return
@@ -371,29 +356,6 @@ async def _answered(
             if not begun:
                 raise
             yield Failure(error)
-
-
-def _for_client(
-    events: Iterable[AnyEvent], request: Request, warnings: tuple[Warning, ...], dropped: set[str]
-) -> Generator[AnyEvent, None, None]:
-    """What events are for this client: its own name of the model, and nothing that only another API has.
-
-    `dropped` are the names of details that were reported.
-    """
-    for event in events:
-        if isinstance(event, Start):
-            yield msgspec.structs.replace(event, model=request.model)
-            yield from warnings
-        elif isinstance(event, VendorBlock) and event.dialect != request.dialect:
-            told = f"{request.dialect} has no place for a block of type {quote(event.type)}"
-            yield Warning("content_dropped", told, event.json, event.type)
-        elif isinstance(event, Detail) and not is_for(event.dialect, request.dialect):
-            if event.name not in dropped and event.name not in (*SERVICE, BREAK):
-                dropped.add(event.name)
-                told = f"{request.dialect} has no equivalent of {event.name}"
-                yield Warning("content_dropped", told, detail=event.name)
-        else:
-            yield event
 
 
 def _also_called(model: Model, alias: str) -> Model:
