@@ -31,7 +31,7 @@ def marks(format: Format) -> set[str]:
     found |= {*format.thought}
     if known := format.markup:
         found |= {*known.calls, *known.section, *known.closers, *known.invented, *known.frames, *known.answers}
-        found |= {*known.answers.values(), *known.thought_ends}
+        found |= {*known.answers.values()}
     return {each for each in found if len(each.strip()) > 2 and each.strip(" `[]\n")}
 
 

@@ -171,7 +171,7 @@ async def check(app: App, api: str, shape: str, how: str, n: int) -> None:
 async def test_twice_as_much_costs_twice_as_much(app: App, api: str, shape: str) -> None:
     """Each list in front of the way of asking whose turn it is, so that all are met; `--every` takes all for each."""
     ways = [*BEHIND, *HERE]
-    await check(app, api, shape, ways[ALL.index((api, shape)) % len(ways)], 600)
+    await check(app, api, shape, ways[ALL.index((api, shape)) % len(ways)], 400)
 
 
 @pytest.mark.every
