@@ -28,7 +28,7 @@ def test_a_long_name_is_cut(told: str) -> None:
 @pytest.mark.parametrize(
     ("offered", "listed"),
     [
-        ([], "The tools are: . Call"),
+        ([], "The tools are: . Answer"),
         (["ping", "get_news"], "The tools are: ping, get_news."),
         (["a"] * words.NAMES, f"{', '.join(['a'] * words.NAMES)}."),
         (["a"] * (words.NAMES + 1), f"{', '.join(['a'] * words.NAMES)}, …."),

@@ -8,7 +8,7 @@ arguments are no JSON, and a call that is missing, are told in words.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -29,7 +29,11 @@ from dragoman.core.values import Message, Opaque, Part, Request, Text, ToolCall,
 from dragoman.core.whole_calls import left_of, text_of
 from dragoman.guard import words
 
-Fault: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping"]
+Fault: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping", "unoffered"]
+
+
+TEXT: Final = ("unread", "unoffered")
+"""Faults of calls that stand in the answer as text."""
 
 
 class Failed(NamedTuple):
@@ -46,10 +50,13 @@ class Failed(NamedTuple):
 
     def take(self, event: AnyEvent) -> AnyEvent | None:
         """Keep what stands right behind the call and is of it; what is not."""
-        if self.fault != "unread":
+        if self.fault not in TEXT:
             return event
         match event:
             case Warning():
+                self.left.append(event)
+                return None
+            case TextDelta() if self.fault == "unoffered":
                 self.left.append(event)
                 return None
             case TextDelta(text) if left_of(self.raw, text):
@@ -94,11 +101,11 @@ def asked(
     `seen` is the answer as it came, `passed` its calls that are right: the model is told that they need not be made
     again.
     """
-    readable = [each for each in failed if each.fault != "unread"]
-    unread = [each for each in failed if each.fault == "unread"]
+    readable = [each for each in failed if each.fault not in TEXT]
+    unread = [each for each in failed if each.fault in TEXT]
     said = collect([Start("", "", 0), *seen, Finish("stop")]).parts
     parts: list[Part] = [part for part in said if not isinstance(part, ToolCall | Opaque)]
-    parts += [Text(_raw(each)) for each in unread if not _stands_in(each, parts)]
+    parts += [Text(_raw(each)) for each in unread if each.fault == "unread" and not _stands_in(each, parts)]
     parts += [*passed, *(each.call for each in readable)]
     results = [ToolResult(call.id, (Text(words.PASSED),)) for call in passed]
     results += [ToolResult(each.call.id, (Text(each.why),), is_error=True) for each in readable]
@@ -188,3 +195,10 @@ def replaced(
             given += 1
             behind += one.events
     return out, behind
+
+
+def as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """A call that was never whole, as the text that the model wrote; `left` is what its reader left of that."""
+    told = Warning("incomplete_call", f"a call of {name} was never whole, and became text", raw)
+    is_left = any(isinstance(event, TextDelta) for event in left)
+    return [told, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]

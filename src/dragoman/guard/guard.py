@@ -36,7 +36,7 @@ from dragoman.core.same_call import Key, answered_calls, key
 from dragoman.core.usage import both
 from dragoman.core.values import Request, Tool, ToolCall, Usage
 from dragoman.core.whole_calls import text_of
-from dragoman.guard import again, words
+from dragoman.guard import again, unoffered, words
 from dragoman.guard.again import Again, Failed, Fault
 from dragoman.guard.judge import Verdict, judge
 from dragoman.guard.policy import Policy
@@ -91,6 +91,10 @@ class Guard:
         self._told_so = False
         """That the answer is not as it was asked for has been told, by a backend that asks once more by itself."""
         self._gave_up = False
+        self._replaced: list[AnyEvent] = []
+        """Text for which other text was taken."""
+        self.unoffered = False
+        """A tool was called that is not offered, in text."""
         self.seen: list[AnyEvent] = []
         """The answer as it came, but for what is told of it."""
         self.failed: list[Failed] = []
@@ -105,7 +109,7 @@ class Guard:
         match event:
             case TextDelta() | ReasoningDelta():
                 self.seen.append(event)
-                return self._out([event]) if self.failed else [event]
+                return [*self._out([event]), *self._offered()] if self.failed else [event]
             case ToolCallDelta(_, text) if self._open:
                 self.seen.append(event)
                 out = self._more(self._open, event, text)
@@ -117,6 +121,11 @@ class Guard:
                 return [event]
             case Warning(code):
                 self._told_so = self._told_so or code in _ASKED
+                self.unoffered = self.unoffered or code == unoffered.CODE
+                if code == unoffered.CODE and self._holds_text():
+                    self.failed.append(unoffered.held(event, self._tools))
+                    self._late.append(self.failed[-1])
+                    return []
                 return self._out([event])
             case Finish():
                 self.finish = event
@@ -137,6 +146,22 @@ class Guard:
             if rest is not None:
                 self._late.append(rest)
         return []
+
+    def _holds_text(self) -> bool:
+        """Whether text with a call of a tool that is not offered waits, as the model may be asked again."""
+        return (
+            self._policy.ask_again
+            and not self._passed
+            and self._policy.delivery != "stream"
+            and not self._request.response_schema
+        )
+
+    def _offered(self) -> list[AnyEvent]:
+        """What may go out now that text which was held is no call after all."""
+        unoffered.release(self.failed, self._late, self._taint, ended=False)
+        if self.failed:
+            return []
+        return self._released()
 
     def _numbered(self, event: AnyEvent) -> AnyEvent:
         """The event with its call's number among those that go out."""
@@ -281,6 +306,7 @@ class Guard:
 
     def again(self) -> Again | None:
         """What the model is to be asked, where the answer is not right and another may be."""
+        unoffered.release(self.failed, self._late, self._taint, ended=True)
         whole = self.finish is not None and self.finish.reason in _WHOLE
         may = self._policy.ask_again and not self._told_so and whole and len(self.seen) < SEEN
         if not may or not (self.failed or self._has_missed()) or self._is_enough():
@@ -303,7 +329,11 @@ class Guard:
         self.usage = both(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
         calls = again.calls(events, self._passed)
         said = [event for event in second.seen if isinstance(event, TextDelta)]
-        in_words = not second.failed and self._choice.mode in ("auto", "none") and any(e.text.strip() for e in said)
+        in_words = (
+            not (second.failed or second.unoffered)
+            and self._choice.mode in ("auto", "none")
+            and any(e.text.strip() for e in said)
+        )
         if calls:
             most = self._policy.calls - len(self._passed) if self._policy.calls else None
             self._late, left = again.replaced(self._late, calls, most)
@@ -311,6 +341,7 @@ class Guard:
             self._late += left
         elif in_words:
             self._late = [each for each in self._late if not isinstance(each, Failed)]
+            self._replaced = [event for each in self.failed for event in each.left]
             self.failed.clear()
             self._late += self._apart(said)
             self.finish = second.finish or self.finish
@@ -319,7 +350,8 @@ class Guard:
 
     def _apart(self, said: Sequence[TextDelta]) -> list[AnyEvent]:
         """Words of the second answer, behind those of the first; of a schema there can be but one."""
-        has_words = any(isinstance(event, TextDelta) and event.text.strip() for event in self.seen)
+        texts = [event for event in self.seen if isinstance(event, TextDelta) and event.text.strip()]
+        has_words = any(not any(event is left for left in self._replaced) for event in texts)
         if has_words and self._request.response_schema:
             return []
         return [*([TextDelta("\n\n")] if has_words else []), *said]
@@ -344,7 +376,7 @@ class Guard:
         for each in late:
             out += self._given_up(each) if isinstance(each, Failed) else [each]
         if open and open.held:  # which the answer's own end has cut
-            out += _as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
+            out += again.as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
         return [self._numbered(event) for event in out]
 
     def _given_up(self, failed: Failed) -> list[AnyEvent]:
@@ -358,19 +390,14 @@ class Guard:
         if failed.fault == "other" and not atomic:
             told_so = [] if self._told_so else [Warning("not_as_asked", failed.why, raw)]
             return [*failed.events, *told_so]
+        if failed.fault == "unoffered":
+            return [*failed.events, *failed.left]
         if failed.fault == "unread":
-            return _as_text(name, failed.raw, failed.left)
+            return again.as_text(name, failed.raw, failed.left)
         told = Warning("invalid_call", f"{name}: {failed.why}", raw)
         if failed.fault == "looping" or atomic:
             return [TextDelta(words.instead(name, failed.why)), told]
         return [*failed.events, told]
-
-
-def _as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """A call that was never whole, as the text that the model wrote; `left` is what its reader left of that."""
-    told = Warning("incomplete_call", f"a call of {name} was never whole, and became text", raw)
-    is_left = any(isinstance(event, TextDelta) for event in left)
-    return [told, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]
 
 
 def _delta(index: int, arguments: str) -> list[ToolCallDelta]:

@@ -40,7 +40,7 @@ def unknown(name: str, offered: Iterable[str]) -> str:
             break
         listed.append(each)
     tools = ", ".join(listed)
-    return f"There is no tool {_named(name)}. The tools are: {tools}. Call one of them, or answer in words."
+    return f"There is no tool {_named(name)}. The tools are: {tools}. Answer in words, or call one of them."
 
 
 def _named(name: str) -> str:
