@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from dragoman import formats, profiles
 from dragoman.backends import weights
@@ -30,9 +32,10 @@ from dragoman.backends.embedded import Embedded
 from dragoman.backends.embedded_config import EmbeddedConfig
 from dragoman.backends.engine import Output, Piece
 from dragoman.core.contracts import Turn
-from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.events import AnyEvent, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart, Warning
 from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall
+from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice
+from dragoman.gateway import Gateway
 
 FOLDER = Path(__file__).parent.parent / "tests" / "data" / "backends" / "forty"
 MODEL = "qwen2.5-coder-1.5b"
@@ -109,6 +112,18 @@ def request(prompt: Prompt, model: str = MODEL) -> Request:
         sampling=Sampling(temperature=0),
         max_tokens=REPLY_TOKENS,
     )
+
+
+def required(asked: Request) -> Request:
+    """The same, with a call that must come; how many, the client leaves open."""
+    return replace(asked, tool_choice=ToolChoice("required"))
+
+
+def leaks(events: Sequence[AnyEvent]) -> bool:
+    """Whether text that calls a tool goes to the client, and no warning reports it."""
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    told = any(isinstance(event, Warning) for event in events)
+    return not told and bool(re.search(r'"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"', text))
 
 
 def calls_in(pieces: Iterable[str], lenient: bool = True) -> list[ToolCall]:
@@ -228,6 +243,43 @@ async def run(model: str, record: bool) -> Count:
     return total
 
 
+async def run_required(model: str, record: bool) -> Count:
+    """Ask the forty with a call required and the others with a free choice, as a gateway does; count."""
+    backend = Embedded.of(EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find(model), _say)
+    tap: Any = Tap(backend.engine)
+    backend.engine = tap
+    await backend.start()
+    gateway = Gateway([backend])
+    head = {**_head(model), "how": "python -m bench.forty --required --record"}
+    answers: list[Answer] = []
+    lines: list[dict[str, Any]] = [head]
+    ones = leaked = 0
+    try:
+        for number, prompt in enumerate(prompts(), 1):
+            asked = required(request(prompt, model)) if prompt.tool else request(prompt, model)
+            before = len(tap.runs)
+            turn = Turn(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
+            events = [event async for event in gateway.answer(asked, turn)]
+            calls = whole_calls(events)
+            texts = [each.text for each in tap.runs[before:]]
+            answers.append(Answer(prompt, texts[0], calls))
+            ones += bool(prompt.tool) and len(calls) == 1
+            leaked += leaks(events)
+            lines.append({"asked": prompt.ask, "texts": texts})
+            _say(f"{number:2} {prompt.ask}\n      {len(texts)} generations, {len(calls)} calls, {calls[:1]}")
+    finally:
+        await backend.close()
+    if record:
+        written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (FOLDER / "recording-required.jsonl").write_text(written)
+    total = count(a for a in answers if a.prompt.tool)
+    print(f"\n{model}, {len(tools())} tools offered, a call required, temperature 0")
+    print("\n".join(total.lines()))
+    print(f"{ones:3} of {total.asked}  answers have exactly one call")
+    print(f"{leaked:3} of {len(answers) - total.asked}  answers to plain talk have a call as text that is not reported")
+    return total
+
+
 def _head(model: str) -> dict[str, str]:
     return {
         "how": "python -m bench.forty --record",
@@ -248,8 +300,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.forty", description=__doc__)
     parser.add_argument("--model", default=MODEL, help=f"a known model (default: {MODEL})")
     parser.add_argument("--record", action="store_true", help="keep the raw texts for the test")
+    parser.add_argument("--required", action="store_true", help="require a call of the forty, through the gateway")
     args = parser.parse_args()
-    total = asyncio.run(run(args.model, args.record))
+    total = asyncio.run((run_required if args.required else run)(args.model, args.record))
     return 0 if total.called >= 38 else 1
 
 

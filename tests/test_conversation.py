@@ -79,3 +79,27 @@ def words(messages: tuple[v.Message, ...]) -> list[str]:
                 case v.ToolCall(_, name):
                     found.append(name)
     return found
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ('{"a": "b"', {"a": "b"}),
+        ('{"a": [1, {"b": 2', {"a": [1, {"b": 2}]}),
+        ('{"a": "b', {"a": "b"}),
+        ("{'a': True,}", {"a": True}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ("", {}),
+        ("null", {}),
+        ('{"a": tru', {"input": '{"a": tru'}),
+        ("[1]", {"input": "[1]"}),
+        ("rm -r x", {"input": "rm -r x"}),
+    ],
+)
+def test_arguments_of_a_past_call_become_an_object(given: str, sent: object) -> None:
+    call, result = v.ToolCall("c", "f", given), v.ToolResult("c", (v.Text("ok"),))
+    (said, _), warnings = in_order((v.Message("assistant", (call,)), v.Message("tool", (result,))))
+    (part,) = said.parts
+    assert isinstance(part, v.ToolCall)
+    assert json.loads(part.arguments) == sent
+    assert [warning.code for warning in warnings] == ["mended_json"]

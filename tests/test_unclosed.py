@@ -12,7 +12,7 @@ from dragoman.core.values import Tool, ToolCall
 
 TOOL = Tool("get_weather", "", '{"type": "object"}')
 ARGUMENTS = ('{"city": "Paris"}', '{"at": {"h": [1, 2]}, "city": "Paris"}', '{"city": "Paris", "days": 3}')
-NO_CLOSER = ("functionary_v32", "granite_20b_fc", "llama3_json", "mistral")
+NO_CLOSER = ("functionary_v2", "functionary_v32", "granite_20b_fc", "llama3_json", "mistral", "rwkv7")
 """Formats in which nothing stands behind a call: its end is the reply's."""
 IDS_BEHIND = ("apriel", "mistral_v3")
 """Formats that write the id behind the arguments, so that a cut does not stand at the end."""

@@ -10,6 +10,7 @@ offered tool:
   around them: only if nothing but calls follows up to the answer's end, so that this is waited for. An end that a limit
   has made tells nothing of what would have followed.
 - So it is in thoughts (`<think>`) at the answer's beginning; what follows them counts as its beginning.
+- A code fence at the start of a line, too, is one if it and others like it are all that follows.
 - In any other code fence, behind marks of quotes and lists, in an open quotation of its line: never.
 - Where the caller's own text has what opens the call, it is held until it is whole; where that text has all of it, it
   is a quote.
@@ -30,6 +31,7 @@ from dragoman.core.events import (
     ToolCallStart,
     Warning,
 )
+from dragoman.core.fence import FENCE
 from dragoman.core.reader import ReplyReader
 from dragoman.core.scanner import SPACE, Markers
 from dragoman.core.values import Document, Message, Part, Request, Text, ToolResult
@@ -46,6 +48,10 @@ BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What an answer may begin with that is nothing but calls without a marker of their own, and who may read it."""
 THOUGHTS: Final = ("<think>", "</think>")
+AS_TEXT: Final = (
+    "a call in a code fence stays text, as text follows it; "
+    "tool_choice required, or `constrain` of the server's settings, makes it a call"
+)
 TRIES: Final = 256
 """Things of an answer that are looked into and turn out to be no call; behind them nothing more is looked for."""
 SPACE_CHARS: Final = 256
@@ -55,6 +61,7 @@ LINE_CHARS: Final = 256
 _FENCE: Final = re.compile(r"[\s>*+-]*(?:\d+[.)]\s*)?(`{3,}(?=[^`]*\Z)|~{3,})")
 _MARKS: Final = re.compile(r"[\s>|#*+/\-\d.)]*[>|#*+/\-\d.)]\s*")
 """Before what is quoted, listed, or a comment."""
+_JSON_FENCE: Final = re.compile(r"`{3,}\w*\s*[{\[]")
 _QUOTES: Final = ("`", '"')
 """What begins a quotation within a line, and ends it."""
 
@@ -62,7 +69,7 @@ _QUOTES: Final = ("`", '"')
 @cache
 def _openers() -> Markers:
     calls = (opener for name in formats.names() for opener in formats.get(name).calls)
-    return Markers(*calls, *(opener for opener in BEGINNINGS if opener.startswith("<")), THOUGHTS[1])
+    return Markers(*calls, *(opener for opener in BEGINNINGS if opener.startswith("<")), THOUGHTS[1], FENCE)
 
 
 def caller_text(request: Request) -> str:
@@ -114,6 +121,8 @@ class Leaks:
         self._reader: ReplyReader | None = None
         """Of a call that has been found, and of all behind it."""
         self._tries = 0
+        self._said = self._shows = False
+        """Text followed a call in a fence: the answer shows how calls look."""
         self._out: list[AnyEvent] = []
 
     @property
@@ -193,6 +202,12 @@ class Leaks:
             self._say(space + opener)
             self._begins, self._thinks = self._thinks and ends_thoughts, self._thinks and not ends_thoughts
             return
+        if opener == FENCE:
+            if place == "begins" and not self._shows:
+                self._candidate = Candidate(opener, [self._new_reader(name) for name in BEGINNINGS[FENCE]], waits=True)
+            else:
+                self._say(space + opener)
+            return
         waits = self._waits or self._thinks or place == "within"
         quoted = self._quotes.has(opener)
         self._candidate = Candidate(opener, [self._new_reader("auto")], waits=waits, compares=quoted)
@@ -223,7 +238,8 @@ class Leaks:
             return False
         told = self._tries < TRIES and not (candidate.waits and reason == "length")
         calls = candidate.close(reason) if told else None
-        if calls is None or any(self._quotes.has(raw, whatever_space=True) for raw in candidate.raws):
+        tagged = candidate.opener == FENCE and self._said and not _JSON_FENCE.match(candidate.raw.lstrip(SPACE))
+        if calls is None or tagged or any(self._quotes.has(raw, whatever_space=True) for raw in candidate.raws):
             self._drop(candidate, "")
             return True
         self._out += _told(calls)
@@ -239,6 +255,11 @@ class Leaks:
         self._candidate = None
         self._tries += 1
         raw = candidate.raw
+        if candidate.unknown:
+            self._out.append(candidate.unknown)
+        elif candidate.opener == FENCE and candidate.ends:
+            self._shows = True
+            self._out.append(Warning("call_in_code", AS_TEXT))
         known = candidate.ends or len(raw) - len(raw.lstrip(SPACE)) + len(candidate.opener)
         self._say(raw[:known])
         self._buf = raw[known:] + rest
@@ -247,6 +268,7 @@ class Leaks:
         """This is text; what is left of the buffer stands behind it."""
         self._buf = self._buf.removeprefix(text)
         if text:
+            self._said = self._said or bool(text.strip())
             self._lines.add(text)
             self._out.append(TextDelta(text))
 

@@ -23,6 +23,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.core.events import Warning
+from dragoman.core.past_calls import with_objects
 from dragoman.core.values import Message, Part, Text, ToolCall, ToolResult
 
 GO_ON: Final = (
@@ -33,13 +34,14 @@ NO_RESULT: Final = "The call was broken off; it has no result."
 
 def in_order(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Warning, ...]]:
     """The conversation in order, and what had to be mended."""
+    messages, told = with_objects(messages)
     if _is_in_order(messages):
-        return tuple(messages), ()
+        return messages, told
     mending = _Mending()
     for message in messages:
         mending.add(message)
     mending.settle()
-    return tuple(mending.messages), mending.warnings()
+    return tuple(mending.messages), (*told, *mending.warnings())
 
 
 def _is_in_order(messages: Sequence[Message]) -> bool:

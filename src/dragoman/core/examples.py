@@ -15,6 +15,11 @@ from dragoman.core.fence import FENCE, block
 from dragoman.core.scanner import Leaf, Scanner, markers
 
 
+def starts_line(s: Scanner, line: int) -> bool:
+    """Whether the fence that was just found stands at the start of a line; `line` as in `Examples.read`."""
+    return "\n" in s.gap or s.offset == line + len(s.gap) + len(FENCE)
+
+
 class Examples:
     """Finds them in a text whose markers include FENCE, beside what opens calls; `tag` is what stands around a call."""
 
@@ -27,7 +32,7 @@ class Examples:
         """What this marker begins, as text, where it is code; `line` is where text begins that no line break opens."""
         quoted = self._quoting and bool(self._right_behind.fullmatch(self._s.kept()))
         if found == FENCE:
-            yield from self._backticks("\n" in self._s.gap or self._s.offset == line + len(self._s.gap) + len(found))
+            yield from self._backticks(starts_line(self._s, line))
         elif quoted:
             self._sink.text(self._s.gap + found)
             closer = yield from self._s.verbatim_until(markers(FENCE), self._sink.text)

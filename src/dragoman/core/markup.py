@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from dragoman.core.bare import NO_TAG, Tag, bare_calls
 from dragoman.core.contracts import CallSink, ReadCall
-from dragoman.core.examples import Examples
+from dragoman.core.examples import Examples, starts_line
 from dragoman.core.fence import FENCE
+from dragoman.core.last_fence import last_fence
 from dragoman.core.relay import Relay
 from dragoman.core.scanner import SPACE, Leaf, Scanner, markers
 
@@ -103,13 +104,14 @@ class Markup:
         """
         openers, answers = self._openers, tuple(self.answers.values())
         examples = Examples(s, sink, openers, self.tag) if self.tag[0] else None
+        fences = self._reads_fences(sink)
         while not sink.is_over:
             if not found:
                 found = yield from self._text(s, sink, self._wanted(sink, answers), said)
                 said = True
             if not found or found == _closes_draft(sink):
                 return (yield from _end_draft(s, sink, found))
-            if examples and (yield from examples.read(found, line)):
+            if (yield from self._code(s, sink, examples, fences, found, line)):
                 found = ""
                 continue
             first = s.offset - len(s.gap + found) <= line
@@ -135,7 +137,7 @@ class Markup:
         """What means something in an answer, in which these close it."""
         behind = (*self.closers, *self.invented, *self.section[1:], *self._thought_closers) if sink.calls else ()
         talked_about = tuple(self.answers) if answers else ()
-        others = (FENCE if self.tag[0] else "", _closes_draft(sink), *behind)
+        others = (FENCE if self.tag[0] or self._reads_fences(sink) else "", _closes_draft(sink), *behind)
         framing = (*self.frames, *self.boxes, *self._control)
         return (*self._openers, *framing, *answers, *talked_about, *filter(None, others))
 
@@ -169,6 +171,28 @@ class Markup:
         if closer:
             sink.warn("empty_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
         return bool(closer)
+
+    def _reads_fences(self, sink: CallSink) -> bool:
+        """Whether code fences that end the reply may be calls."""
+        return sink.lenient and not (self.verbatim or sink.drafting or FENCE in self._openers)
+
+    def _code(
+        self, s: Scanner, sink: CallSink, examples: Examples | None, fences: bool, found: str, line: int
+    ) -> Leaf[bool]:
+        """Code that this marker begins, as text, or as calls where their `fences` end the reply; whether it is code."""
+        is_fence = found == FENCE and fences
+        if is_fence and starts_line(s, line):
+            gap = s.gap
+            s.pos -= len(FENCE)
+            if (yield from last_fence(s, sink, self.tag)):
+                yield from s.space()
+                return True
+            s.pos, s.gap = s.pos + len(FENCE), gap
+        if examples:
+            return (yield from examples.read(found, line))
+        if is_fence:
+            sink.text(s.gap + FENCE)
+        return is_fence
 
     def _bare_calls(self, s: Scanner, sink: CallSink) -> Leaf[tuple[str, bool]]:
         """Calls that nothing opens, if they come next; what opens one after all, and whether text came last."""

@@ -131,7 +131,7 @@ class Scanner:
 
     __slots__ = (
         *("_drafted", "_dropped", "_keeping", "_spaced"),
-        *("behind", "buf", "closed", "ends", "gap", "listed", "mends", "pos", "slips", "spent", "stopped"),
+        *("behind", "buf", "closed", "ends", "gap", "listed", "mends", "pos", "shows", "slips", "spent", "stopped"),
     )
 
     def __init__(self, mends: Collection[str] = ALL_SLIPS) -> None:
@@ -153,6 +153,8 @@ class Scanner:
         """What else may follow a call."""
         self.listed = False
         """The calls stand in one array, whose `]` ends them too."""
+        self.shows = False
+        """Text followed a call in a code fence: the reply shows how calls look."""
         self.spent = 0
         """Characters that were read twice."""
         self._dropped = 0

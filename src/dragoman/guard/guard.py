@@ -38,7 +38,8 @@ from dragoman.core.values import Request, Tool, ToolCall, Usage
 from dragoman.core.whole_calls import text_of
 from dragoman.guard import again, unoffered, words
 from dragoman.guard.again import Again, Failed, Fault
-from dragoman.guard.judge import Verdict, judge
+from dragoman.guard.fenced import Fenced
+from dragoman.guard.judge import OpenCall, Verdict, judge
 from dragoman.guard.policy import Policy
 from dragoman.guard.spread import STEP
 from dragoman.guard.taint import Taint
@@ -55,19 +56,6 @@ _ASKED: Final = ("asked_again", "not_as_asked")
 """Warnings of a backend that asks once more by itself."""
 
 
-class _Open:
-    """A call on its way."""
-
-    def __init__(self, start: ToolCallStart, step: str, held: bool) -> None:
-        self.start, self.step, self.held = start, step, held
-        self.pieces: list[str] = []
-        self.chars = 0
-
-    @property
-    def arguments(self) -> str:
-        return "".join(self.pieces)
-
-
 class Guard:
     """Of one answer."""
 
@@ -80,8 +68,9 @@ class Guard:
         self._knows_all = len(self._tools) == len(request.tools)
         """There are no tools that the vendor runs, whose calls have names of their own."""
         self._taint = Taint(request)
+        self._fenced = Fenced(request, self._taint)
         self._made: Counter[Key] | None = None
-        self._open: _Open | None = None
+        self._open: OpenCall | None = None
         self._late: list[AnyEvent | Failed] = []
         """What waits: a call that is not right, and all behind it."""
         self._given = self._came = 0
@@ -122,6 +111,7 @@ class Guard:
             case Warning(code):
                 self._told_so = self._told_so or code in _ASKED
                 self.unoffered = self.unoffered or code == unoffered.CODE
+                self._fenced.saw(event)
                 if code == unoffered.CODE and self._holds_text():
                     self.failed.append(unoffered.held(event, self._tools))
                     self._late.append(self.failed[-1])
@@ -194,10 +184,10 @@ class Guard:
         found = self._names.resolve(event.name)
         start = replace(event, name=found.name) if found and found.step else event
         held = self._policy.delivery != "stream" or bool(self._policy.repeats) or self._is_one_too_many()
-        self._open = _Open(start, found.step if found else "", held)
+        self._open = OpenCall(start, found.step if found else "", held)
         return [] if held else [start]
 
-    def _more(self, call: _Open, event: ToolCallDelta, text: str) -> list[AnyEvent]:
+    def _more(self, call: OpenCall, event: ToolCallDelta, text: str) -> list[AnyEvent]:
         call.pieces.append(text)
         call.chars += len(text)
         if not call.held:
@@ -208,10 +198,12 @@ class Guard:
         call.held = False
         return [call.start, ToolCallDelta(event.index, call.arguments)]
 
-    def _end(self, call: _Open, event: ToolCallEnd) -> list[AnyEvent]:
+    def _end(self, call: OpenCall, event: ToolCallEnd) -> list[AnyEvent]:
         """A whole call: as it came, mended, or none for now."""
         self._open = None
         name, arguments = call.start.name, call.arguments
+        if self._fenced.drops:
+            return []
         if self._is_one_too_many():
             self.over = True
             told = f"more than {self._policy.calls} calls in one answer; it was ended there"
@@ -220,6 +212,8 @@ class Guard:
         if fault := self._fault(name):
             return self._failed(fault, self._why(fault, name), call, event)
         verdict = self._judged(call, arguments)
+        if call.held and (text := self._fenced.refused(name, arguments, verdict.valid, verdict.why)):
+            return text
         if verdict.valid is False:
             return self._failed("invalid", verdict.why, call, event)
         times = self._times(name, verdict.arguments)
@@ -236,7 +230,7 @@ class Guard:
     def _is_one_too_many(self) -> bool:
         return 0 < self._policy.calls <= self._came
 
-    def _more_calls(self, call: _Open, verdict: Verdict) -> Iterator[AnyEvent]:
+    def _more_calls(self, call: OpenCall, verdict: Verdict) -> Iterator[AnyEvent]:
         """Those that one was written for, too."""
         for number, each in enumerate(verdict.more, 2):
             if self._is_one_too_many():
@@ -261,7 +255,7 @@ class Guard:
     def _why(self, fault: Fault, name: str) -> str:
         return words.unknown(name, self._tools) if fault == "unknown" else words.other(self._choice)
 
-    def _judged(self, call: _Open, arguments: str) -> Verdict:
+    def _judged(self, call: OpenCall, arguments: str) -> Verdict:
         tool = self._tools.get(call.start.name)
         if tool is None:
             return Verdict(arguments, valid=None, why="it is of no tool whose schema is known")
@@ -274,7 +268,7 @@ class Guard:
             self._made = Counter(key(made.name, made.arguments) for made in answered_calls(self._request))
         return self._made[key(name, arguments)] if self._made else 0
 
-    def _told(self, call: _Open, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
+    def _told(self, call: OpenCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
         name = call.start.name
         if steps:
             yield Warning("mended_call", f"{name}: {', '.join(steps)}", call.arguments)
@@ -287,7 +281,9 @@ class Guard:
         if self._came == WARNED_CALLS != self._policy.calls:
             yield Warning("many_calls", f"{WARNED_CALLS} calls and more in one answer")
 
-    def _failed(self, fault: Fault, why: str, call: _Open, event: ToolCallEnd | ToolCallIncomplete) -> list[AnyEvent]:
+    def _failed(
+        self, fault: Fault, why: str, call: OpenCall, event: ToolCallEnd | ToolCallIncomplete
+    ) -> list[AnyEvent]:
         """A call that is not right waits, as far as it is not out already."""
         steps = (*event.mended, *([call.step] if call.step else ())) if isinstance(event, ToolCallEnd) else ()
         last = replace(event, mended=steps, valid=False) if isinstance(event, ToolCallEnd) else event
@@ -298,7 +294,7 @@ class Guard:
         self._late.append(self.failed[-1])
         return []
 
-    def _cut(self, call: _Open, event: ToolCallIncomplete) -> list[AnyEvent]:
+    def _cut(self, call: OpenCall, event: ToolCallIncomplete) -> list[AnyEvent]:
         self._open = None
         if not call.held:
             return [event]

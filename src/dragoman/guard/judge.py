@@ -3,11 +3,26 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
+from dragoman.core.events import ToolCallStart
 from dragoman.core.values import JsonText, Tool
 from dragoman.guard import words
 from dragoman.guard.mend import Mended, mend
 from dragoman.guard.schemas import compiled, parsed
 from dragoman.guard.spread import spread
+
+
+class OpenCall:
+    """A call on its way."""
+
+    def __init__(self, start: ToolCallStart, step: str, held: bool) -> None:
+        self.start, self.step, self.held = start, step, held
+        self.pieces: list[str] = []
+        self.chars = 0
+
+    @property
+    def arguments(self) -> str:
+        """As far as they have come."""
+        return "".join(self.pieces)
 
 
 class Verdict(NamedTuple):

@@ -63,4 +63,5 @@ def release(failed: list[Failed], late: list[AnyEvent | Failed], taint: Taint, *
         if is_none(each, taint, ended=ended):
             failed.remove(each)
             at = next(n for n, waiting in enumerate(late) if waiting is each)
-            late[at : at + 1] = [*each.events, *each.left]
+            warnings = each.events if _CALL.search(said(each)) else ()
+            late[at : at + 1] = [*warnings, *each.left]
