@@ -103,7 +103,13 @@ def folder_of(home: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def started(
-    url: str, home: Path, folder: Path, command: Sequence[str | Path], stdin: int, **env: str
+    url: str,
+    home: Path,
+    folder: Path,
+    command: Sequence[str | Path],
+    stdin: int,
+    deadline_s: float = 4 * DEADLINE_S,
+    **env: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """The agent at work; nothing of it outlives the test."""
     async with _reachable(url) as before:
@@ -120,7 +126,7 @@ async def started(
             limit=2**20,  # a line tells of all tools and commands
         )
         try:
-            async with asyncio.timeout(4 * DEADLINE_S):  # some take half a minute of a processor to start
+            async with asyncio.timeout(deadline_s):  # some take half a minute of a processor to start
                 yield process
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -128,9 +134,11 @@ async def started(
             await process.wait()
 
 
-async def run(url: str, home: Path, folder: Path, command: Sequence[str | Path], **env: str) -> str:
+async def run(
+    url: str, home: Path, folder: Path, command: Sequence[str | Path], deadline_s: float = 4 * DEADLINE_S, **env: str
+) -> str:
     """What the agent says until its good end."""
-    async with started(url, home, folder, command, asyncio.subprocess.DEVNULL, **env) as process:
+    async with started(url, home, folder, command, asyncio.subprocess.DEVNULL, deadline_s, **env) as process:
         said, complaints = await process.communicate()
     assert process.returncode == 0, (complaints.decode(), said.decode())
     return said.decode()
@@ -141,11 +149,14 @@ def lines(said: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines()]
 
 
-async def claude_code(url: str, home: Path, folder: Path, *more: str) -> list[dict[str, Any]]:
+async def claude_code(
+    url: str, home: Path, folder: Path, *more: str, prompt: str = PROMPT, deadline_s: float = 4 * DEADLINE_S
+) -> list[dict[str, Any]]:
     """What Claude Code tells of its run."""
     options = ["--model", "m", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose", *more]
     env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", **QUIET}
-    return lines(await run(url, home, folder, [offline.claude_code(), "-p", PROMPT, *options], **env))
+    command = [offline.claude_code(), "-p", prompt, *options]
+    return lines(await run(url, home, folder, command, deadline_s, **env))
 
 
 async def converse(
@@ -206,6 +217,20 @@ async def hermes(url: str, home: Path, folder: Path, mode: str, *more: str, **se
     (home / ".hermes" / "config.yaml").write_text(json.dumps(config))  # which is YAML too
     command = [offline.agent("hermes"), *more, "--yolo", "--ignore-rules"]
     return (await run(url.removesuffix("/v1"), home, folder, command)).strip()
+
+
+async def openclaw(url: str, home: Path, folder: Path, *more: str) -> dict[str, Any]:
+    """What OpenClaw reports of its run, by Chat Completions."""
+    model = {"id": "m", "name": "m", "input": ["text", "image"], "contextWindow": 131072, "maxTokens": 8192}
+    provider = {"baseUrl": f"{url}/v1", "apiKey": "k", "api": "openai-completions", "models": [model]}
+    defaults = {"model": {"primary": "test/m"}, "models": {"test/m": {}}}
+    config = {"models": {"providers": {"test": provider}}, "agents": {"defaults": defaults}}
+    (home / "openclaw.json").write_text(json.dumps(config))
+    env = {"OPENCLAW_CONFIG_PATH": str(home / "openclaw.json"), "OPENCLAW_NO_AUTO_UPDATE": "1"}
+    path = ":".join([str(offline.node().parent), os.defpath])
+    command = [offline.openclaw(), "agent", "exec", "--json", "--cwd", str(folder), *more, PROMPT]
+    told: dict[str, Any] = json.loads(await run(url, home, folder, command, PATH=path, **env))
+    return told
 
 
 @contextlib.asynccontextmanager

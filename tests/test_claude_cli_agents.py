@@ -10,7 +10,7 @@ from bench import offline
 
 import agents
 from agents import NOTES, PROMPT
-from behind_claude import Chain, Says, Turns, behind_claude, instructed, offered, spelled, text
+from behind_claude import Chain, Says, Seen, Turns, behind_claude, instructed, offered, spelled, text
 from test_claude_cli_clients import IMAGE, PICTURE
 from test_claude_cli_mcp import CALLS, RESULTS, SERVER
 
@@ -95,6 +95,26 @@ async def test_codex(tmp_path: Path) -> None:
     assert missing.endswith("cat: missing.txt: No such file or directory\n")
     assert picture == [IMAGE]
     assert IMAGE in chain.seen()[0].said[0][1]
+
+
+@pytest.mark.ran("OpenClaw", "claude CLI")
+async def test_openclaw(tmp_path: Path) -> None:
+    """Two files read in one answer, one of which is an image: its result arrives in content parts."""
+    home = home_of(tmp_path)
+    folder = agents.folder_of(home)
+    (folder / "red.png").write_bytes(base64.b64decode(PICTURE))
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("read", {"path": str(folder / name)}) for name in ("notes.txt", "red.png")
+    ]
+    async with behind_claude(Turns([Says("Let me look.", calls), Says(LAST)]), tmp_path, "native") as chain:
+        told = await agents.openclaw(chain.url, home, folder)
+    assert (told["final"], told["toolSummary"]) == (LAST, {"calls": 2, "tools": ["read"], "failures": 0})
+    contents = [message["content"] for message in json.loads(chain.posted[-1].body)["messages"]]
+    assert any(part["type"] == "image_url" for content in contents if isinstance(content, list) for part in content)
+    # The prompt of OpenClaw itself names the host, so what was sent is looked at without that check.
+    last = Seen.of(chain.sent[-1])
+    assert [block["content"] for block in last.blocks("tool_result")] == [NOTES, "Read image file [image/png]"]
+    assert IMAGE in last.said[-1][1]
 
 
 @pytest.mark.ran({"hermes": "Hermes Agent", "codex": "Codex"}, "claude CLI")
