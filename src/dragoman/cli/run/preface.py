@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from dragoman import dialects
 from dragoman.agents import Agent
 from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.probe.reach import connected, wants_key
 from dragoman.core.errors import BackendError
 from dragoman.core.values import Message, Request, Text
 from dragoman.profiles import vocabularies
@@ -30,6 +29,8 @@ async def check_key(server: HttpConfig) -> None:
 
     Raises: ConfigError: it does not.
     """
+    from dragoman.backends.probe.reach import connected, wants_key
+
     async with connected(server, os.environ) as connection:
         try:
             said = await connection.asked(dialects.get(server.api).path, b"{}", _JSON)
@@ -52,6 +53,8 @@ async def reading_speed(server: HttpConfig, model: str) -> float:
 
     The first has the server load its model, and is not counted.
     """
+    from dragoman.backends.probe.reach import connected
+
     dialect, vocabulary = dialects.get(server.api), vocabularies.find(model)
     async with connected(server, os.environ) as connection:
         for _ in range(2):
