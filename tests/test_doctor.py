@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from bench import offline
 
+from dragoman import profiles
+from dragoman.backends import pinned
 from dragoman.backends.claude_cli import login
 from dragoman.backends.claude_cli.installed import Installed
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
@@ -79,6 +81,23 @@ def test_nothing_is_set_up(tmp_path: Path) -> None:
     assert told["claude"]["verdict"] == "note"
     assert told["claude"]["fix"] == "npm install -g @anthropic-ai/claude-code"
     assert not [finding for finding in told.values() if finding["verdict"] == "no"]
+
+
+def test_weights_that_have_changed(tmp_path: Path) -> None:
+    """Told by their time; by their bytes alone where they are read for that."""
+    (tmp_path / "weights").mkdir()
+    file, model = tmp_path / "weights" / "smollm2-135m.gguf", profiles.default()
+    with file.open("wb") as sparse:
+        sparse.truncate(model.size_bytes)
+    pinned.keep(file, model.sha256)
+    status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
+    assert (status, told["weights"]["verdict"]) == (0, "ok")
+    status, told = doctor(tmp_path, "--weights", DRAGOMAN_HOME=str(tmp_path))
+    assert (status, told[f"weights {model.name}"]["verdict"]) == (1, "no")
+    assert model.sha256 in told[f"weights {model.name}"]["words"]
+    assert told[f"weights {model.name}"]["fix"] == "dragoman pull smollm2-135m"
+    status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
+    assert (status, told["weights"]["verdict"], told["weights"]["fix"]) == (1, "no", "dragoman pull smollm2-135m")
 
 
 def test_claude_is_wanted_and_not_installed(tmp_path: Path) -> None:
@@ -325,7 +344,7 @@ def test_no_gateway_runs(tmp_path: Path) -> None:
 
 
 def test_any_port_will_do(tmp_path: Path) -> None:
-    status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_KEYS="a,b")
+    status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_KEYS="first-key,second-key")
     assert status == 0
     assert told["gateway"]["words"] == "none is looked for, as it takes any free port of 127.0.0.1; 2 keys let in"
 

