@@ -487,7 +487,8 @@ def test_one_call_at_most_is_told_in_words(mode: Literal["auto", "none", "requir
 async def test_what_the_cli_has_no_place_for_is_named(tmp_path: Path) -> None:
     async with chain(tmp_path) as c:
         hosted = {"type": "web_search_20250305", "name": "web_search"}
-        says: dict[str, Any] = {"temperature": 0.2, "top_k": 5, "container": "c", "context_management": {"edits": [1]}}
+        says: dict[str, Any] = {"temperature": 0.2, "top_k": 5, "container": "c"}
+        says["context_management"] = {"edits": [{"type": "compact_20260112"}]}
         answer = await c.ask(MESSAGES, model="sonnet", tools=[hosted, *TOOLS[MESSAGES]], **says)
         assert warned(answer) == ["content_dropped"] * 5
     assert {tool["name"] for tool in c.heard()[0]["tools"]} == {PREFIX + "w", PREFIX + "other"}
@@ -527,7 +528,6 @@ SEARCH: Final = {"type": "web_search_20250305", "name": "web_search"}
             {"mcp_servers": [{"name": "s"}], "tools": [SEARCH, {"name": "f"}]},
             "mcp_servers, web_search_20250305",
         ),
-        (MESSAGES, {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, ""),
         (
             MESSAGES,
             {"tools": [{"name": "w", "input_schema": SCHEMA, "strict": True, "cache_control": {}}]},

@@ -221,7 +221,8 @@ def counted(case: Case) -> str:
     counting = case.api.counting
     assert counting is not None
     try:
-        return "\n".join([*shown(counting.read_request(case.text)), f"answer {counting.write_count(31).decode()}"])
+        answer = counting.write_count(31, None).decode()
+        return "\n".join([*shown(counting.read_request(case.text)), f"answer {answer}"])
     except errors.RequestError as e:
         return f"{type(e).__name__}: {e.message}"
 

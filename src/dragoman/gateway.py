@@ -20,6 +20,7 @@ import msgspec
 from dragoman import compaction, dialects
 from dragoman.compaction import Seal
 from dragoman.core.collect import collect
+from dragoman.core.context_edits import Edited, edited_for
 from dragoman.core.contracts import Backend, Described, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import (
@@ -61,6 +62,8 @@ class Count(NamedTuple):
 
     tokens: int
     estimated: bool
+    cleared: int | None = None
+    """Tokens that context edits removed; None where the request asks for none that are carried out here."""
 
 
 @runtime_checkable
@@ -274,9 +277,12 @@ class Gateway:
         messages, mended = in_order(planned.messages)
         if mended:
             planned = msgspec.structs.replace(planned, messages=messages)
-        if (tokens := await backend.count_tokens(planned)) is not None:
-            return Count(tokens, estimated=False)
-        return Count(vocabularies.find(planned.model).estimate_request(planned), estimated=True)
+        edit = edited_for(backend, planned, vocabularies.find(planned.model))
+        cleared = edit.cleared_tokens if edit.applied else None
+        if (tokens := await backend.count_tokens(edit.request)) is not None:
+            return Count(tokens, estimated=False, cleared=cleared)
+        estimate = vocabularies.find(planned.model).estimate_request(edit.request)
+        return Count(estimate, estimated=True, cleared=cleared)
 
     async def _events(self, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
@@ -284,9 +290,10 @@ class Gateway:
         messages, warnings = in_order(request.messages)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
+            edit = edited_for(backend, ordered, vocabularies.find(planned.model))
             try:
                 async with aclosing(
-                    _answered(_asked(backend, ordered, turn, policy), ordered, request, tuple(warnings))
+                    _answered(_asked(backend, edit.request, turn, policy), edit, request, tuple(warnings))
                 ) as events:
                     async for event in events:
                         yield event
@@ -330,14 +337,15 @@ def _asked(backend: Backend, request: Request, turn: Turn, policy: Policy | None
 
 
 async def _answered(
-    answer: AsyncGenerator[AnyEvent, None], planned: Request, request: Request, warnings: tuple[Warning, ...]
+    answer: AsyncGenerator[AnyEvent, None], edit: Edited, request: Request, warnings: tuple[Warning, ...]
 ) -> AsyncGenerator[AnyEvent, None]:
     """What one backend answers, as it is for the client who sent the request; what is told of that, behind Start.
 
     Raises: DragomanError: before Start; later the stream ends with Failure.
     """
     early = bool(request.dialect) and dialects.get(request.dialect).early_usage
-    usage = UsageFiller(planned, vocabularies.find(planned.model), early=early)
+    usage = UsageFiller(edit.request, vocabularies.find(edit.request.model), early=early)
+    warnings += edit.warnings
     begun, said, dropped = False, False, set[str]()
     async with aclosing(answer) as events:
         try:
@@ -347,7 +355,7 @@ async def _answered(
                 begun, said = True, said or says(event)
                 if not said and isinstance(event, Finish) and event.reason in OF_ITSELF:
                     yield Warning("empty_answer", "the model ended its answer without text and without a call")
-                for each in for_client(usage.pass_on(event), request, warnings, dropped):
+                for each in for_client((*edit.before(event), *usage.pass_on(event)), request, warnings, dropped):
                     yield each
                 if isinstance(event, Finish | Failure):
                     return

@@ -194,6 +194,10 @@ class Http:
             self._config.compaction == "auto" and (host in _COMPACTING or host.endswith(".openai.azure.com"))
         )
 
+    def edits_context(self, request: Request) -> bool:
+        """Whether the server gets the conversation in its own API, and so edits it itself; see `EditsContext`."""
+        return request.dialect == self._dialect.name and self._way(request.model).mode == "native"
+
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:

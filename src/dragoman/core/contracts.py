@@ -246,8 +246,8 @@ class Counting:
     """Where, `/v1/messages/count_tokens`."""
     read_request: Callable[[bytes | str], Request]
     """Raises: CallerError: what is wrong with the body, and where."""
-    write_count: Callable[[int], bytes]
-    """The body of the answer."""
+    write_count: Callable[[int, int | None], bytes]
+    """The body of the answer: the tokens, and how many of them context edits removed before; None: no edit is asked."""
     members: frozenset[str]
     """Of the body of a request, what a server behind is asked with: some refuse any other."""
     read_count: Callable[[bytes], int]

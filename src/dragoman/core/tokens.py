@@ -75,7 +75,7 @@ _PAGE_CHARS: Final = 65_536
 """Base64 of a page, taken for granted: how many there are is not to be seen without opening the file."""
 _SOUND_CHARS: Final = 2_133
 """Base64 of a tenth of a second, at the 16 kB a second of common MP3; OpenAI's models hear ten tokens a second."""
-_MESSAGE_TOKENS: Final = 4
+MESSAGE_TOKENS: Final = 4
 """The role and what marks the ends of a message."""
 _CALL_TOKENS: Final = 12
 _TOOL_TOKENS: Final = 16
@@ -119,17 +119,21 @@ class Vocabulary:
             texts += _told(tool)
             tokens += _TOOL_TOKENS
         for message in request.messages:
-            tokens += _MESSAGE_TOKENS
+            tokens += MESSAGE_TOKENS
             for part in message.parts:
                 texts += _said(part)
                 tokens += self._beside(part)
         return tokens + self.estimate("\n".join(filter(None, texts)))
 
+    def estimate_part(self, part: Part) -> int:
+        """About how many tokens of input this part of a message is, alone."""
+        return self._beside(part) + self.estimate("\n".join(filter(None, _said(part))))
+
     def _beside(self, part: Part) -> int:
         """What a part costs beside its words."""
         match part:
             case ToolResult(parts=parts):
-                return _MESSAGE_TOKENS + sum(map(self._beside, parts))
+                return MESSAGE_TOKENS + sum(map(self._beside, parts))
             case ToolCall():
                 return _CALL_TOKENS
             case Image(source):

@@ -146,7 +146,7 @@ class Exchange(HttpExchange):
         count = await self._gateway.count(request)
         self._record.counted(count.tokens)
         headers = {"x-dragoman-estimated": "true"} if count.estimated else {}
-        await self._reply(200, counting.write_count(count.tokens), headers)
+        await self._reply(200, counting.write_count(count.tokens, count.cleared), headers)
 
     async def _answer(self, request: Request, body: bytes) -> None:
         new_id = partial(secrets.token_hex, 12)

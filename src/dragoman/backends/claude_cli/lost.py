@@ -33,7 +33,6 @@ _IN_PART: Final = ("output_config", "reasoning", "text")
 """Objects whose members are looked at one by one."""
 _NOTHING: Final = (b"null", b"false", b"{}", b"[]", b'""')
 _AS_IT_IS: Final[Mapping[str, Sequence[object]]] = {
-    "context_management": ({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},),  # the CLI's own
     "frequency_penalty": (0,),
     "modalities": (["text"],),
     "n": (1,),

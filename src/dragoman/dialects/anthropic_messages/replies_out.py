@@ -196,9 +196,10 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     return _encode({**_message_head(reply, reply.usage), "content": blocks, **end, **reply.details})
 
 
-def write_count(tokens: int) -> bytes:
-    """The body that tells how many tokens a request is."""
-    return _encode({"input_tokens": tokens})
+def write_count(tokens: int, cleared: int | None = None) -> bytes:
+    """The body that tells how many tokens a request is, and was before context edits `cleared` some of them."""
+    edits = {} if cleared is None else {"context_management": {"original_input_tokens": tokens + cleared}}
+    return _encode({"input_tokens": tokens, **edits})
 
 
 def _block(part: Part) -> list[object]:

@@ -264,7 +264,7 @@ def _whole(part: Part, said: _Said) -> str:
             return ""
 
 
-def write_count(tokens: int) -> bytes:
+def write_count(tokens: int, cleared: int | None = None) -> bytes:
     """The body that tells how many tokens a request is."""
     return _encode({"object": "response.input_tokens", "input_tokens": tokens})
 
