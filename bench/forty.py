@@ -97,6 +97,12 @@ def prompts() -> list[Prompt]:
     return [Prompt(**p) for p in _data()["prompts"]] + [Prompt(ask) for ask in _data()["chat"]]
 
 
+def required_recording() -> dict[str, list[str]]:
+    """The model's recorded texts for each prompt, where a call is required."""
+    _, *lines = (FOLDER / "recording-required.jsonl").read_text().splitlines()
+    return {line["asked"]: line["texts"] for line in map(json.loads, lines)}
+
+
 def recording() -> dict[str, str]:
     """The model's recorded text for each prompt."""
     _, *lines = (FOLDER / "recording.jsonl").read_text().splitlines()
@@ -251,6 +257,7 @@ async def run_required(model: str, record: bool) -> Count:
     await backend.start()
     gateway = Gateway([backend])
     head = {**_head(model), "how": "python -m bench.forty --required --record"}
+    head["settings"] = head["settings"].replace("auto", "required (auto where no tool fits)")
     answers: list[Answer] = []
     lines: list[dict[str, Any]] = [head]
     ones = leaked = 0

@@ -42,6 +42,16 @@ async def test_replayed_as_a_backend(prompt: forty.Prompt) -> None:
     assert seen == [(c.name, c.arguments) for c in forty.calls_in([RAW[prompt.ask]])]
 
 
+def test_one_call_where_one_is_required() -> None:
+    texts = forty.required_recording()
+    assert [*texts] == [p.ask for p in PROMPTS]
+    assert {len(each) for each in texts.values()} == {1}, "one generation an answer"
+    made = {p.ask: forty.calls_in(texts[p.ask]) for p in FITTING}
+    assert {len(calls) for calls in made.values()} == {1}
+    total = forty.count(forty.Answer(p, texts[p.ask][0], made[p.ask]) for p in FITTING)
+    assert total == forty.Count(asked=40, tagged=40, strict=40, called=40, named=37, valid=37, right=35)
+
+
 def test_facts_are_checked() -> None:
     """A wrong value, a missing one and a wrong kind are no right answer."""
     assert forty.holds({"city": "Paris, France", "days": 3, "on": True}, {"city": "paris", "days": 3, "on": True})
