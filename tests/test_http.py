@@ -302,7 +302,7 @@ async def test_a_list_that_is_none_is_told(play: Play, words: str, caplog: pytes
             assert await listed(behind.url) == []
     (record,) = caplog.records
     assert words in record.getMessage()
-    assert "name them in its settings" in record.getMessage()
+    assert "set servers.far.models" in record.getMessage()
 
 
 # What goes along, and what is looked for on the way

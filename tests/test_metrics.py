@@ -105,6 +105,7 @@ async def busy(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, 
 async def broken(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0, 7)
     yield ToolCallStart(0, "call_1", "search")
+    yield ToolCallDelta(0, '{"da')
     yield Failure(BackendError("it died"))
 
 
@@ -123,7 +124,8 @@ async def test_requests_tokens_calls_and_warnings() -> None:
     assert value(found, "dragoman_input_tokens_total", model="m") == 60
     assert value(found, "dragoman_output_tokens_total", model="m") == 24
     assert value(found, CALLS, model="m", tool="search", outcome="valid") == 2
-    assert value(found, CALLS, model="m", tool="look", outcome="incomplete") == 2
+    assert value(found, CALLS, model="m", tool="", outcome="incomplete") == 2, "held, it became text"
+    assert value(found, "dragoman_warnings_total", model="m", code="incomplete_call") == 2
     assert value(found, CALLS) == 4
     assert value(found, "dragoman_warnings_total", model="m", code="missing_closer") == 2
     assert value(found, "dragoman_answer_duration_seconds_count", model="m") == 2
@@ -153,7 +155,7 @@ async def test_an_alias_of_several_models_is_one_of_its_own() -> None:
 
 
 async def test_what_fails_is_told_by_the_name_of_the_error() -> None:
-    async with served(broken) as s, s.client() as client:
+    async with served(broken, policy=Policy(delivery="stream")) as s, s.client() as client:
         assert (await client.post(CHAT, json=offering(CHAT))).status_code == 200
         found = await scraped(s.url)
     assert by(found, "dragoman_failures_total", "dialect", "model", "error") == {

@@ -20,8 +20,8 @@ LINES: Final = 12
 """Of a difference, as many are shown."""
 _JOINED: Final = ("TextDelta", "ReasoningDelta", "RefusalDelta", "ToolCallDelta")
 _COMMENT: Final = re.compile(r"^:[^\n]*\n\n", re.MULTILINE)
-_VARYING: Final = ("x-dragoman-warnings", "content-length")
-"""Headers that say what was known when the first byte left, which another cut changes."""
+_VARYING: Final = ("x-dragoman-warnings", "content-length", "server-timing")
+"""Headers that differ between two runs: what was known when the first byte left, which another cut changes, and times."""
 
 
 class Stage(NamedTuple):
