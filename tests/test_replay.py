@@ -43,7 +43,11 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 CUTS = ("recorded", "whole", "chars", "random")
 
 BROKEN = {
-    "an unclosed brace": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"\n</tool_call>', "}"),
+    "an unclosed brace": (
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"\n</tool_call>',
+        "get_weather",
+    ),
+    "a member that is missing": ('<tool_call>\n{"name": "get_weather", "arguments": {"city":\n</tool_call>', "a value"),
     "a tool that is not offered": (CALL.replace("get_weather", "get_whether_report"), "unknown_tool"),
     "arguments that are none": (CALL.replace('{"city": "Paris"}', "Paris"), "expected"),
     "no name": (CALL.replace('"name"', '"nome"'), "name"),
@@ -76,7 +80,7 @@ async def test_a_parse_that_failed_fails_again_and_is_explained(
     async with keeping(tmp_path, says(*re.findall(r"(?s).{1,7}", text)), mode=mode, format="hermes") as url:
         answer = await ask(url, MESSAGES, True, tools=anthropic(TOOLS), **({} if mode else policy))
         await kept(tmp_path)
-    assert '"tool_use"' not in answer.text or why == "get_weather" or "max_tokens" in answer.text
+    assert ('"tool_use"' in answer.text) is (why == "get_weather")
     status, said = await replayed(capsys, tmp_path, "--explain")
     assert status == 0, said
     assert set(stages(said).values()) == {"same"}

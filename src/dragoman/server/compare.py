@@ -21,7 +21,7 @@ LINES: Final = 12
 _JOINED: Final = ("TextDelta", "ReasoningDelta", "RefusalDelta", "ToolCallDelta")
 _COMMENT: Final = re.compile(r"^:[^\n]*\n\n", re.MULTILINE)
 _VARYING: Final = ("x-dragoman-warnings", "content-length", "server-timing")
-"""Headers that differ between two runs: what was known when the first byte left, which another cut changes, and times."""
+"""Headers that say what was known when the first byte left, which another cut changes, and times."""
 
 
 class Stage(NamedTuple):

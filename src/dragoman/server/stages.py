@@ -154,12 +154,19 @@ def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]
 
 
 def event_json(event: AnyEvent) -> dict[str, object]:
-    """An event as JSON has it."""
+    """An event as JSON has it, without what is empty."""
     if isinstance(event, Failure):
         return {"event": "Failure", "error": error_json(event.error)}
     fields = ((f, getattr(event, f.name)) for f in msgspec.structs.fields(type(event)))
-    said = {f.name: msgspec.to_builtins(value) for f, value in fields if value != f.default}
+    said = {f.name: _builtin(value) for f, value in fields if value != f.default and value != {}}
     return {"event": type(event).__name__, **said}
+
+
+def _builtin(value: object) -> object:
+    built = msgspec.to_builtins(value)
+    if isinstance(value, msgspec.Struct):
+        return {name: each for name, each in built.items() if each not in ("", {})}
+    return built
 
 
 def error_json(error: DragomanError) -> dict[str, object]:
