@@ -313,7 +313,7 @@ def of(name: str, *, failed: bool = False) -> list[Case]:
 
 def given(call: Any) -> tuple[str | None, str | None]:
     """The name and what it is given; the SDK's types of a stream know no tools of free text."""
-    if call.function is not None:
+    if getattr(call, "function", None) is not None:
         return call.function.name, call.function.arguments
     custom = call.custom if isinstance(call.custom, dict) else call.custom.to_dict()
     return custom.get("name"), custom.get("input")

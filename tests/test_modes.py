@@ -226,8 +226,9 @@ async def test_a_call_that_breaks_is_no_other_call_too() -> None:
     broken = CALL.replace('"Paris"', "Paris")
     async with server(writes(broken)) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
         answer = await ask(url, "openai_chat")
-    assert answer.reply.finish == "stop"
-    assert not any(isinstance(part, ToolCall) for part in answer.reply.parts)
+    assert (answer.calls, answer.reply.finish) == ([], "stop")
+    assert broken.startswith(answer.text)
+    assert "incomplete_call" in answer.warnings
 
 
 async def test_one_call_of_the_text_stands_for_one_of_the_server() -> None:
