@@ -201,8 +201,8 @@ def joined(parts: tuple[v.Part, ...]) -> tuple[v.Part, ...]:
 def gathered(events: list[ev.AnyEvent]) -> v.Reply:
     """The whole reply as the API has it: a call that was cut off stays a call, with what came of its arguments."""
     collector = Collector(keep_broken=True)
-    for each in events:
-        collector.send(each)
+    for one in events:
+        collector.send(one)
     return collector.reply()
 
 
