@@ -7,6 +7,7 @@ least of several, so that other work on the machine changes nothing.
 import asyncio
 import gc
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -28,6 +29,7 @@ from dragoman.core.conversation import in_order
 from dragoman.core.errors import RequestError
 from dragoman.core.values import Request
 from dragoman.gateway import Gateway
+from dragoman.server.answer import LARGE_BYTES
 from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
 from far import Server, server
@@ -143,16 +145,22 @@ ALL: Final = [(api, shape) for api, shapes in growing.SHAPES.items() for shape i
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def app() -> AsyncIterator[App]:
-    async with server(plays) as behind:
-        url = f"{behind.url}/v1"
-        backends = [
-            Http(name, HttpConfig(url=url, models=(name,), retries=0, **more), {}) for name, more in BEHIND.items()
-        ]
-        gateway = Gateway(backends)
-        await gateway.start()
-        yield App(gateway, ServerConfig())
-        await gateway.close()
+async def behind() -> AsyncIterator[dict[str, Http]]:
+    """Each way of asking a server, by its name."""
+    async with server(plays) as far:
+        url = f"{far.url}/v1"
+        yield {
+            name: Http(name, HttpConfig(url=url, models=(name,), retries=0, **more), {})
+            for name, more in BEHIND.items()
+        }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def app(behind: dict[str, Http]) -> AsyncIterator[App]:
+    gateway = Gateway(list(behind.values()))
+    await gateway.start()
+    yield App(gateway, ServerConfig())
+    await gateway.close()
 
 
 async def check(app: App, api: str, shape: str, how: str, n: int) -> None:
@@ -179,3 +187,23 @@ async def test_twice_as_much_costs_twice_as_much(app: App, api: str, shape: str)
 @pytest.mark.parametrize(("api", "shape"), ALL)
 async def test_so_it_is_in_front_of_each(app: App, api: str, shape: str, how: str) -> None:
     await check(app, api, shape, how, 2500)
+
+
+@pytest.mark.parametrize("how", BEHIND)
+async def test_a_large_request_is_written_in_a_thread(
+    how: str, app: App, behind: dict[str, Http], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that others are answered meanwhile; a small one is not, as a thread costs more than that."""
+    threads: list[bool] = []
+    write = behind[how]._asking.outgoing
+
+    def outgoing(*args: Any, **more: Any) -> Any:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return write(*args, **more)
+
+    monkeypatch.setattr(behind[how]._asking, "outgoing", outgoing)
+    for size in (LARGE_BYTES // 2, LARGE_BYTES):
+        said = [{"role": "user", "content": "x" * size}]
+        body = {"model": how, "messages": said, "max_tokens": 1, "tools": []}
+        assert await posted(app, "/v1/chat/completions", json.dumps(body).encode()) == 200
+    assert threads == ([] if how == "trusted" else [False, True])

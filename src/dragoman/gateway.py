@@ -287,7 +287,8 @@ class Gateway:
     async def _events(self, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
         (backend, planned), *others = await self.find(request)
-        messages, warnings = in_order(request.messages)
+        said = request.messages
+        messages, warnings = await asyncio.to_thread(in_order, said) if turn.large else in_order(said)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
             edit = edited_for(backend, ordered, vocabularies.find(planned.model))

@@ -11,6 +11,7 @@ without thoughts, and one that refuses a setting by name without that (`refused`
 goes wrong on the way to it `connection`'s.
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -215,7 +216,8 @@ class Http:
         way = self._way(request.model)
         await self._asking.prepare(request.model, way, self._connection)
         with timing.counted():
-            outgoing = self._asking.outgoing(request, way)
+            write = self._asking.outgoing
+            outgoing = await asyncio.to_thread(write, request, way) if turn.large else write(request, way)
         if request.dialect != self._dialect.name:
             outgoing = self._refusals.heeded(request.model, outgoing)
         left_out = ""

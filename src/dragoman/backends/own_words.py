@@ -17,6 +17,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -94,7 +95,8 @@ class OwnWords:
         kept = self._kept.get(key)
         if kept is None or not _same_calls(calls, kept.calls):
             return message
-        self._kept.move_to_end(key)
+        with suppress(KeyError):  # large requests are written in a thread: forgotten meanwhile
+            self._kept.move_to_end(key)
         written = iter(kept.calls)
         parts = (replace(p, arguments=next(written).arguments) if isinstance(p, ToolCall) else p for p in message.parts)
         return replace(message, parts=tuple(parts), written=kept.raw if _same_words(message.parts, kept.text) else "")

@@ -358,6 +358,8 @@ class Turn:
     """Of an answer only its beginning and end are read, so that a call without a name says nothing about the server."""
     progress: Callable[[Progress], None] | None = None
     """Takes how far the model has read its prompt, from backends that know."""
+    large: bool = False
+    """The request is so large that what is made of it is made in a thread, where that can be."""
 
     def ask(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
         """The backend's events; as `Backend.ask`."""

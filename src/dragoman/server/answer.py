@@ -150,7 +150,8 @@ class Exchange(HttpExchange):
 
     async def _answer(self, request: Request, body: bytes) -> None:
         new_id = partial(secrets.token_hex, 12)
-        turn = Turn(self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw)
+        large = len(body) >= LARGE_BYTES
+        turn = Turn(self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw, large=large)
         if self._hearing:
             turn = self._hearing.tapped(turn)
         relay = self._gateway.relay(request, body, turn)
