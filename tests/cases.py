@@ -90,8 +90,11 @@ def all_cases() -> list[Case]:
     return [case for path in sorted((DATA / "formats").glob("*.txt")) for case in load(path)]
 
 
-def shown(events: Iterable[ev.AnyEvent], ids: bool = False) -> list[str]:
-    """Events as the case files write them, neighbouring pieces joined; warnings stand where they came."""
+def shown(events: Iterable[ev.AnyEvent], ids: bool = False, late: bool = False) -> list[str]:
+    """Events as the case files write them, neighbouring pieces joined; warnings stand where they came.
+
+    `late`: with ids that the model wrote after the arguments.
+    """
     lines: list[list[str]] = []
     call: list[str] = []
     for event in events:
@@ -106,8 +109,8 @@ def shown(events: Iterable[ev.AnyEvent], ids: bool = False) -> list[str]:
                 call = [name, "", id]
             case ev.ToolCallDelta(_, text):
                 call[1] += text
-            case ev.ToolCallEnd():
-                lines.append(["call", *call])
+            case ev.ToolCallEnd(id=id):
+                lines.append(["call", *call[:2], (late and id) or call[2]])
             case ev.ToolCallIncomplete():
                 lines.append(["incomplete", *call])
             case ev.Warning(code):

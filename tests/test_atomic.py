@@ -22,7 +22,7 @@ def read(case: Case, size: int) -> list[ev.AnyEvent]:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
 def test_whole_calls_only(case: Case, size: int) -> None:
     events = read(case, size)
-    streamed = shown(case.read([case.text]), ids=True)
+    streamed = shown(case.read([case.text]), ids=True, late=True)
     dropped = [e for e in events if isinstance(e, ev.Warning) and e.code == "incomplete_call"]
     of_lists = sum("the list" in e.message for e in dropped)
     whole = [line for line in joined(streamed) if line.startswith("call ")]

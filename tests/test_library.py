@@ -9,6 +9,7 @@ import pytest
 import dragoman
 from dragoman import dialects, formats
 from dragoman.core.errors import MisuseError, RequestError
+from dragoman.core.events import ToolCallStart
 
 CALL = '<tool_call>{"name": "f", "arguments": {"n": 1.50}}</tool_call>'
 OPENAI: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -35,6 +36,33 @@ def test_ids_differ() -> None:
     assert isinstance(first, dragoman.ToolCall)
     assert isinstance(second, dragoman.ToolCall)
     assert first.id != second.id
+
+
+IDS = [
+    ('{"id": "my_id", "name": "f", "arguments": {}}', "my_id"),
+    ('{"name": "f", "id": "my_id", "arguments": {}}', "my_id"),
+    ('{"name": "f", "arguments": {}, "id": "my_id"}', "my_id"),
+    ('{"arguments": {}, "id": "my_id", "name": "f"}', "my_id"),
+    ('{"name": "f", "arguments": {}, "id": "my id"}', "call_1"),
+    ('{"name": "f", "arguments": {}, "id": 7}', "call_1"),
+    ('{"id": "early", "name": "f", "arguments": {}, "id": "late"}', "early"),
+]
+
+
+@pytest.mark.parametrize("frame", ["<tool_call>{}</tool_call>", "{}", "```json\n{}\n```"])
+@pytest.mark.parametrize(("call", "id"), IDS)
+def test_the_model_s_own_id_is_kept(call: str, id: str, frame: str) -> None:
+    text = frame.replace("{}", call)
+    reply = dragoman.parse(text, "hermes", [OPENAI], lenient=True, new_id=lambda: "1")
+    reader = dragoman.ToolCallReader("hermes", [OPENAI], lenient=True, delivery="atomic", new_id=lambda: "1")
+    started = [e.id for e in [*reader.feed(text), *reader.close()] if isinstance(e, ToolCallStart)]
+    assert ([p.id for p in reply.parts if isinstance(p, dragoman.ToolCall)], started) == ([id], [id])
+
+
+def test_an_id_is_given_to_one_call_only() -> None:
+    call = '<tool_call>{"name": "f", "arguments": {}, "id": "my_id"}</tool_call>'
+    reply = dragoman.parse(call + call, "hermes", new_id=iter("ab").__next__)
+    assert [p.id for p in reply.parts if isinstance(p, dragoman.ToolCall)] == ["my_id", "call_b"]
 
 
 def test_without_tags_only_where_it_is_allowed() -> None:

@@ -70,6 +70,22 @@ async def test_history_is_what_the_model_wrote(front: str, spelled: Any) -> None
     assert "sunny" in second[-1]["content"]
 
 
+LATE_ID = '<tool_call>\n{"name": "get_weather", "arguments": {"city":  "Paris"}, "id": "my_id"}\n</tool_call>'
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("front", FRONTS)
+async def test_an_id_after_the_arguments_is_the_client_s_too(front: str, stream: bool) -> None:
+    async with server(writes(LATE_ID)) as behind, gateway(behind.url, mode="inject", format="hermes") as (url, _):
+        answer = await ask(url, front, replace(ASKED, stream=stream))
+        (call,) = (p for p in answer.reply.parts if isinstance(p, v.ToolCall))
+        result = v.Message("tool", (v.ToolResult(call.id, (v.Text("sunny"),)),))
+        past = (QUESTION, v.Message("assistant", (call,)), result)
+        await ask(url, front, replace(ASKED, stream=stream, messages=past))
+    assert call.id == "my_id"
+    assert json.loads(behind.asked[1][2])["messages"][-2]["content"] == LATE_ID
+
+
 @pytest.mark.parametrize("id", ["call_a1", "calla1", "call-a1"])
 def test_a_call_is_known_by_its_id_and_what_it_says(id: str) -> None:
     message = shown(kept(), v.Text("Sure."), replace(CALL, id=id, arguments=SENT_BACK))

@@ -90,7 +90,7 @@ def parse(
     the reply as text.
     """
     reader = ToolCallReader(format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
-    collector = Collector()
+    collector = Collector(late_ids=True)
     for event in [Start("", "", 0), *reader.feed(text), *reader.close(finish), Finish(finish)]:
         collector.send(event)
     return collector.reply()

@@ -28,6 +28,7 @@ from dragoman.core.events import (
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
+    ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
     Warning,
@@ -110,6 +111,8 @@ class Listener:
         self._raw: list[str] = []
         self._text: list[str] = []
         self._calls: list[tuple[str, str, list[str]]] = []
+        self._late_id = ""
+        """Of the first call, by which a client that got it whole knows it."""
         self._shown_again = True
         self._whole = True
 
@@ -131,6 +134,8 @@ class Listener:
                     self._calls.append((id, name, []))
                 case ToolCallDelta(_, text) if self._calls:
                     self._calls[-1][2].append(text)
+                case ToolCallEnd(id=id) if id and len(self._calls) == 1:
+                    self._late_id = id
                 case ToolCallIncomplete() | Warning(code="repeated_call"):
                     self.broken_off()
                 case ReasoningDelta():
@@ -143,7 +148,10 @@ class Listener:
     def _finish(self, good: bool) -> None:
         if good and self._whole and self._calls:
             calls = tuple(ToolCall(id, name, "".join(pieces)) for id, name, pieces in self._calls)
-            self._own_words.keep("".join(self._raw) if self._shown_again else "", "".join(self._text), calls)
+            raw, text = "".join(self._raw) if self._shown_again else "", "".join(self._text)
+            self._own_words.keep(raw, text, calls)
+            if self._late_id:
+                self._own_words.keep(raw, text, (replace(calls[0], id=self._late_id), *calls[1:]))
 
 
 def _key(id: str) -> str:

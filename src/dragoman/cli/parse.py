@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if args.explain:
         return _explain(args, found.format, tail, tools)
     reader = ToolCallReader(found.format, tools, prompt_tail=tail, lenient=args.lenient)
-    collector = Collector()
+    collector = Collector(late_ids=not args.stream)
     collector.send(Start("parse", "-", 0))
     with _source(args.file) as source:
         for event in _events(source, reader, "length" if args.cut_off else "stop"):

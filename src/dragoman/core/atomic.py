@@ -59,7 +59,7 @@ class Atomic:
 
     def _end(self, end: ToolCallEnd) -> None:
         assert self._start is not None, "an end without a start"
-        self._listed.append((self._start, "".join(self._arguments), end))
+        self._listed.append((end.named(self._start), "".join(self._arguments), end))
         self._start, self._arguments = None, []
 
     def _whole(self) -> list[AnyEvent]:

@@ -44,11 +44,12 @@ from dragoman.core.whole_calls import left_of, text_of
 class Collector:
     """Takes events one by one; `reply` is the whole so far."""
 
-    def __init__(self, dialect: str = "", *, keep_broken: bool = False) -> None:
+    def __init__(self, dialect: str = "", *, keep_broken: bool = False, late_ids: bool = False) -> None:
         """`dialect` leaves out what only another API has. `keep_broken`: a call that is not whole stays a call, for
-        a stream that has begun to show it; else it is text."""
+        a stream that has begun to show it; else it is text. `late_ids`: a call gets the id that the model wrote
+        after the arguments, where the client has not been shown another."""
         self._order = Order(dialect)
-        self._keeps_broken = keep_broken
+        self._keeps_broken, self._takes_late_ids = keep_broken, late_ids
         self._start = Start(id="", model="", created=0)
         self._parts: list[Part] = []
         self._text: list[str] = []
@@ -89,6 +90,8 @@ class Collector:
             case Detail():
                 self._detail(event)
             case ToolCallEnd():
+                if self._takes_late_ids and self._call:
+                    self._call = event.named(self._call)
                 self._close("tool_call")
             case ToolCallIncomplete(_, raw):
                 self._close("tool_call" if self._keeps_broken else "broken", raw)

@@ -68,8 +68,8 @@ class CallSink(Drafts, Protocol):
     def arguments(self, text: str) -> None:
         """More of the open call's arguments."""
 
-    def end(self) -> None:
-        """The open call is whole."""
+    def end(self, id: str = "") -> None:
+        """The open call is whole; `id` is the model's own where it came after the arguments."""
 
     def incomplete(self, raw: str) -> None:
         """The open call is broken."""

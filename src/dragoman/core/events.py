@@ -109,6 +109,12 @@ class ToolCallEnd(Event, frozen=True, repr_omit_defaults=True):
     """Whether the arguments are of the tool's schema; None: that was not, or could not be, looked at."""
     asked_again: bool = False
     """The model was asked once more for this call, as what it wrote first was none, or not of its schema."""
+    id: str = ""
+    """The id that the model wrote after the arguments, for calls that are delivered whole."""
+
+    def named(self, start: ToolCallStart) -> ToolCallStart:
+        """Returns the start of this call under the model's own id, where it came only here."""
+        return msgspec.structs.replace(start, id=self.id) if self.id else start
 
 
 class ToolCallIncomplete(Event, frozen=True):

@@ -34,6 +34,8 @@ class CallKeys:
     id: tuple[str, ...] = ("id",)
     other: tuple[str, ...] = ("type",)
     """Say nothing that is not known."""
+    late_id: bool = True
+    """An id after the arguments is kept, where calls are delivered whole."""
     name_is_key: bool = False
     """The tool's name is the key of its arguments: `{"get_weather": {"city": "Paris"}}`."""
 
@@ -117,7 +119,7 @@ class _Call:
         self._unknown = False
         self.doubled = False
         self._name = ""
-        self._id = ""
+        self._id = self._late_id = ""
         self._held: str | None = None  # arguments that came before the name
         self._begun = False
         self._whole = False
@@ -138,8 +140,9 @@ class _Call:
             if doubled and not problem:
                 yield from self._s.literal("}", after_space=True)
             return problem
-        if key in self._keys.id and not self._begun and (yield from self._s.peek()) in ('"', "'"):
-            self._id = (yield from self._s.json_string()) or ""
+        if self._takes_id(key) and (yield from self._s.peek()) in ('"', "'"):
+            written = (yield from self._s.json_string()) or ""
+            self._id, self._late_id = (self._id, written) if self._begun else (written, "")
             return ""
         if key in self._keys.id or key in self._keys.other:
             return (yield from self._s.json_value(nothing))
@@ -149,6 +152,10 @@ class _Call:
         problem = yield from self._s.json_value(pieces.append)
         self._dropped.append((key, "".join(pieces)))
         return problem
+
+    def _takes_id(self, key: str) -> bool:
+        """An id counts once the arguments have begun only where there was none before."""
+        return key in self._keys.id and (not self._begun or (self._keys.late_id and not self._id))
 
     def _next_in_object(self, key: str) -> None:
         """Names as keys let one object hold several calls."""
@@ -186,7 +193,7 @@ class _Call:
 
     def _end_object(self) -> Outcome:
         """End the call and tell what went missing: null, or no arguments in other words, is nothing."""
-        self._sink.end()
+        self._sink.end(self._late_id)
         lost = [(k, v) for k, v in self._dropped if v not in ("null", "{}", '""')]
         if lost:
             names = ", ".join(quote(k) for k, _ in lost)

@@ -34,6 +34,7 @@ from dragoman.core.events import (
     ToolCallStart,
     Warning,
 )
+from dragoman.core.names import ID
 from dragoman.core.plain import Disguise, Undisguised
 from dragoman.core.resolve import STEPS as NAMES
 from dragoman.core.resolve import Offered
@@ -278,12 +279,8 @@ class _Sink:
         return Schema(self._tools[name].parameters if self._tools else "{}")
 
     def start(self, name: str, id: str = "") -> None:
-        fits = id.isascii() and len(id) <= 64 and id.replace("-", "_").replace("_", "a").isalnum()
-        if not fits or id in self._taken:
-            id = f"call_{self._new_id()}"
-        self._taken.add(id)
+        id = self._taken_id(id) or self._taken_id(f"call_{self._new_id()}")
         if self.drafting:
-            self.drafting.ids.append(id)
             self.drafting.said = False
         self._index += 1
         self.calls += 1
@@ -291,12 +288,21 @@ class _Sink:
         self._mended = [step] if step and meant == name else []
         self._send(ToolCallStart(self._index, id, name))
 
-    def end(self) -> None:
+    def end(self, id: str = "") -> None:
         slips = self._scanner.slips
-        self._send(ToolCallEnd(self._index, (*self._mended, *slips)))
+        self._send(ToolCallEnd(self._index, (*self._mended, *slips), id=self._taken_id(id)))
         if slips:
             self._send(told(slips, self.undisguised(self._scanner.kept())))
             slips.clear()
+
+    def _taken_id(self, id: str) -> str:
+        """The id, which no other call gets any more; empty where an API refuses it or a call has it."""
+        if not ID.fullmatch(id) or id in self._taken:
+            return ""
+        self._taken.add(id)
+        if self.drafting:
+            self.drafting.ids.append(id)
+        return id
 
     def incomplete(self, raw: str) -> None:
         if self.drafting:

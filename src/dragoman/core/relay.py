@@ -61,9 +61,9 @@ class Relay:
         """Pass on."""
         self.sink.arguments(text)
 
-    def end(self) -> None:
+    def end(self, id: str = "") -> None:
         """Pass on."""
-        self.sink.end()
+        self.sink.end(id)
 
     def incomplete(self, raw: str) -> None:
         """Pass on."""

@@ -141,14 +141,14 @@ class Tracer(Relay):
             self._claim(self._s.offset, "arguments", self._open)
         self.sink.arguments(text)
 
-    def end(self) -> None:
+    def end(self, id: str = "") -> None:
         """A whole call; what closes it may still come."""
         self._claim(self._s.offset, "end", self._open)
         self._open, self._behind = None, self._open
         if slips := self._s.slips:  # which the sink behind tells
             warning = told(slips, "")
             self._remark(warning.code, warning.message, "")
-        self.sink.end()
+        self.sink.end(id)
 
     def incomplete(self, raw: str) -> None:
         """A call that breaks off."""

@@ -59,6 +59,7 @@ class WholeCalls:
             case ToolCallDelta(_, text):
                 return self._more(event, text)
             case ToolCallEnd():
+                self._start = self._start and event.named(self._start)
                 return [*self._begun(), replace(event, index=self._calls - 1)]
             case ToolCallIncomplete(_, raw):
                 return self._broke(raw)

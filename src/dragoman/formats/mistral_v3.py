@@ -12,6 +12,7 @@ Nemo, tekken, have none behind the token, nor has its chat template in llama.cpp
 
 from typing import Final
 
+from dragoman.core.json_call import CallKeys
 from dragoman.core.json_calls import json_calls_format
 from dragoman.core.shown import ShownResult, ShownTools
 
@@ -33,6 +34,7 @@ FORMAT: Final = json_calls_format(
     blocks={OPEN: ""},
     section=(f"{OPEN} [", "]"),
     write_id=write_id,
+    keys=CallKeys(late_id=False),
     tools=ShownTools(("[AVAILABLE_TOOLS] [", "][/AVAILABLE_TOOLS]"), separator=", "),
     result=ShownResult('[TOOL_RESULTS] {"content": ', ', "call_id": "{id}"}[/TOOL_RESULTS]', quoted=True),
 )

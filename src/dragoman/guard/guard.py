@@ -201,7 +201,7 @@ class Guard:
     def _end(self, call: OpenCall, event: ToolCallEnd) -> list[AnyEvent]:
         """A whole call: as it came, mended, or none for now."""
         self._open = None
-        name, arguments = call.start.name, call.arguments
+        name, arguments = call.ended(event).name, call.arguments
         if self._fenced.drops:
             return []
         if self._is_one_too_many():

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from dragoman.core.events import ToolCallStart
+from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.values import JsonText, Tool
 from dragoman.guard import words
 from dragoman.guard.mend import Mended, mend
@@ -23,6 +23,11 @@ class OpenCall:
     def arguments(self) -> str:
         """As far as they have come."""
         return "".join(self.pieces)
+
+    def ended(self, end: ToolCallEnd) -> ToolCallStart:
+        """Its start: if nothing of it is out, under the id that the model wrote last."""
+        self.start = end.named(self.start) if self.held else self.start
+        return self.start
 
 
 class Verdict(NamedTuple):
