@@ -20,7 +20,7 @@ import msgspec
 from dragoman import compaction, dialects
 from dragoman.compaction import Seal
 from dragoman.core.collect import collect
-from dragoman.core.context_edits import Edited, edited_for
+from dragoman.core.context_edits import Edited, EditsContext, edited_for
 from dragoman.core.contracts import Backend, Described, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import (
@@ -48,6 +48,7 @@ from dragoman.core.tokens import GENERIC
 from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
 from dragoman.core.whole_calls import with_whole_calls
+from dragoman.dialects.openai_responses.client_tools import as_functions
 from dragoman.guard.policy import Delivery, Policy
 from dragoman.memory import Memory, Passed, Recalled
 from dragoman.profiles import vocabularies
@@ -211,6 +212,7 @@ class Gateway:
         """
         one_choice(request)
         recalled = self.memory.recall(one_call(request))
+        recalled = recalled._replace(request=self._understood(recalled.request))
         turn = dataclasses.replace(turn, leave=self._policy.left)
         if compaction.concerns(recalled.request):
             opened, is_asked = compaction.opened_for(recalled.request, self.plan, self._seal)
@@ -219,7 +221,7 @@ class Gateway:
                 asked = compaction.asking(opened)
                 events = compaction.summarized(self._events(asked, turn, None), self._seal, turn)
                 return self._remembered(request, recalled._replace(before="", said=()), events)
-        policy = self._policy_of(request, delivery)
+        policy = self._policy_of(recalled.request, delivery)
         hold_chars = (
             0 if policy and request.stream else self._policy.held(delivery, stream=request.stream)
         )  # a guard holds them itself
@@ -227,6 +229,18 @@ class Gateway:
         if request.tools and not recalled.request.tool_choice.parallel:
             events = with_one_call(events)
         return self._remembered(request, recalled, events) if request.keep or recalled.warnings else events
+
+    def _understood(self, request: Request) -> Request:
+        """The request with the tools of its own API as functions, unless it goes to a server of that API.
+
+        Raises: RequestError: an item of such a tool lacks what it must have.
+        """
+        try:
+            (backend, planned), *_ = self.plan(request)
+        except (UnknownModelError, BackendError):  # which the client is told later
+            return request
+        passes = isinstance(backend, EditsContext) and backend.edits_context(planned)
+        return request if passes else as_functions(request)
 
     @property
     def policy(self) -> Policy:
@@ -267,7 +281,7 @@ class Gateway:
 
         Raises: DragomanError: the request could not be answered either.
         """
-        request = self.memory.recall(request).request
+        request = self._understood(self.memory.recall(request).request)
         if compaction.concerns(request):
             request, is_asked = compaction.opened_for(request, self.plan, self._seal)
             request = compaction.asking(request) if is_asked else request

@@ -15,6 +15,7 @@ from dragoman.core.free_text import INPUT
 from dragoman.core.openai_errors import error_fields, status
 from dragoman.core.string_member import StringMember, string_member
 from dragoman.core.values import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
+from dragoman.dialects.openai_responses.client_tools import client_kinds, item_of
 from dragoman.dialects.openai_responses.requests_in import (
     ABOUT_NAMESPACE,
     IN_ITEM,
@@ -128,7 +129,7 @@ class Writer:
                 return self._words(event.text) if event.text else b""
             case events.ToolCallDelta():
                 text = self._input.feed(event.text) if self._said is _INPUT else event.text
-                return self._words(text) if text else b""
+                return self._words(text) if text and self._said is not _VENDOR else b""
             case events.Failure(error):  # an item that is open then gets no `done`
                 return self._fail(error)
             case _:
@@ -277,10 +278,11 @@ def write_reply(reply: Reply, request: Request) -> bytes:
 class _Items:
     """Responses to one request, and what is in them."""
 
-    __slots__ = ("_asked", "_custom", "_spaces")
+    __slots__ = ("_asked", "_client", "_custom", "_spaces")
 
     def __init__(self, request: Request) -> None:
         self._custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
+        self._client = client_kinds(request.tools)
         self._spaces = {tool.name: space for tool in request.tools if (space := namespace_of(tool))}
         choice, extra = request.tool_choice, request.extra
         named = {"type": "custom" if choice.name in self._custom else "function", **self._name(choice.name)}
@@ -324,7 +326,8 @@ class _Items:
         """What an item is when it begins with this event, and how it goes on."""
         match event:
             case ToolCallStart(_, id, name):
-                return ToolCall(id, name, ""), _INPUT if name in self._custom else _ARGUMENTS
+                said = _INPUT if name in self._custom else _VENDOR if name in self._client else _ARGUMENTS
+                return ToolCall(id, name, ""), said
             case events.ReasoningDelta():
                 return values.Reasoning(""), _SUMMARY
             case events.RefusalDelta():
@@ -352,6 +355,8 @@ class _Items:
                 proven = REDACTED + redacted if redacted else signature
                 proof: Json = {"encrypted_content": proven} if proven else {}
                 return {"id": f"rs_{name}", "type": "reasoning", "status": state, "summary": summary, **proof}
+            case ToolCall(name=kind) if kind in self._client:
+                return item_of(kind, name, part, state)
             case ToolCall(id, tool, arguments):
                 call: Json = {"status": state, "call_id": id, **self._name(tool)}
                 if tool in self._custom:

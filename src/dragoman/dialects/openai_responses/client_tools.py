@@ -1,0 +1,170 @@
+"""Tools of this API that the client runs: `shell`, `local_shell` and `apply_patch`, for servers that do not have them.
+
+    tools    {"type": "shell"}                                    → a function `shell` of commands
+    past     {"type": "shell_call", "call_id": "c1", "action": {…}}         → a call of that function
+             {"type": "shell_call_output", "call_id": "c1", "output": […]}  → its result, as JSON
+    answer   a call of that function          → {"type": "shell_call", "action": {"commands": […]}, …}
+
+A server of this API gets all of them as they came. A `shell` whose environment is a container is run by the vendor, and
+is not among them. An item in a stream begins empty and comes whole in `response.output_item.done`.
+
+Source: the types in the openai package 3.52, https://developers.openai.com/api/docs/guides/tools-shell and
+…/tools-apply-patch (2026-11).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.core import shape
+from dragoman.core.errors import RequestError
+from dragoman.core.shape import Cursor, Fields
+from dragoman.core.values import JsonText, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolResult
+
+_TIMEOUT: Final = {"type": "integer", "description": "Time limit in milliseconds."}
+_WORDS: Final = {"type": "array", "items": {"type": "string"}}
+_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
+    "shell": {
+        "type": "object",
+        "properties": {
+            "commands": {**_WORDS, "description": "Shell commands to run, each in a shell of its own."},
+            "timeout_ms": _TIMEOUT,
+            "max_output_length": {"type": "integer", "description": "Most characters of output of each command."},
+        },
+        "required": ["commands"],
+    },
+    "local_shell": {
+        "type": "object",
+        "properties": {
+            "command": {**_WORDS, "description": 'The command and its arguments, ["ls", "-l"].'},
+            "working_directory": {"type": "string", "description": "Where to run it."},
+            "timeout_ms": _TIMEOUT,
+            "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables to set."},
+        },
+        "required": ["command"],
+    },
+    "apply_patch": {
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+            "path": {"type": "string", "description": "Path of the file, relative to the workspace."},
+            "diff": {
+                "type": "string",
+                "description": "For create_file all lines, each after +; for update_file hunks that begin with @@, "
+                "of lines after a space, + or -.",
+            },
+        },
+        "required": ["type", "path"],
+    },
+}
+_ABOUT: Final = {
+    "shell": "Runs shell commands on the user's machine.",
+    "local_shell": "Runs a command on the user's machine.",
+    "apply_patch": "Creates, updates or deletes a file by a diff.",
+}
+_PLACES: Final = {"shell": "action", "local_shell": "action", "apply_patch": "operation"}
+"""Where the item of a call has what is to be done."""
+_EMPTY: Final[dict[str, dict[str, Any]]] = {
+    "shell": {"commands": []},
+    "local_shell": {"type": "exec", "command": [], "env": {}},
+    "apply_patch": {"type": "update_file", "path": "", "diff": ""},
+}
+_IDS: Final = {"shell": "sh", "local_shell": "lsh", "apply_patch": "apc"}
+
+
+def client_kinds(tools: Sequence[Tool]) -> frozenset[str]:
+    """Returns which of these tools the request offers, but for those whose name a function of the client has."""
+    taken = {tool.name for tool in tools if tool.kind == "function"}
+    return frozenset(tool.kind for tool in tools if _is_clients(tool)) - taken
+
+
+def as_functions(request: Request) -> Request:
+    """Returns the request with such tools, their calls and results as those of functions; others as they are.
+
+    Raises: RequestError: an item lacks what it must have.
+    """
+    if request.dialect != "openai_responses":
+        return request
+    kinds = client_kinds(request.tools)
+    tools = tuple(_function(tool) if tool.kind in kinds and _is_clients(tool) else tool for tool in request.tools)
+    messages = tuple(map(_message, request.messages))
+    if tools == request.tools and messages == request.messages:
+        return request
+    choice, extra = request.tool_choice, request.extra
+    if choice.mode == "named" and choice.name in kinds:
+        extra = {name: raw for name, raw in extra.items() if name != "tool_choice"}
+    return replace(request, tools=tools, messages=messages, extra=extra)
+
+
+def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, object]:
+    """Returns the item of a call; `name` ends its id."""
+    if kind == "apply_patch" and state == "incomplete":
+        state = "in_progress"  # it has no other state for a call that is not whole
+    done = {_PLACES[kind]: _done(kind, call.arguments)}
+    return {"id": f"{_IDS[kind]}_{name}", "type": f"{kind}_call", "status": state, "call_id": call.id, **done}
+
+
+def _done(kind: str, arguments: JsonText) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(shape.at(arguments).object())
+    except RequestError:  # it has only begun, or was cut off
+        return _EMPTY[kind]
+    if kind == "shell" and isinstance(found.get("commands"), str):
+        found["commands"] = [found["commands"]]
+    if kind == "local_shell" and isinstance(found.get("command"), str):
+        found["command"] = ["bash", "-lc", found["command"]]
+    if kind == "apply_patch" and found.get("type") == "delete_file":
+        return {"type": "delete_file", "path": "", **found}
+    return {**_EMPTY[kind], **found, **({"type": "exec"} if kind == "local_shell" else {})}
+
+
+def _is_clients(tool: Tool) -> bool:
+    if tool.kind != "shell":
+        return tool.kind in _SCHEMAS
+    environment = tool.extra.get("environment", msgspec.Raw(b"null"))
+    fields = Cursor(environment, "$.tools").fields() if bytes(environment).startswith(b"{") else None
+    kind = fields.peek("type") if fields else None
+    return kind is None or kind.kind != "string" or kind.string() == "local"
+
+
+def _function(tool: Tool) -> Tool:
+    return Tool(tool.kind, _ABOUT[tool.kind], json.dumps(_SCHEMAS[tool.kind]))
+
+
+def _message(message: Message) -> Message:
+    if not any(isinstance(part, Opaque) for part in message.parts):
+        return message
+    parts = tuple(map(_part, message.parts))
+    if parts == message.parts:
+        return message
+    results = all(isinstance(part, ToolResult) for part in parts)
+    return replace(message, role="tool" if results else message.role, parts=parts)
+
+
+def _part(part: Part) -> Part:
+    if not isinstance(part, Opaque):
+        return part
+    kind, call, rest = part.type.rpartition("_call")
+    if not call or kind not in _SCHEMAS or rest not in ("", "_output"):
+        return part
+    fields = Cursor(part.raw, part.path).fields()
+    id = fields.take("call_id") or fields.need("id")
+    if not rest:
+        return ToolCall(id.word(), kind, fields.need(_PLACES[kind]).object())
+    return ToolResult(id.word(), (Text(_output(fields)),), is_error=_failed(fields))
+
+
+def _failed(fields: Fields) -> bool:
+    state = fields.peek("status")
+    return state is not None and state.kind == "string" and state.string() == "failed"
+
+
+def _output(fields: Fields) -> str:
+    """A string as it is, anything else as its JSON; what has none says how it ended."""
+    output = fields.take("output") or fields.take("status")
+    if output is None:
+        return ""
+    return output.string() if output.kind == "string" else output.text
