@@ -44,7 +44,7 @@ _NO_INPUT: Final = "{}"
 
 @runtime_checkable
 class EditsContext(Protocol):
-    """A backend with a server that carries such edits out itself."""
+    """A backend with a server that gets requests in their own API, and so carries such edits out itself."""
 
     def edits_context(self, request: Request) -> bool:
         """Whether it does so for this request."""

@@ -32,7 +32,8 @@ side by side, the API itself has them under `error`, and clients read either: bo
 said again in the response.
 
 What has no place in the values stays in `extra`; `text`, `reasoning` and a choice of a vendor's tool do so whole. Tools
-of other kinds are carried, and offered to no model that runs here. `stream_options` is for the stream written here, and
+of other kinds are carried, and offered to no model that runs here, but for those that the client runs (`client_tools`).
+`stream_options` is for the stream written here, and
 goes no further. The ids of items are made of the response's and their number in it: `msg_1_0`, `fc_1_1`. So an
 `item_reference` names a part of an answer, as `previous_response_id` names the whole conversation up to it, without its
 `instructions`. `store: false` keeps an answer from being kept for either.
