@@ -141,6 +141,19 @@ def test_no_cut_matters_nor_does_the_name(case: Case, at: list[int]) -> None:
     assert {json.loads(name) for name in models(renamed.data)} == {"a/ü"}
 
 
+@pytest.mark.parametrize("size", [1, 3, 10_000])
+@pytest.mark.parametrize("line", [b"\r", b"\r\n"])
+def test_lines_may_end_otherwise(line: bytes, size: int) -> None:
+    """A line end cut in two is still one, and an event that is whole does not wait for the next."""
+    events = [b'event: e%d\ndata: {"n": "a\\r\\n"}\n\n' % n for n in range(3)]
+    data = b"".join(events).replace(b"\n", line)
+    passing = dialects.get("openai_chat").passing
+    assert passing is not None
+    splice = Splice(passing)
+    out = b"".join(splice.feed(data[at : at + size]) for at in range(0, len(data), size))
+    assert out.replace(line, b"\n") == b"".join(events)
+
+
 def models(data: bytes) -> set[str]:
     """The names of the model in a stream, where its API has them."""
     lines = [json.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]

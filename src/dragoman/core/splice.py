@@ -23,6 +23,7 @@ from dragoman.core.passing import Passing
 from dragoman.core.sse import EVENT_LIMIT_BYTES
 
 _EVENT: Final = re.compile(rb".*?(?:\n\r?\n|\Z)", re.DOTALL)
+_CR_ALONE: Final = re.compile(rb"\r[^\n]")
 _DATA: Final = re.compile(rb"^(data: ?)(\{.*\})", re.MULTILINE)
 _MODEL: Final = b'"model"'
 """In a string of JSON the quotes have a backslash before them, so this is a member, if not always the one meant."""
@@ -36,7 +37,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class Splice:
     """One stream."""
 
-    __slots__ = ("_last", "_model", "_passing", "_rest", "_unasked", "first", "over")
+    __slots__ = ("_cr", "_last", "_model", "_passing", "_rest", "_unasked", "first", "over")
 
     def __init__(self, passing: Passing, model: str | None = None, *, hides_usage: bool = False) -> None:
         """`model`: what the client calls it, where the server does not. `hides_usage`: it has not asked for it."""
@@ -44,6 +45,8 @@ class Splice:
         self._model = model
         self._unasked = passing.unasked if hides_usage else ()
         self._rest = bytearray()
+        self._cr = ""
+        """Lines end with CR alone: how the last piece ended, `cr` or `other`."""
         self.first = b""
         """The first event."""
         self._last: deque[bytes] = deque(maxlen=_LAST)
@@ -55,6 +58,8 @@ class Splice:
 
         Raises: UpstreamError: one event is longer than any may be.
         """
+        if self._cr or b"\r" in piece or self._rest.endswith(b"\r"):
+            piece = self._lines(piece)
         whole = self._whole(piece)
         if not whole:
             return b""
@@ -84,6 +89,17 @@ class Splice:
                 break
             at = max(pieces.rfind(b"\n\n", 0, at), pieces.rfind(b"\n\r\n", 0, at))
         return [self.first, *_EVENT.findall(pieces, max(at, 0))]
+
+    def _lines(self, piece: bytes) -> bytes:
+        """The piece with LF for CR, if CR alone ends the stream's lines; a string of JSON holds neither as it is."""
+        if not self._cr:
+            if not _CR_ALONE.search(self._rest[-1:] + piece):
+                return piece
+            self._rest = self._rest.replace(b"\r", b"\n")
+        elif self._cr == "cr":  # its line has ended
+            piece = piece.removeprefix(b"\n")
+        self._cr = "cr" if piece.endswith(b"\r") else "other"
+        return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _whole(self, piece: bytes) -> bytes:
         """As much as ends with an event."""
