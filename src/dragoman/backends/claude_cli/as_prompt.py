@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from dragoman import formats
 from dragoman.backends import as_text
 from dragoman.backends.claude_cli.command import Spec
-from dragoman.backends.claude_cli.conversation import Conversation, native
+from dragoman.backends.claude_cli.conversation import Conversation, mapped
 from dragoman.backends.claude_cli.policy import Wanted, wanted
 from dragoman.backends.claude_cli.prompt import spaced, unread
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, Version
@@ -41,6 +41,7 @@ from dragoman.core.contracts import Format, Turn
 from dragoman.core.conversation import in_order, system_first, told_to_go_on
 from dragoman.core.escape import neutralise_json, neutralise_request
 from dragoman.core.events import Warning
+from dragoman.core.outgoing import callable_tools
 from dragoman.core.reader import MENDS, ReplyReader
 from dragoman.core.shown import RESULT, TOOLS
 from dragoman.core.values import (
@@ -102,6 +103,7 @@ def flat(request: Request) -> Flat:
 
     Raises: RequestError: a part cannot be shown as text. UnsupportedError: a tool must be called that its vendor runs.
     """
+    callable_tools(request, "claude")
     messages, warnings = in_order(request.messages)
     messages = system_first(messages)
     begins = sum(message.role == "system" for message in messages[:1])
@@ -183,7 +185,7 @@ def conversation(request: Request, spec: Spec, version: Version) -> Conversation
     """
     said, warnings = flat(request)
     old = version < NATIVE_SINCE
-    told = native(said, spec, spaced if old else unread)
+    told = mapped(said, spec, spaced if old else unread)
     must = wanted(request.tool_choice, tools=bool(_callable(request)), schema=bool(told.schema))
     told = told._replace(spec=told.spec._replace(again=must != Wanted()), wanted=must)
     return told._replace(warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)

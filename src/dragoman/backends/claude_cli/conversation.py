@@ -92,6 +92,14 @@ def native(request: Request, spec: Spec, unread: Unread = unread) -> Conversatio
     Raises: UnsupportedError: a part of it cannot be said to the model.
     """
     callable_tools(request, "claude")
+    return mapped(request, spec, unread)
+
+
+def mapped(request: Request, spec: Spec, unread: Unread = unread) -> Conversation:
+    """The same of a request whose tools have been checked, or are described in its text.
+
+    Raises: UnsupportedError: a part of it cannot be said to the model.
+    """
     hosted = [tool.kind for tool in request.tools if tool.kind != "function"]
     request, names = _mounted(request)
     out = dialects.get(MESSAGES).write_request(_bare(request), spec.model)
