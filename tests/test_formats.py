@@ -102,6 +102,7 @@ def random_pieces(text: str, seed: int) -> list[str]:
     return pieces
 
 
+DROPS = ("empty_section", "stray_closer", "stray_opener")
 SOUP = ["<tool_call>", "</tool_call>", "```", '{"name": "', 'ping"', ", ", '"arguments": ', "{}", "}", "\n", "a"]
 
 
@@ -130,4 +131,5 @@ def test_soup_of_markers(text: str) -> None:
     assert shown(case.read(text)) == shown(events)
     if not any(isinstance(e, ev.ToolCallStart | ev.ReasoningDelta) for e in events):
         said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
-        assert said == text or not text.strip()
+        dropped = "".join(e.raw for e in events if isinstance(e, ev.Warning) and e.code in DROPS)
+        assert sorted("".join((said + dropped).split())) == sorted("".join(text.split()))

@@ -117,7 +117,10 @@ def test_a_call_whose_closer_is_missing_counts_where_its_arguments_are_whole(nam
     format = formats.get(name)
     text = format.write_calls([CALL])
     end = text.rindex("news") + len("news")
-    whole = [at for at in range(len(text) + 1) if "call search" in calls(read(name, text[:at], cuts=False))]
+    ends = [read(name, text[:at], cuts=False) for at in range(len(text) + 1)]
+    whole = [at for at, lines in enumerate(ends) if "call search" in calls(lines)]
+    # Nothing of the marker that the reply ends in is left as text.
+    assert {said(ends[at]).strip() for at in whole} == {""}, name
     assert whole[0] > end
     assert whole[0] < len(text) or set(text[end:]) <= {*'"}])'}
     assert read(name, text[: whole[0]]) == ['call search {"query": "news"}']
@@ -125,12 +128,20 @@ def test_a_call_whose_closer_is_missing_counts_where_its_arguments_are_whole(nam
         assert calls(read(name, text[: whole[0]], "length")) == ["incomplete search"]
 
 
+@pytest.mark.parametrize("name", [name for name in TAGGED if name != "cwm"])
+def test_a_call_without_parameters_counts_without_its_closer(name: str) -> None:
+    """Where the tool needs none, the model stopped of itself, and something ends the tool's name."""
+    text = formats.get(name).write_calls([ToolCall("call00001", "ping", "{}")])
+    whole = next(at for at in range(len(text) + 1) if read(name, text[:at], cuts=False) == ["call ping {}"])
+    assert whole < len(text) or name.startswith(("glm", "iquest", "longcat", "solar_open2"))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_tool_takes_no_call_along(name: str) -> None:
     format = formats.get(name)
     ghost = ToolCall("call00003", "img_gen", '{"prompt": "cat"}')
-    if name in BARE:
-        return  # a list that begins with what no tool is called is an answer
+    if name in ("llama3_json", "pythonic"):
+        return  # nothing stands around their calls: what begins with a name that no tool has is an answer
     lines = read(name, format.write_calls([ghost, CALL, OTHER]))
     assert calls(lines) == ["call search", "call set_alarm"], lines
     assert "img_gen" in said(lines)

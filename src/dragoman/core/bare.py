@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from dragoman.core.contracts import CallSink
 from dragoman.core.errors import quote
 from dragoman.core.fence import FENCE, block, lines, opening
-from dragoman.core.json_call import CallKeys, Outcome, read_json_call
+from dragoman.core.json_call import CallKeys, Outcome, behind_unknown, read_json_call
 from dragoman.core.scanner import Leaf, Scanner
 
 Tag: TypeAlias = tuple[str, str]
@@ -79,11 +79,16 @@ def _bare_call(s: Scanner, sink: CallSink, tag: Tag) -> Leaf[bool]:
 
 
 def one_call(s: Scanner, sink: CallSink, tagged: bool = True) -> Leaf[bool]:
-    """One call object; whether it came out whole. Where it is none, what was kept of it goes on as text."""
-    outcome = yield from read_json_call(s, sink, _KEYS, tagged)
+    """One call object, those of unknown tools before it being text; whether it came out whole.
+
+    Where it is none, what was kept of it goes on as text.
+    """
+    while (outcome := (yield from read_json_call(s, sink, _KEYS, tagged, whole=tagged))) is Outcome.UNKNOWN:
+        if not (yield from behind_unknown(s, sink)):
+            break
     if outcome is Outcome.NOT_A_CALL and s.cut_off and tagged:
         sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
-    elif outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
+    elif outcome in (Outcome.NOT_A_CALL, Outcome.UNKNOWN, Outcome.BROKEN):
         sink.text(s.kept())
     return outcome is Outcome.WHOLE
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from dragoman.core.bare import bare_calls
+from dragoman.core.begun import drop_begun
 from dragoman.core.contracts import CallSink, ReadCall
 from dragoman.core.scanner import FIELD_LIMIT_CHARS, Follow, Leaf, Scanner, markers, nothing
 
@@ -97,6 +98,8 @@ class Channels:
     def _words(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Leaf[str]:
         """What a message says, or what stands between messages; what ends it."""
         s.gap = ""
+        if not (emit or said) and sink.calls:
+            yield from drop_begun(s, sink, *self.ends, *self.starts, *self.breaks)
         if emit:
             return (yield from s.raw_until({**dict.fromkeys(self.starts, ANYTHING), **self.ends}, emit))
         return (yield from s.until(markers(*self.starts, *self.ends), sink.text, said))

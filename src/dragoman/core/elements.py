@@ -124,10 +124,47 @@ class _Body:
 
     def _element(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
         """What stands in an element, and its end; why it is not whole, or ""."""
-        close = f"{self._mark}</{name}>"
-        types = self._schema.of(*path)
         if path[-1] is not None:
             emit(f"{as_string(name)}: ")
+            if self._schema.of(*path) == {"array"}:
+                return (yield from self._array(name, path, emit))
+        return (yield from self._inside(name, path, emit))
+
+    def _array(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
+        """An array: elements within this one, JSON, or this is its first item and others of the same name follow."""
+        item = (*path, None)
+        first = f"{self._open}{ITEM}>"
+        ahead = yield from self._s.peek(len(first), after_space=True)
+        listed = ahead == first or self._schema.of(*item) != {"object"}
+        if ahead.startswith(self._open) and (listed or ahead.startswith(f"{self._open}/")):
+            return (yield from self._inside(name, path, emit))
+        if ahead.startswith(self._open):
+            emit("[")
+            problem = yield from self._inside(name, item, emit)
+        else:
+            pieces: list[str] = []
+            if not (yield from self._text(name, pieces.append)):
+                return CUT_OFF
+            value = _value("".join(pieces), frozenset({"array"}), ())
+            if value.startswith("["):
+                emit(value)
+                return ""
+            emit("[" + _value("".join(pieces), self._schema.of(*item), self._schema.constants(*item)))
+            problem = ""
+        while not problem and (yield from self._s.literal(f"{self._open}{name}>", after_space=True)):
+            emit(", ")
+            problem = yield from self._inside(name, item, emit)
+        emit("" if problem else "]")
+        return problem
+
+    def _text(self, name: str, emit: Emit) -> Leaf[str]:
+        """Raw text up to the end of its element, which is returned; "" where it is missing."""
+        return (yield from self._s.raw_until({f"{self._mark}</{name}>": ((self._mark,),)}, emit))
+
+    def _inside(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
+        """The value that stands in an element, and its end; why it is not whole, or ""."""
+        close = f"{self._mark}</{name}>"
+        types = self._schema.of(*path)
         if types & {"object", "array"}:
             ahead = yield from self._s.peek(len(self._open) + 1, after_space=True)
             if ahead.startswith(self._open) and not ahead.endswith("/"):
@@ -140,10 +177,7 @@ class _Body:
         pieces: list[str] = []
         string = types == {"string"}
         emit('"' if string else "")
-        closer = yield from self._s.raw_until(
-            {close: ((self._mark,),)}, string_writer(emit) if string else pieces.append
-        )
-        if not closer:
+        if not (yield from self._text(name, string_writer(emit) if string else pieces.append)):
             return CUT_OFF
         emit('"' if string else _value("".join(pieces), types, self._schema.constants(*path)))
         return ""

@@ -134,7 +134,7 @@ class Invoke:
         calls = {opened: Wrapped(call.read, openers, closed).read for opened, closed in around}
         if self.bare or not around:
             calls |= dict.fromkeys(openers, call.read)
-        closers = (self.call[1], *(closed for _, closed in around))
+        closers = tuple(filter(None, (self.call[1], self.behind, *(closed for _, closed in around))))
         return Markup(calls=calls, thoughts=thoughts, closers=closers, verbatim=verbatim)
 
     def markers(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from dragoman.core.values import JsonText as Json
 from dragoman.core.wrapped import read_wrapped
 
 _KEY_ENDS: Final = markers(*":,{}[]\"'\n")
+SEPARATORS: Final = (",", ";")
 _BARE_KEY: Final = re.compile(r"[A-Za-z_]\w*[ \t]*")
 
 
@@ -55,7 +56,8 @@ def read_json_call(
 ) -> Leaf[Outcome]:
     """Read one call object, the scanner standing before its `{`; the scanner must be keeping the raw text.
 
-    `whole`: an object that calls a tool that is not offered is taken to its end.
+    `whole`: an object that calls a tool that is not offered is taken to its end; without tags only one that has
+    nothing but what a call has.
     """
     call = _Call(s, sink, keys, tagged, whole)
     if not (yield from s.literal("{", after_space=True)):
@@ -78,6 +80,14 @@ def read_json_call(
             return call.close()
         if separator != ",":
             return call.fail(problem or "expected ',' or '}'")
+
+
+def behind_unknown(s: Scanner, sink: CallSink) -> Leaf[bool]:
+    """A call of no offered tool is text; whether another call comes behind it, which it does not take along."""
+    sink.text(s.kept())
+    s.keep()
+    yield from s.literal(*SEPARATORS, after_space=True)
+    return (yield from s.peek(after_space=True)) == "{"
 
 
 def _read_key(s: Scanner) -> Leaf[str | None]:
@@ -127,11 +137,10 @@ class _Call:
 
     def member(self, key: str) -> Leaf[str]:
         """Read the value of `key`; why it cannot be one, or ""."""
-        if self._unknown:
-            return (yield from self._s.json_value(nothing))
         if self._keys.name_is_key:
-            self._next_in_object(key)
-            return self._resolve(key) or (yield from self._read_arguments())
+            return (yield from self._named_by_key(key))
+        if self._unknown:
+            return (yield from self._of_unknown(key))
         if key in self._keys.name and not self._name:
             return (yield from self._read_name())
         if key in self._keys.arguments and self._held is None and not self._begun:
@@ -157,6 +166,31 @@ class _Call:
         """An id counts once the arguments have begun only where there was none before."""
         return key in self._keys.id and (not self._begun or (self._keys.late_id and not self._id))
 
+    def _of_unknown(self, key: str) -> Leaf[str]:
+        """A member of a call whose tool is not offered; without tags, what a call does not have says it is none."""
+        if key in self._keys.arguments:
+            self._held = ""
+        elif not (self._tagged or key in (*self._keys.id, *self._keys.other)):
+            return f"unexpected key {key!r}"
+        return (yield from self._s.json_value(nothing))
+
+    def _named_by_key(self, key: str) -> Leaf[str]:
+        """A member whose key is a tool's name; one of no offered tool takes none of the others along."""
+        if key in (*self._keys.id, *self._keys.other) and (yield from self._s.peek()) != "{":
+            return (yield from self._s.json_value(nothing))
+        self._next_in_object(key)
+        behind_unknown, self._unknown = self._unknown, False
+        problem = self._resolve(key)
+        if self._unknown:
+            problem = yield from self._s.json_value(nothing)
+            if not problem:
+                self._sink.text(self._s.kept())
+                self._s.keep()
+            return problem
+        if behind_unknown:
+            self._s.keep(f", {json.dumps(key, ensure_ascii=False)}: ")
+        return problem or (yield from self._read_arguments())
+
     def _next_in_object(self, key: str) -> None:
         """Names as keys let one object hold several calls."""
         if self._whole:
@@ -167,7 +201,8 @@ class _Call:
     def close(self) -> Outcome:
         """The object has ended."""
         if self._unknown:
-            return Outcome.UNKNOWN
+            shown = self._tagged or self._held is not None
+            return Outcome.UNKNOWN if shown else self.fail("the object has no arguments")
         if not self._name:
             return self.fail("the object has no name")
         if not (self._whole or self._tagged) and self._sink.needs_arguments(self._name):
@@ -220,8 +255,6 @@ class _Call:
         return ""
 
     def _read_arguments(self) -> Leaf[str]:
-        if self._unknown:
-            return (yield from self._s.json_value(nothing))
         first = yield from self._s.peek()
         if first == "{" and self._name:
             self._begin()

@@ -14,14 +14,13 @@ from typing import Final, Unpack
 
 from dragoman.core.contracts import CallSink, Format, ReadCall
 from dragoman.core.fence import FENCE
-from dragoman.core.json_call import CallKeys, Outcome, read_json_call
+from dragoman.core.json_call import SEPARATORS, CallKeys, Outcome, behind_unknown, read_json_call
 from dragoman.core.markup import Markup
 from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.writing import Shown, json_format
 
 THINK: Final = {"<think>": "</think>"}
 KEYS: Final = CallKeys()
-SEPARATORS: Final = (",", ";")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,8 @@ class JsonCalls:
         """One call after the other, and the end of the block; whether text came last."""
         while True:
             yield from s.space()
-            outcome = yield from read_json_call(s, sink, self.keys, self.tagged, whole=self.tagged)
-            if outcome is Outcome.UNKNOWN and (yield from self.behind_unknown(s, sink)):
+            outcome = yield from read_json_call(s, sink, self.keys, self.tagged, whole=self.tagged or listed)
+            if outcome is Outcome.UNKNOWN and (yield from behind_unknown(s, sink)):
                 continue
             if outcome is not Outcome.WHOLE:
                 return _no_call(s, sink, outcome, self.tagged)
@@ -75,14 +74,6 @@ class JsonCalls:
             comma = yield from s.literal(*SEPARATORS, after_space=True)
             if (yield from s.peek(after_space=True)) != "{":
                 return (yield from self._leave(s, sink, listed, bool(comma)))
-
-    @staticmethod
-    def behind_unknown(s: Scanner, sink: CallSink) -> Leaf[bool]:
-        """A call of no offered tool is text; whether another call comes behind it, which it does not take along."""
-        sink.text(s.kept())
-        s.keep()
-        yield from s.literal(*SEPARATORS, after_space=True)
-        return (yield from s.peek(after_space=True)) == "{"
 
     def _leave(self, s: Scanner, sink: CallSink, listed: bool, comma: bool) -> Leaf[bool]:
         """The end of the block; whether text came last."""

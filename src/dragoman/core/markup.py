@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dragoman.core.bare import NO_TAG, Tag, bare_calls
+from dragoman.core.begun import drop_begun
 from dragoman.core.contracts import CallSink, ReadCall
 from dragoman.core.examples import Examples, starts_line
 from dragoman.core.fence import FENCE
@@ -107,6 +108,8 @@ class Markup:
         fences = self._reads_fences(sink)
         while not sink.is_over:
             if not found:
+                if sink.calls and not said:
+                    yield from drop_begun(s, sink, *filter(None, (*self.closers, *self.section[1:])))
                 found = yield from self._text(s, sink, self._wanted(sink, answers), said)
                 said = True
             if not found or found == _closes_draft(sink):

@@ -19,6 +19,9 @@ from dragoman.core.values import JsonText as Json
 DEPTH_LIMIT: Final = 128
 """How deep containers may nest; no tool asks for more, and a reader of JSON may not bear it."""
 
+CLOSED: Final = "the end of the value has closed its container too"
+"""What a part may say that is no problem."""
+
 
 class Container(NamedTuple):
     """What holds members."""
@@ -79,7 +82,9 @@ class Notation:
             else:
                 sink.arguments(comma)
                 deeper, problem = yield from self._member(s, sink, inner, len(enclosing))
-                if problem:
+                if problem == CLOSED:
+                    sink.arguments(enclosing.pop().json[1])
+                elif problem:
                     return problem
                 behind_value, comma = deeper is None, ""
                 enclosing += [deeper] if deeper else []

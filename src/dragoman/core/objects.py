@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dragoman.core import spelling
 from dragoman.core.contracts import MUTED, CallSink, HeldCall
-from dragoman.core.notation import Container, Digits, Notation, cut_off, digits, no_call, written, wrong
+from dragoman.core.notation import CLOSED, Container, Digits, Notation, cut_off, digits, no_call, written, wrong
 from dragoman.core.pieces import All, Raw, Word
 from dragoman.core.scanner import Leaf, Scanner, markers
 from dragoman.core.spelling import Spelling
@@ -139,16 +139,17 @@ class ObjectCalls:
         if (yield from s.literal(self._quote)):
             return (yield from self._string(s, sink, inner))
         if (yield from s.peek()) == '"':
-            return (yield from s.json_value(sink.arguments))
+            problem = yield from s.json_value(sink.arguments)
+            return problem or (yield from self._stray_quote(s, sink))
         found = yield from s.ahead(markers(self._quote, ",", "}", "]", inner.close))
         if not found and s.closed:
             return cut_off(s)
+        bare = found[0].strip() if found else ""
+        if found and len(bare) > 1 and bare[0] == bare[-1] == "'" and (found[1] != self._quote or bare.count("'") == 2):
+            sink.arguments(as_string(bare[1:-1]))
+            yield from s.literal(found[0])
+            return (yield from self._stray_quote(s, sink))
         if found and found[1] != self._quote:
-            bare = found[0].strip()
-            if len(bare) > 1 and bare[0] == bare[-1] == "'":
-                sink.arguments(as_string(bare[1:-1]))
-                yield from s.literal(found[0])
-                return ""
             literal = as_json(bare, SCALARS)
             if not bare:
                 return "expected a value"
@@ -168,13 +169,25 @@ class ObjectCalls:
         begins = _BEFORE_VALUE.fullmatch(text) or (not inner.key and _BEFORE_ITEM.fullmatch(text))
         return end == self._closer or (bool(end) and bool(begins))
 
+    def _stray_quote(self, s: Scanner, sink: CallSink) -> Leaf[str]:
+        """A delimiter behind a string that has other quotes."""
+        if (yield from s.literal(self._quote)):
+            sink.warn("missing_delimiter", f"expected {self._quote} before a string")
+        return ""
+
     def _string(self, s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
         sink.arguments('"')
-        ends = {self._quote: ((",",), (inner.close,))}
-        if not (yield from s.raw_until(ends, string_writer(sink.arguments))):
+        # The end of the call shows where the last delimiter is missing, if another call or nothing follows.
+        behind = ((self._closer, self._opener), (self._closer, ""))
+        ends = {self._quote: ((",",), (inner.close,)), inner.close: behind}
+        found = yield from s.raw_until(ends, string_writer(sink.arguments))
+        if not found:
             return cut_off(s)
         sink.arguments('"')
-        return ""
+        if found == self._quote:
+            return ""
+        sink.warn("missing_delimiter", f"expected {self._quote} behind a string")
+        return CLOSED
 
     def _written(self, value: Any) -> str:
         match value:

@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from dragoman.core.begun import drop_begun
 from dragoman.core.contracts import MUTED, CallSink, ReadCall
 from dragoman.core.json_calls import KEYS, JsonCalls
 from dragoman.core.named_json import ReadHead, broken
@@ -38,6 +39,7 @@ WRAPPERS: Final = frozenset({"args", "arguments", "input", "kwargs", "parameters
 """Names under which models write all arguments as one parameter."""
 _AHEAD_CHARS: Final = 4096
 """How far is looked for what shows that a parameter's tag is quoted in the value before it."""
+NOTHING_YET: Final = "the text ended before the first value"
 _TYPES: Final = {"string": frozenset({"string"}), "json": ALL - {"string"}}
 
 _KINDS: Final = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
@@ -234,14 +236,17 @@ def _inner(value: Json) -> dict[str, Json]:
 def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: str) -> Leaf[str]:
     """Why arguments that nothing has closed are not whole, white space behind them aside; "" where they are.
 
-    So they are where the reply ended of itself behind a value that was closed, or within what closes them all.
+    So they are where the reply ended of itself behind a value that was closed, or within what closes them all. Where
+    no value came (`NOTHING_YET`), they are if the tool needs none.
     """
     rest = yield from s.peek(len(close))
     if not close.startswith(rest):
         return f"expected {value} or {close}"
     s.pos += len(rest)
-    if not (any_value and s.stopped):
+    if not s.stopped:
         return CUT_OFF
+    if not any_value:
+        return NOTHING_YET
     sink.arguments("}")
     sink.warn("missing_closer", f"expected {close} before the end of the reply")
     return ""
@@ -264,9 +269,12 @@ def read_call(
         return _no_call(s, sink, head.name if head else "")
     sink.start(name, head.id)
     problem = "" if head.closed else (yield from read_body(s, sink, sink.schema(name)))
-    if problem:
-        return broken(s, sink, problem)
-    sink.arguments("{}" if head.closed else "")
+    empty = problem == NOTHING_YET and not sink.needs_arguments(name)
+    if empty:
+        sink.warn("missing_closer", "expected the end of the call before the end of the reply")
+    elif problem:
+        return broken(s, sink, CUT_OFF if problem == NOTHING_YET else problem)
+    sink.arguments("{}" if head.closed or empty else "")
     sink.end()
     for closer in after:
         yield from s.literal(closer, after_space=True)
@@ -323,6 +331,8 @@ class Wrapped:
             found = yield from s.literal(*self.openers, *([self.close] if whole else []), after_space=True)
             s.gap = "" if whole else s.kept().removesuffix(found)
             s.forget()
+            if whole and not found:
+                yield from drop_begun(s, sink, self.close)
         return whole
 
     def _empty(self, s: Scanner, sink: CallSink, found: str) -> bool:

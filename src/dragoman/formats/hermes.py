@@ -53,6 +53,10 @@ def read_block(s: Scanner, sink: CallSink, _: str) -> Leaf[bool]:
 def _calls(s: Scanner, sink: CallSink) -> Leaf[bool]:
     """Calls one after the other, or a JSON array of them, and the closing tag; whether there is one."""
     listed = yield from s.literal("[", after_space=True)
+    if listed and (yield from s.literal("]", after_space=True)):
+        yield from s.literal(CLOSE, after_space=True)
+        sink.warn("empty_section", "dropped a list with no call in it", s.kept())
+        return True
     if listed:
         sink.listed(True)
     whole = False

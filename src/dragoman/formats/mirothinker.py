@@ -53,7 +53,7 @@ CALLS: Final = Wrapped(NamedJson(head, closers=(ARGUMENTS[1],)).read, (SERVER[0]
 MARKUP: Final = Markup(
     calls={OPEN: CALLS.read, JSON_OPEN: JsonCalls(KEYS, JSON_CLOSE).read},
     thoughts=THINK,
-    closers=(CLOSE, JSON_CLOSE),
+    closers=(CLOSE, JSON_CLOSE, ARGUMENTS[1]),
 )
 
 FORMAT: Final = json_format(
