@@ -123,6 +123,22 @@ def test_the_users_words_come_last_in_the_last_tier() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("described", "hint"),
+    [
+        ((), None),
+        (("Tells the weather.", "Profiles a person."), trim.HINT),
+        (("Tells the weather.", "Reads a file."), trim.FILES_HINT),
+        (("Executes shell commands.",), trim.FILES_HINT),
+    ],
+)
+def test_the_last_tier_says_when_to_call_a_tool_of_this_kind(described: tuple[str, ...], hint: str | None) -> None:
+    offered = tuple(Tool(f"tool_{n}", words) for n, words in enumerate(described))
+    asked = replace(request(("system", "You are an agent. " + "Mind the style. " * 80), ("user", "hi")), tools=offered)
+    first = trim.trimmed(asked, "least", GENERIC).request.messages[0]
+    assert [part.text for part in first.parts if isinstance(part, Text)][1:] == ([hint] if hint else [])
+
+
 def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_stay() -> None:
     reminder = "<system-reminder>\nEnd commits so.\nContents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>"
     made = request(("user", reminder), names="read")

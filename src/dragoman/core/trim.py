@@ -62,6 +62,14 @@ _FACT: Final = re.compile(r"\s*[-*]?\s*[A-Z][\w '()/-]{1,40}: \S|.*\b\d{4}-\d\d-
 _REMINDER: Final = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re.DOTALL)
 """Claude Code's and OpenCode's own text in a message of the user's."""
 HINT: Final = "Call a tool only if the user asks for something that needs it; otherwise answer in words."
+FILES_HINT: Final = (
+    "To see or change files, or to run a command, call a tool: you cannot answer without it. "
+    "Greetings and small talk you answer in words."
+)
+"""In its place where tools for files or commands are offered: with `HINT`, Qwen2.5-Coder 1.5B named the command instead
+of calling the tool (docs/local.md).
+"""
+_FOR_FILES: Final = re.compile(r"\b(files?|commands?)\b", re.IGNORECASE)
 FACTS_CHARS: Final = 800
 """Most of a message's facts that stay in the last tier."""
 _NO_WORDS: Final = frozenset({"description", "title", "examples", "$comment"})
@@ -118,7 +126,7 @@ def trimmed(request: Request, tier: str, vocabulary: Vocabulary) -> Trimmed:
     tools = tuple(_tool(tool, tier) for tool in request.tools)
     messages = tuple(_message(message, tier) for message in request.messages)
     if TIERS[tier].gathers:
-        messages = _gathered(messages, bool(tools))
+        messages = _gathered(messages, _hint(tools))
     made = replace(request, tools=tools, messages=messages)
     saved = _estimate(vocabulary, _words(request)) - _estimate(vocabulary, _words(made))
     return Trimmed(made, saved) if saved > 0 else Trimmed(request, 0)
@@ -162,7 +170,15 @@ def _message(message: Message, tier: str) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def _gathered(messages: tuple[Message, ...], has_tools: bool) -> tuple[Message, ...]:
+def _hint(tools: Iterable[Tool]) -> tuple[Text, ...]:
+    """When to call one of these tools."""
+    described = [tool.description for tool in tools]
+    if not described:
+        return ()
+    return (Text(FILES_HINT if any(map(_FOR_FILES.search, described)) else HINT),)
+
+
+def _gathered(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Message, ...]:
     """What the agent says before the first answer in one system message at the beginning, so that the last words before
     the answer are the user's: what comes last a small model takes for the task.
     """
@@ -177,7 +193,6 @@ def _gathered(messages: tuple[Message, ...], has_tools: bool) -> tuple[Message, 
         reminders = (_project(p.text) for p in message.parts if isinstance(p, Text) and _is_reminder(p))
         told += [Text(text) for text in reminders if text]
         said.append(replace(message, parts=tuple(own)) if own else message)
-    hint = [Text(HINT)] if has_tools else []
     told = [part for part in [*told, *hint] if not isinstance(part, Text) or part.text]
     return (*([Message("system", tuple(told))] if told else ()), *said, *messages[end:])
 
