@@ -17,7 +17,8 @@ from scenarios import QUESTION, SCHEMAS, Said
 Ask: TypeAlias = Callable[..., Any]
 USER: Final[Any] = {"role": "user", "content": QUESTION}
 USAGE: Final[Any] = {"include_usage": True}
-CUT: Final = '{"city":"Be'
+BROKEN: Final = 'get_weather {"city":"Be'
+"""A call that was never whole, as text."""
 
 
 class GetWeather(pydantic.BaseModel):
@@ -94,7 +95,7 @@ async def chat_stream_async(sdk: openai.AsyncOpenAI, **asked: Any) -> Any:
 def of_chat(completion: Any) -> tuple[Said, str]:
     (choice,) = completion.choices
     message, cut = choice.message, choice.finish_reason == "length"
-    assert not cut or [c.function.arguments for c in message.tool_calls] == [CUT]
+    assert not (cut and message.tool_calls)
     assert completion.usage.total_tokens == 102 if completion.usage else cut  # the helper leaves before it comes
     functions = [] if cut else [(c.id, c.function) for c in message.tool_calls or ()]
     calls = [(id, f.name, parsed(f, f.arguments)) for id, f in functions]
@@ -153,8 +154,6 @@ def of_response(response: Any) -> tuple[Said, str]:
                 said.thoughts += "".join(part.text for part in item.summary)
             case "function_call" if item.status == "completed":
                 said.calls.append((item.call_id, item.name, parsed(item, item.arguments)))
-            case kind:
-                assert (kind, item.status, item.arguments) == ("function_call", "incomplete", CUT)
     assert response.usage.total_tokens == 102
     return said, response.incomplete_details.reason if response.incomplete_details else response.status
 
@@ -218,7 +217,6 @@ async def messages_stream_async(sdk: anthropic.AsyncAnthropic, **asked: Any) -> 
 
 def of_message(message: Any) -> tuple[Said, str]:
     said = Said()
-    cut = message.stop_reason == "max_tokens"
     for block in message.content:
         match block.type:
             case "text" if message.stop_reason == "refusal":
@@ -227,9 +225,6 @@ def of_message(message: Any) -> tuple[Said, str]:
                 said.text += block.text
             case "thinking":
                 said.thoughts += block.thinking
-            case "tool_use" if cut:
-                # The package itself makes {} of a stream's, which only the end of the message gives away.
-                assert block.input in ({}, {"city": "Be"}, {"__unparsedToolInput": {"raw": CUT}})
             case "tool_use":
                 said.calls.append((block.id, block.name, block.input))
     usage = message.usage

@@ -29,6 +29,7 @@ from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta, To
 from dragoman.core.sse import EVENT_LIMIT_BYTES
 from dragoman.core.values import Request
 from dragoman.gateway import Gateway
+from dragoman.guard.policy import Policy
 from far import FRONTS, HEAD, RESPONSES, Play, Server, ask, ends_as_failed, server, soon, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
 from scripted import eventually, serving
@@ -56,13 +57,17 @@ class Gate(NamedTuple):
         return len(session.connector._acquired)
 
 
+ANY_NUMBER = Policy(calls=0)
+"""Of calls in an answer."""
+
+
 @contextlib.asynccontextmanager
-async def gate(url: str, api: str, **settings: Any) -> AsyncIterator[Gate]:
+async def gate(url: str, api: str, policy: Policy = ANY_NUMBER, **settings: Any) -> AsyncIterator[Gate]:
     """At its end nothing of what was asked is left: no connection to the server in use, no place taken, no task."""
     before = asyncio.all_tasks()
     config = HttpConfig(url=url, api=api, **{"models": ("m",), "retries": 0, **settings})
     backend = Http("far", config, {})
-    async with serving(Gateway([backend])) as (_, own):
+    async with serving(Gateway([backend], policy=policy)) as (_, own):
         made = Gate(own, backend)
         running = asyncio.all_tasks()
         yield made
