@@ -31,7 +31,6 @@ OTHERWISE = {
     "harmony: the recipient in the role": "the prompt has ended in the role",
     "hermes: a doubled opening tag, a doubled closing tag": "a tag behind the tag is Qwen3-Coder's",
     "hermes: an empty block": "what closes a call is known once the format is",
-    "ernie45: an empty array": "Hermes has it, to whom it is text",
     "hermes: an opening tag where the closing one should be": "the same",
     "hermes: lenient: a missing opening tag": "only Hermes can know what is missing",
     "hermes: two opening tags and no call": "a tag behind the tag is Qwen3-Coder's",
@@ -42,6 +41,7 @@ OTHERWISE = {
     "longcat_xml: tags of GLM are no call": "GLM's are",
     "mistral: the array of earlier versions is not read here": "they read it",
     "muse_glimmer: no header": "with no header before it, it is plain text",
+    "muse_glimmer: a call in a message without a recipient": "the same",
 }
 CASES = [case for case in all_cases() if case.format not in ("auto", *NOT_SEEN)]
 
