@@ -184,10 +184,14 @@ async def test_nothing_is_counted_while_the_engine_is_down() -> None:
     assert await embedded.count_tokens(request("Hi")) is None
 
 
-async def test_what_cannot_be_asked_cannot_be_counted(small: Embedded) -> None:
-    asked = v.Request(PROFILE.name, (v.Message("user", (v.Opaque("hologram", msgspec.Raw(b"{}")),)),))
-    with pytest.raises(RequestError, match="hologram"):
-        await small.count_tokens(asked)
+async def test_a_part_that_is_not_known_is_counted_as_its_json(small: Embedded) -> None:
+    raw = b'{"type":"hologram"}'
+    counts = [
+        await small.count_tokens(v.Request(PROFILE.name, (v.Message("user", (part,)),)))
+        for part in (v.Opaque("hologram", msgspec.Raw(raw)), v.Text(raw.decode()))
+    ]
+    assert counts[0] == counts[1]
+    assert counts[0]
 
 
 async def test_two_answers_at_once(small: Embedded) -> None:
@@ -389,15 +393,15 @@ async def test_a_context_beyond_the_models_own_is_refused() -> None:
 async def test_settings_that_are_not_known_are_named() -> None:
     prepared = backend().prepared(request(extra={"logprobs": msgspec.Raw(b"true"), "user": msgspec.Raw(b'"u"')}))
     assert [(w.code, w.message) for w in prepared.warnings] == [
-        ("ignored_setting", "the embedded engine knows nothing of logprobs")
+        ("ignored_setting", "the embedded engine does not have logprobs")
     ]
 
 
-async def test_a_part_that_is_not_known_is_refused_before_the_answer() -> None:
-    part = v.Opaque("txt", msgspec.Raw(b"{}"), "$.messages[0].content[0]")
-    asked = msgspec.structs.replace(request(), messages=(v.Message("user", (part,)),))
-    with pytest.raises(RequestError, match="unknown content part 'txt'"):
-        await events_of(backend(), asked)
+async def test_a_part_that_is_not_known_is_shown_as_its_json_with_a_warning() -> None:
+    part = v.Opaque("txt", msgspec.Raw(b'{"type":"txt","said":"4711"}'), "$.messages[0].content[0]")
+    prepared = backend().prepared(msgspec.structs.replace(request(), messages=(v.Message("user", (part,)),)))
+    assert '"said":"4711"' in prepared.body["prompt"]
+    assert [warning.code for warning in prepared.warnings] == ["request_adapted"]
 
 
 async def test_a_search_result_is_read_in_a_tools_result_too() -> None:
