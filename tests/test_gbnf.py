@@ -181,16 +181,19 @@ def test_llama_cpp_writes_the_call(engine: Any, name: str) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", ["qwen3_xml", "gemma4"])
-def test_llama_cpp_writes_raw_strings(engine: Any, name: str) -> None:
-    """Without an end, as it may be: the length of a raw string is not held."""
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [("qwen3_xml", "\n</parameter>\n</function>\n</tool_call>"), ("gemma4", '<|"|>}<tool_call|>')],
+    ids=["qwen3_xml", "gemma4"],
+)
+def test_llama_cpp_writes_raw_strings(engine: Any, name: str, rest: str) -> None:
+    """Without an end, as it may be, which is then added: the length of a raw string is not held."""
     schema = props(city={"enum": ["Paris", "Rome"]}, note=STRING)
     tools = [v.Tool("get_weather", "", json.dumps(schema))]
     constraint = formats.get(name).constrain(tools, v.ToolChoice("named", "get_weather"))
     assert constraint is not None
     text = complete(engine, "The weather in Paris:\n", gbnf(constraint))
-    (call,) = parse(text, name, tools, finish="length").parts
-    assert isinstance(call, v.ToolCall)
+    (call,) = (part for part in parse(text + rest, name, tools).parts if isinstance(part, v.ToolCall))
     assert re.match(r'\{"city": "(Paris|Rome)", "note": "', call.arguments)
 
 

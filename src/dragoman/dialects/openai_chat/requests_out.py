@@ -130,7 +130,11 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
         said["tool_choice"] = {"type": kind, kind: {"name": choice.name}}
     elif choice.mode != "auto":
         said["tool_choice"] = choice.mode
-    return said if choice.parallel else {**said, "parallel_tool_calls": False}
+    if not choice.parallel:
+        said["parallel_tool_calls"] = False
+    elif request.several and tools and ledger.same:  # stated, which a server may need: llama.cpp gives one by default
+        said["parallel_tool_calls"] = True
+    return said
 
 
 def _tool(tool: Tool, ledger: Ledger) -> object:

@@ -169,7 +169,11 @@ def _tools(request: Request, ledger: Ledger) -> Json:
     listed = _listed([tool for tool in tools if IN_ITEM not in tool.extra], ledger)
     said: Json = {"tools": listed} if listed else {}
     said |= {"tool_choice": _choice(choice, chosen)} if tools and choice.mode != "auto" else {}
-    return said if choice.parallel else {**said, "parallel_tool_calls": False}
+    if not choice.parallel:
+        said["parallel_tool_calls"] = False
+    elif request.several and tools and ledger.same:  # stated, which a server may need: llama.cpp gives one by default
+        said["parallel_tool_calls"] = True
+    return said
 
 
 def _choice(choice: ToolChoice, chosen: Tool | None) -> object:
