@@ -33,12 +33,14 @@ TOLD: Final = {
         "pictures and files of results",
         "a word of the user to go on",
         "what a call was given, which is no object",
+        "request_adapted",
     ),
     "pictures": ("what is called",),
     "files": ("what is called",),
     "tools": ("schema_adapted", "tool "),
     "tool_choice": ("tool ",),
     "max_tokens": ("max_tokens", "max_output_tokens"),
+    "thoughts": ("thoughts", "reasoning", "thinking", "signature"),
     "response_schema": ("schema_adapted", "a reply of any JSON object"),
 }
 """The words by which warnings name what has another name here."""
@@ -85,6 +87,8 @@ def lost(asked: v.Request, arrived: v.Request, written: Sequence[Outgoing]) -> I
     watched = [text for outgoing in written for text in outgoing.watched]
     before, after = essence(asked), essence(arrived, watched)
     for name in before:
+        if name == "max_tokens" and before[name] is None:
+            continue  # an API that must have a limit gets the largest, which loses nothing
         if before[name] != after[name] and not any(words in told for words in TOLD.get(name, (name,))):
             yield name, before[name], after[name]
     unnamed = {name for name in _extras(asked) - _extras(arrived) if name not in told}

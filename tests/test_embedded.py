@@ -420,7 +420,6 @@ async def test_a_search_result_is_read_in_a_tools_result_too() -> None:
 
 
 UNHELD = [
-    ("no tool to call", {"tools": (v.Tool("bash", kind="bash_20250124"),), "tool_choice": v.ToolChoice("required")}),
     ("a schema that cannot be", {"tools": (WEATHER,), "response_schema": '{"$ref": "#/$defs/none"}'}),
     ("such a schema without tools", {"response_schema": '{"$ref": "#/$defs/none"}'}),
 ]

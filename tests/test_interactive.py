@@ -48,7 +48,6 @@ def test_codex(tmp_path: Path) -> None:
 
 @pytest.mark.model
 @pytest.mark.every
-@pytest.mark.ran("Claude Code", "embedded model")
 def test_the_first_use_on_the_model() -> None:
     """Minutes: `make firstuse`."""
     assert first_use.play(record=False) == 0

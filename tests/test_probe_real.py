@@ -26,7 +26,7 @@ def test_dragoman_itself_is_probed(tmp_path: Path) -> None:
     """By its other APIs too, without a model: test_probe.py."""
     with running(tmp_path) as own:
         report = asyncio.run(
-            probe(HttpConfig(url=own.url), {}, MODEL, only=(*SHOWN, "tool_choice", *BESIDE), tokens=FEW, within_s=120)
+            probe(HttpConfig(url=own.url), {}, MODEL, only=(*DECISIVE, *BESIDE), tokens=FEW, within_s=120)
         )
     found = {finding.what: finding for finding in report.findings}
     assert report.kind == "dragoman"

@@ -14,7 +14,7 @@ from dragoman import formats
 from dragoman.cli.completion import format_names, offering
 from dragoman.core.contracts import Format, HeldCall, Notation
 from dragoman.core.errors import ConfigError
-from dragoman.core.events import ToolCallStart
+from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.reader import ReplyReader
 from dragoman.core.relay import Relay
 from dragoman.core.scanner import Leaf, Scanner
@@ -242,6 +242,8 @@ def _ids(format: Format) -> Ids:
     reader, text = ReplyReader(heard.format, (TOOL,), new_id=lambda: ""), format.write_calls(CALLS[:1])
     events = [*reader.feed(text), *reader.close()]
     if any(isinstance(event, ToolCallStart) and event.id == heard.given for event in events):
+        return "model's"
+    if any(isinstance(event, ToolCallEnd) and event.id == CALLS[0].id for event in events):
         return "model's"
     return "replaced" if heard.given or CALLS[0].id in text else "ours"
 

@@ -13,8 +13,8 @@ P = TypeVar("P")
 def read_parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], P]]) -> tuple[P | Text | Opaque, ...]:
     """Returns the parts, one reader a type. Empty texts are left out.
 
-    A part of a type without a reader is carried as it is, an object in place of the list or a part without a type as
-    one of type "", whose JSON the model reads as text.
+    An object in place of the list is its only part. A part of a type without a reader is carried as it is, one without
+    a type as one of type ""; the model reads their JSON as text.
 
     Raises: RequestError: what is wrong, and where.
     """
@@ -24,7 +24,7 @@ def read_parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], 
         text = content.string()
         return (Text(text),) if text else ()
     if content.kind == "object":
-        return (Opaque("", content.raw, content.path),)
+        return (_part(content, readers),)
     if content.kind != "array":
         raise content.wrong("string, array or null")
     parts = (_part(item, readers) for item in content.items() if item.kind != "null")

@@ -170,9 +170,20 @@ OTHERS: Final = (
         "<function_res",
         "<function=",
         "<iquest_",
+        "<iquestcoder_",
+        "<use_mcp_tool",
     ),
-    *("<function name=", "<longcat_tool_", "</longcat_tool_", "<TOOLCALL>", "<TOOL_RESPONSE>", "</TOOL_RESPONSE"),
-    *("functools[", "Action: ```json", "Action:```json", "Action:\n```json"),
+    *(
+        "<function name=",
+        "<longcat_tool_",
+        "</longcat_tool_",
+        "<tool:",
+        "</tool>",
+        "<TOOLCALL>",
+        "<TOOL_RESPONSE>",
+        "</TOOL_RESPONSE",
+    ),
+    *("**Tool Call:**", "functools[", "Action: ```json", "Action:```json", "Action:\n```json"),
 )
 """How calls and results of all formats begin and end, but for control tokens and what may stand in ordinary text."""
 

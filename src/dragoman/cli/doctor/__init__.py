@@ -32,7 +32,7 @@ _EXAMPLES: Final = """
     examples:
       dragoman doctor                                      what `dragoman serve` would use
       dragoman doctor --claude                             and whether the installed claude can be used
-      dragoman doctor --weights                            and whether the weights here are what was fetched
+      dragoman doctor --weights                            and whether the weights are intact
       dragoman doctor --json
 
     exit status:
@@ -60,7 +60,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument(
         "--weights",
         action="store_true",
-        help="read all weights that are here, and compare them with their sha256",
+        help="verify the sha256 of all weights",
     )
     command.add_argument("--json", action="store_true", help="as JSON")
     command.set_defaults(run=run)
