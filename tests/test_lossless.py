@@ -79,6 +79,8 @@ def plain(value: Any) -> Any:
         kept["input"] = [{"role": "user", "content": [{"type": "text", "text": kept["input"]}]}]
     if isinstance(kept.get("stop"), str):
         kept["stop"] = [kept["stop"]]
+    if kept.get("input_schema") == {}:
+        kept["input_schema"] = {"type": "object"}  # which the API demands
     if "model" in kept and "tools" not in kept:
         kept.pop("parallel_tool_calls", None)
     return {name: inner for name, inner in kept.items() if (name, json.dumps(inner)) not in DEFAULTS}
