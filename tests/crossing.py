@@ -64,7 +64,7 @@ SAID_ELSEWHERE: Final = frozenset(
             "about_namespace",
             "x-anthropic-billing-header",
         ),
-        *("id", "index", "status"),
+        *("id", "index", "status", "logprobs", "store", "strict"),
     )
 )
 """Fields that are also read into a value, or say nothing to a model: a warning for them would be noise."""

@@ -145,7 +145,7 @@ def test_parse_stream() -> None:
     assert kinds == ["TextDelta", "ToolCallStart", "ToolCallDelta", "ToolCallEnd", "Finish"]
 
 
-@pytest.mark.parametrize(("text", "reason"), [(CALL, "tool_calls"), (CALL[:-30], "length"), ("Hi.", "stop")])
+@pytest.mark.parametrize(("text", "reason"), [(CALL, "tool_calls"), (CALL[:-30], "stop"), ("Hi.", "stop")])
 def test_both_forms_end_for_the_same_reason(text: str, reason: str) -> None:
     assert json.loads(dragoman("parse", "--stream", text=text).stdout.splitlines()[-1])["reason"] == reason
     assert json.loads(dragoman("parse", text=text).stdout)["finish"] == reason

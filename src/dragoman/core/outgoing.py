@@ -77,7 +77,7 @@ _PARTS: Final = {
     ToolCall: "a tool call",
     ToolResult: "a tool result",
 }
-WARNED_NAMES: Final = 20
+WARNED_NAMES: Final = 64
 """Names reported one by one for one code; a last warning has the number of those left."""
 
 _encode = msgspec.json.Encoder().encode
