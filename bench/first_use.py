@@ -59,7 +59,7 @@ QUESTIONS: Final = (
 @contextmanager
 def home() -> Iterator[dict[str, str]]:
     """An empty home with `dragoman` and `claude` in its path; the environment of who lives there."""
-    HOME.mkdir()  # fails where there is one: it might be somebody's
+    HOME.mkdir()  # fails where there is one: it may belong to another user
     try:
         programs = HOME / ".local" / "bin"
         programs.mkdir(parents=True)

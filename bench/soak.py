@@ -36,7 +36,7 @@ PATHS: Final = {
 }
 DRAIN_S: Final = 90.0
 SPARE: Final = 8
-"""Descriptors more than before that are none lost."""
+"""Descriptors above the starting count that do not count as leaked."""
 COME_S: Final = 10.0
 """Within which all clients have come."""
 WAITS_S: Final = 5.0
