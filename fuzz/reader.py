@@ -170,7 +170,10 @@ def lost(case: Case, events: Iterable[ev.AnyEvent]) -> str:
 def _frames(format: Format) -> tuple[str, ...]:
     """What opens thoughts or the answer, and may hold nothing, and what only frames an answer."""
     markup = auto.markup() if format.name == "auto" else format.markup
-    return (*format.thoughts, *((*markup.thoughts, *markup.answers, *markup.frames, *markup.boxes) if markup else ()))
+    if not markup:
+        return tuple(format.thoughts)
+    around = (*markup.answers, *markup.answers.values(), *markup.frames, *markup.boxes)
+    return (*format.thoughts, *markup.thoughts, *around)
 
 
 def _headless(case: Case, said: str) -> bool:

@@ -5,6 +5,7 @@
     `verbosity`                          `text.verbosity`
     `logprobs`, `top_logprobs`           `include` of `message.output_text.logprobs`, `top_logprobs`
     `image_url.detail`                   `detail` of the part
+    `format.grammar` of a custom tool    `format`
 
 Source: the parameter types of the openai package 3.52; 2026-11.
 """
@@ -63,6 +64,18 @@ def in_responses(extra: Extra) -> tuple[Json, Extra]:
     if bytes(left.get("store", b"")) in (b"true", b"false"):
         said["store"] = left.pop("store")
     return said, left
+
+
+def custom_in_responses(extra: Extra) -> tuple[Json, Extra]:
+    """Returns the fields of a Chat Completions custom tool in the terms of Responses, and the fields left over."""
+    form, left = _members(extra, "format"), {name: raw for name, raw in extra.items() if name != "format"}
+    if grammar := _members(form, "grammar"):
+        more = {f"format.{name}": raw for name, raw in form.items() if name not in ("type", "grammar")}
+        grammar.pop("type", None)
+        return {"type": "custom", "format": {"type": "grammar", **grammar}}, {**left, **more}
+    if bytes(form.get("type", b"")) == b'"text"':
+        return {"type": "custom", "format": form}, left
+    return {"type": "custom"}, extra
 
 
 def merged(body: Json, shared: Json) -> Json:

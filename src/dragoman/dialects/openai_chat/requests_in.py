@@ -192,7 +192,7 @@ def _custom_call(fields: Fields, kind: Cursor) -> ToolCall:
     call = fields.need("custom").fields()
     given = json.dumps({"input": call.string("input")}, ensure_ascii=False)
     call_id, name = fields.need("id").word(), call.need("name").word()
-    return ToolCall(call_id, name, given, {"type": kind.raw, **call.rest(), **_outer(fields)})
+    return ToolCall(call_id, name, given, {**call.rest(), "type": kind.raw, **_outer(fields)})
 
 
 def _outer(fields: Fields) -> values.Extra:
@@ -259,7 +259,7 @@ def _custom(fields: Fields) -> Tool:
     grammar = inner.fields() if inner else None
     told = (grammar.need("syntax").string(), grammar.need("definition").string()) if grammar else ("", "")
     kind = {"type": msgspec.Raw(b'"custom"')}
-    return Tool(name, description, free_text(*told), {**kind, **custom.rest(), **_outer(fields)})
+    return Tool(name, description, free_text(*told), {**custom.rest(), **kind, **_outer(fields)})
 
 
 def is_custom(tool: Tool) -> bool:

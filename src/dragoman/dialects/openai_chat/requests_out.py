@@ -241,7 +241,8 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
 def _call(call: ToolCall, ledger: Ledger) -> dict[str, object]:
     function = {"name": call.name, "arguments": call.arguments}
     inner, outer = _sides(call.extra, ledger)
-    if inner.pop("type", None) is not None:  # a custom tool's
+    if inner.get("type") == msgspec.Raw(b'"custom"'):
+        del inner["type"]
         custom = {"name": call.name, "input": string_member(call.arguments, "input"), **inner}
         return {"id": call.id, "type": "custom", "custom": custom, **outer}
     return {"id": call.id, "type": "function", "function": {**function, **inner}, **outer}

@@ -48,7 +48,7 @@ from dragoman.core import shape
 from dragoman.core.contracts import Outgoing
 from dragoman.core.free_text import INPUT
 from dragoman.core.names import ANY, NAME_FORM
-from dragoman.core.openai_fields import in_responses, merged
+from dragoman.core.openai_fields import custom_in_responses, in_responses, merged
 from dragoman.core.outgoing import REDACTED as REDACTED_REASONING
 from dragoman.core.outgoing import UNPROVEN, Ledger, told_as_error
 from dragoman.core.string_member import string_member
@@ -207,14 +207,15 @@ def _grouped(tools: Sequence[Tool], note: str, ledger: Ledger) -> "Iterator[tupl
 
 def _tool(tool: Tool, ledger: Ledger) -> Json:
     free = is_custom(tool) and ledger.openai
-    kept = {} if free else ledger.kept(tool.extra)
+    custom, left = custom_in_responses(tool.extra) if free else ({}, tool.extra)
+    kept = ledger.kept(left)
     extra = {name: raw for name, raw in kept.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
     if tool.kind != "function":
         return dict(extra)
     name = _apart(tool.name, namespace_of(tool) if ledger.native else "")["name"]
     said: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
     if free or (is_custom(tool) and ledger.native):
-        return {**said, **(_custom(tool) if free else extra)}
+        return {**said, **(custom or extra)}
     strict = {} if ledger.same else {"strict": ledger.strict(tool, OPENAI_STRICT)}
     return {
         "type": "function",
@@ -223,15 +224,6 @@ def _tool(tool: Tool, ledger: Ledger) -> Json:
         **strict,
         **extra,
     }
-
-
-def _custom(tool: Tool) -> Json:
-    """The fields of a tool that takes free text, from those that it has in Chat Completions."""
-    form = shape.Cursor(tool.extra["format"], "$.format").fields() if "format" in tool.extra else None
-    grammar = form.take("grammar") if form else None
-    if grammar is None:
-        return {"type": "custom"}
-    return {"type": "custom", "format": {"type": "grammar", **grammar.fields().rest()}}
 
 
 # The conversation
@@ -320,7 +312,7 @@ def _items(message: Message, ledger: Ledger) -> Iterator[object]:
 def _is_content(part: Part) -> bool:
     """It stands in a message; it is no item of its own."""
     if isinstance(part, Opaque):
-        return ".content[" in part.path
+        return part.path.rpartition(".")[2].startswith("content")
     return isinstance(part, _Words)
 
 
