@@ -48,11 +48,13 @@ def refused(words: str, status: int = 400) -> Answer:
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def chat(asked: dict[str, Any], text: str = "", *calls: dict[str, Any], usage: Any = None, **delta: Any) -> Answer:
+def chat(
+    asked: dict[str, Any], text: str = "", *calls: dict[str, Any], usage: Any = None, finish: str = "", **delta: Any
+) -> Answer:
     """As Chat Completions has it, streamed where that was asked for; the prompt's tokens grow with its messages."""
     if usage is None:
         usage = USAGE | {"prompt_tokens": USAGE["prompt_tokens"] + 8 * (len(asked.get("messages", ())) - 1)}
-    finish = "tool_calls" if calls else "stop"
+    finish = finish or ("tool_calls" if calls else "stop")
     message: dict[str, Any] = {"role": "assistant", "content": text or None, **delta}
     if calls:
         message["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]

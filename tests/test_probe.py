@@ -245,6 +245,22 @@ async def test_forms_of_tool_choice_that_are_not_heeded_are_told() -> None:
     assert report.found("tool_choice").verdict == "no"
 
 
+async def test_a_call_that_the_limit_cuts_was_heeded() -> None:
+    """It comes as text, as no whole call may be made of it."""
+
+    def cut(asked: dict[str, Any]) -> Answer:
+        choice = asked.get("tool_choice", "auto")
+        usage = {"prompt_tokens": 150 if asked.get("tools") else 10, "completion_tokens": 5}
+        if choice in ("auto", "none"):
+            return chat(asked, "Paris is the city of light, and", usage=usage, finish="length")
+        name = "get_weather" if choice == "required" else choice["function"]["name"]
+        text = f'<tool_call>\n{{"name": "{name}", "arguments": {{"city": "London, which'
+        return chat(asked, text, usage=usage, finish="length")
+
+    report = await probed(of(cut))
+    assert report.found("tool_choice").facts == {"required": "yes", "named": "yes", "none": "yes"}
+
+
 # What it streams
 
 

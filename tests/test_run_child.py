@@ -23,7 +23,7 @@ import odd
 from agents import NOWHERE
 from dragoman.agents import Launch
 from dragoman.cli.run import printed
-from dragoman.cli.run.child import Attended
+from dragoman.cli.run.child import Attended, interruptible
 from dragoman.core.errors import ConfigError
 from gateway import DEADLINE_S, command, environment, exists
 from scripted import in_thread, plain
@@ -217,6 +217,19 @@ def test_ctrl_c_before_there_is_an_agent(far: str, tmp_path: Path) -> None:
         screen.type("\x03")
         screen.shows("exit status 130")
     assert left(tmp_path) == []
+
+
+def test_ctrl_c_shortly_before_a_block_that_holds_up_the_loop_ends_it() -> None:
+    entered = []
+
+    async def holds_up() -> None:
+        signal.raise_signal(signal.SIGINT)  # asyncio takes it, and would end the task where it waits next
+        with interruptible():
+            entered.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(holds_up())
+    assert not entered
 
 
 def test_a_choice_at_the_terminal(far: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from dragoman import formats
 from dragoman.conversion import random_id
 from dragoman.core.contracts import Format
-from dragoman.core.events import TextDelta, ToolCallEnd, Warning
+from dragoman.core.events import TextDelta, ToolCallEnd, ToolCallStart, Warning
 from dragoman.core.reader import ReplyReader
 from dragoman.core.values import Tool
 from dragoman.identify import format_for
@@ -46,6 +46,13 @@ def leaked(text: str, tools: Sequence[Tool], model: str) -> Leaked | None:
 def calls_in(text: str, format: Format, tools: Sequence[Tool]) -> bool:
     """Whether there is a whole call of these tools in it, as a model that was shown this format is read."""
     return _left_over(format, text, tools, lenient=True) is not None
+
+
+def begun(text: str, tools: Sequence[Tool], model: str) -> tuple[str, ...]:
+    """Names of the calls that begin in this text, whole or not, as models of this name write them."""
+    reader = ReplyReader(format_for(model).format, tools, new_id=random_id, lenient=True)
+    events = [*reader.feed(text), *reader.close("length")]
+    return tuple(event.name for event in events if isinstance(event, ToolCallStart))
 
 
 def _left_over(format: Format, text: str, tools: Sequence[Tool], *, lenient: bool = False) -> int | None:

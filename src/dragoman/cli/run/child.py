@@ -29,9 +29,15 @@ class Stopped(Exception):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block, which holds up the event loop, Ctrl-C ends it; else that would wait for the loop."""
+    """Within the block, which holds up the event loop, Ctrl-C ends it; else that would wait for the loop.
+
+    Raises: KeyboardInterrupt: it came, in the block or shortly before it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        task = asyncio.current_task()
+        if task and task.cancelling():
+            raise KeyboardInterrupt
         yield
     finally:
         signal.signal(signal.SIGINT, before)

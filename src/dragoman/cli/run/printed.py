@@ -25,8 +25,8 @@ def ask(offers: Sequence[Offer]) -> Offer:
     for number, offer in enumerate(offers, 1):
         print(printable(f"  {number}  {offer.model}, {offer.title}"), file=sys.stderr)
     while True:
-        print(f"model [1-{len(offers)}, 1]: ", end="", file=sys.stderr, flush=True)
         with interruptible():
+            print(f"model [1-{len(offers)}, 1]: ", end="", file=sys.stderr, flush=True)
             said = sys.stdin.readline()
         if not said:
             raise KeyboardInterrupt

@@ -1,7 +1,7 @@
 """Which forms of tool_choice are heeded: each is asked for against what the model would do by itself."""
 
 from dragoman.backends.probe.asking import Heard
-from dragoman.backends.probe.leaked import leaked
+from dragoman.backends.probe.leaked import begun, leaked
 from dragoman.backends.probe.report import Finding, Verdict
 from dragoman.backends.probe.subject import ASKS_FOR_TOOL, CLOCK, GREETING, WEATHER, Subject, why
 from dragoman.core.values import ToolChoice
@@ -25,8 +25,8 @@ async def measure(subject: Subject) -> Finding:
         asker.request(ASKS_FOR_TOOL, tools=[WEATHER], choice=ToolChoice("none"), before=subject.examples)
     )
     facts = {
-        "required": _so(required, bool(required.calls)),
-        "named": _so(named, bool(named.calls) and all(call.name == CLOCK.name for call in named.calls)),
+        "required": _so(required, bool(_called(required, subject))),
+        "named": _so(named, set(_called(named, subject)) == {CLOCK.name}),
         "none": _so(none, not none.calls and leaked(none.text, [WEATHER], subject.model) is None),
     }
     if all(heard.reply is None for heard in (required, named, none)):
@@ -34,6 +34,13 @@ async def measure(subject: Subject) -> Finding:
     heeded = list(facts.values())
     verdict: Verdict = "yes" if all(each == "yes" for each in heeded) else "partly" if "yes" in heeded else "no"
     return Finding(WHAT, verdict, ", ".join(f"{form} {so}" for form, so in facts.items()), facts)
+
+
+def _called(heard: Heard, subject: Subject) -> tuple[str, ...]:
+    """Names of the tools that were called; a call that the limit on tokens cut comes as text, and counts too."""
+    if heard.calls or not heard.cut_off:
+        return tuple(call.name for call in heard.calls)
+    return begun(heard.text, [WEATHER, CLOCK], subject.model)
 
 
 def _so(heard: Heard, heeded: bool) -> str:

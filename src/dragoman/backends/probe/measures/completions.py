@@ -14,7 +14,7 @@ async def measure(subject: Subject) -> Finding:
     got, error = await subject.asker.posted(PATH, body)
     if error is not None:
         status = getattr(error, "status", None)
-        return Finding(WHAT, "no" if status in (404, 405, 501) else "unknown", error.message)
+        return Finding(WHAT, "no" if status in (400, 404, 405, 501) else "unknown", error.message)
     text = next(members(json(got), ["choices", "0", "text"], ""), None)
     if not isinstance(text, str):
         return Finding(WHAT, "no", "the answer has no text")
