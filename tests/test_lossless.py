@@ -91,8 +91,6 @@ DEFAULTS = {
     ("content", "[]"),
     ("content", "null"),
     ("is_error", "false"),
-    ("disable_parallel_tool_use", "false"),
-    ("parallel_tool_calls", "true"),
     ("parameters", '{"type": "object", "properties": {}}'),
     ("response_format", '{"type": "text"}'),
     ("store", "true"),

@@ -67,6 +67,20 @@ async def test_one_call_where_one_is_required(api: str, mode: str, several: bool
         assert backend.sent < 10, "the answer is ended, not waited for"
 
 
+@pytest.mark.parametrize("api", dialects.names())
+@pytest.mark.parametrize("mode", ["required", "named", "auto"])
+@pytest.mark.parametrize("several", [True, False, None])
+def test_a_server_of_the_same_api_gets_what_the_client_states(api: str, mode: str, several: bool | None) -> None:
+    asked = body(api, mode, several)
+    sent = json.loads(dialects.get(api).write_request(dialects.get(api).read_request(asked), "m").body)
+
+    def stated(body: Any) -> list[Any]:
+        choice = body["tool_choice"] if isinstance(body.get("tool_choice"), dict) else {}
+        return [body.get("parallel_tool_calls"), choice.get("disable_parallel_tool_use")]
+
+    assert stated(sent) == stated(json.loads(asked))
+
+
 def test_the_choice_is_for_one_call_as_long_as_nothing_else_is_stated() -> None:
     asked = v.Request("m", (), tool_choice=v.ToolChoice("required"))
     assert not one_call(asked).tool_choice.parallel

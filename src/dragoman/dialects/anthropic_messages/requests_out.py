@@ -195,7 +195,9 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
     said: dict[str, object] = {"tools": [_tool(tool, ledger, tool.name in binding) for tool in tools]}
     told: dict[str, object] = {"type": _MODES[choice.mode]}
     told |= {"name": choice.name} if choice.mode == "named" else {}
-    told |= {"disable_parallel_tool_use": True} if not choice.parallel and choice.mode != "none" else {}
+    one = not choice.parallel
+    if choice.mode != "none" and (one or (request.several and ledger.same)):
+        told["disable_parallel_tool_use"] = one
     return said if told == {"type": "auto"} else {**said, "tool_choice": told}
 
 

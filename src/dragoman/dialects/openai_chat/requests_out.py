@@ -132,7 +132,8 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
         said["tool_choice"] = choice.mode
     if not choice.parallel:
         said["parallel_tool_calls"] = False
-    elif request.several and tools and ledger.same:  # stated, which a server may need: llama.cpp gives one by default
+    elif request.several and tools and ledger.same:
+        # stated, as defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
         said["parallel_tool_calls"] = True
     return said
 

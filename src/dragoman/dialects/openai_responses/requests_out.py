@@ -171,7 +171,8 @@ def _tools(request: Request, ledger: Ledger) -> Json:
     said |= {"tool_choice": _choice(choice, chosen)} if tools and choice.mode != "auto" else {}
     if not choice.parallel:
         said["parallel_tool_calls"] = False
-    elif request.several and tools and ledger.same:  # stated, which a server may need: llama.cpp gives one by default
+    elif request.several and tools and ledger.same:
+        # stated, as defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
         said["parallel_tool_calls"] = True
     return said
 
