@@ -7,6 +7,7 @@ the API's own shape as long as no answer has begun, and a client that leaves or 
 import asyncio
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -98,7 +99,7 @@ def naming(body: bytes, model: str) -> bytes:
     return msgspec.json.encode({**members, "model": model})
 
 
-class HttpExchange:
+class HttpExchange(ABC):
     """One request and its answer; the owner of the record logs it."""
 
     def __init__(self, dialect: Dialect, config: ServerConfig, record: Record, receive: Receive, send: Send) -> None:
@@ -130,9 +131,9 @@ class HttpExchange:
         except Exception as bug:  # noqa: BLE001 the one place where a bug becomes a 500
             await self._fail(self._bug(bug))
 
+    @abstractmethod
     async def _serve(self, headers: Mapping[str, str]) -> None:
         """Read the body and answer it; raises what the client is to be told."""
-        raise NotImplementedError
 
     def _bug(self, bug: Exception) -> DragomanError:
         """Log it; what the client is told."""
