@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ TEMPLATE: Final = (
 )
 _TEXT: Final = 'It is <tool_call>\n{"name": "f0", "arguments": {"city": "Paris"}}\n</tool_call>'
 _READY_S: Final = 60.0
+_ROOT: Final = Path(__file__).parent.parent
 
 
 class Upstream:
@@ -157,7 +158,8 @@ _WHOLE: Final[dict[str, Any]] = {
 class Gateway:
     """The process, where it listens, and its log."""
 
-    def __init__(self, upstream: str, folder: Path, **settings: str) -> None:
+    def __init__(self, upstream: str, folder: Path, program: Sequence[str] = ("dragoman",), **settings: str) -> None:
+        """`program`: a module that runs the command line, and its arguments before those."""
         (folder / "template.jinja").write_text(TEMPLATE)
         lines = [
             "[embedded]",
@@ -170,8 +172,8 @@ class Gateway:
             lines += [f"[servers.{name}]", f'url = "{upstream}"', f'models = ["{name}"]', "probe = false", more]
         (folder / "config.toml").write_text("\n".join(lines))
         self.log = folder / "log"
-        environ = {"PATH": os.defpath, "HOME": str(folder), "DRAGOMAN_HOME": str(folder)}
-        command = [sys.executable, "-m", "dragoman", "serve", "--port", "0", "--config", str(folder / "config.toml")]
+        environ = {"PATH": os.defpath, "HOME": str(folder), "DRAGOMAN_HOME": str(folder), "PYTHONPATH": str(_ROOT)}
+        command = [sys.executable, "-m", *program, "serve", "--port", "0", "--config", str(folder / "config.toml")]
         with self.log.open("wb") as log:
             self.process = psutil.Popen(command, env=environ, cwd=folder, stdout=log, stderr=log)
         self.port = self._port()
@@ -217,14 +219,16 @@ def _serve(pause_s: float, count: int, told: "multiprocessing.connection.Connect
 
 
 @contextlib.contextmanager
-def running(pause_s: float = 0.0, count: int = 3, **settings: str) -> Iterator[Gateway]:
+def running(
+    pause_s: float = 0.0, count: int = 3, program: Sequence[str] = ("dragoman",), **settings: str
+) -> Iterator[Gateway]:
     """A gateway in front of such a server."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     upstream = context.Process(target=_serve, args=(pause_s, count, theirs), daemon=True)
     upstream.start()
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
-        gateway = Gateway(ours.recv(), Path(folder), **settings)
+        gateway = Gateway(ours.recv(), Path(folder), program, **settings)
         try:
             yield gateway
         finally:

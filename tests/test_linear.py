@@ -80,7 +80,9 @@ async def plays(server: Server, writer: asyncio.StreamWriter) -> None:
     """Answers any request, whatever its API."""
     path = server.asked[-1][0].split()[1]
     server.asked.clear()
-    said = json.dumps({"id": "x", "model": "m", "usage": {"prompt_tokens": 1, "completion_tokens": 1}, **SAYS[path]})
+    said = json.dumps(
+        {"id": "x", "model": "m", "usage": {"prompt_tokens": 1, "completion_tokens": 1}, **SAYS.get(path, {})}
+    )
     head = (
         f"HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: {len(said)}\r\nconnection: close\r\n\r\n"
     )

@@ -7,6 +7,7 @@
 Each method is given the `Way` of the request's model; one request keeps it to its end, whatever is measured meanwhile.
 """
 
+import asyncio
 import logging
 import re
 from collections import Counter
@@ -95,7 +96,8 @@ class Asking:
         Raises: ConfigError, BackendError: there is no chat template to make prompts of.
         """
         if way.endpoint == "chat" and way.mode != "native" and way.template and way.template not in self._told:
-            self._told[way.template] = format_for(chat_template=completions.read(way.template, self._name))
+            source = completions.read(way.template, self._name)
+            self._told[way.template] = await asyncio.to_thread(format_for, chat_template=source)
         if way.endpoint == "completions":
             await self._templates.prepare(model, way.template, connection)
 

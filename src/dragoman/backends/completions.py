@@ -13,6 +13,7 @@ Source: https://platform.openai.com/docs/api-reference/completions; llama.cpp, t
 xllamacpp, run.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -94,7 +95,7 @@ class Templates:
         source = read(file, name) if file else told.get("chat_template", "")
         if not source:
             raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
-        self.take(model, file, source, told.get("eos_token", ""))
+        await asyncio.to_thread(self.take, model, file, source, told.get("eos_token", ""))
 
 
 def read(file: str, server: str) -> str:
@@ -127,11 +128,11 @@ class Reader(UpstreamReader):
     _nothing = "no choice"
 
     def __init__(self, request: Request, turn: Turn) -> None:
-        super().__init__(Assembler(turn, request.model), self._chunk, self._chunk, self._end)
+        super().__init__(Assembler(turn, request.model))
         self._reason: FinishReason | None = None
         self._heard = False
 
-    def _chunk(self, fields: Fields) -> None:
+    def _frame(self, fields: Fields) -> None:
         self._out.start()
         for said in lenient.objects(fields.take("choices")):
             self._heard = True
@@ -144,7 +145,7 @@ class Reader(UpstreamReader):
     def _is_empty(self) -> bool:
         return not self._heard
 
-    def _end(self) -> bool:
+    def _ended(self) -> bool:
         if self._reason is None:
             return False
         self._out.finish(self._reason)

@@ -217,7 +217,8 @@ class Http:
         await self._asking.prepare(request.model, way, self._connection)
         with timing.counted():
             write = self._asking.outgoing
-            outgoing = await asyncio.to_thread(write, request, way) if turn.large else write(request, way)
+            in_thread = turn.large or way.endpoint == "completions"  # a template is rendered in another process
+            outgoing = await asyncio.to_thread(write, request, way) if in_thread else write(request, way)
         if request.dialect != self._dialect.name:
             outgoing = self._refusals.heeded(request.model, outgoing)
         left_out = ""

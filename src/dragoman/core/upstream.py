@@ -55,20 +55,13 @@ class UpstreamReader:
     Never raises: an answer that breaks off, or is none, ends with Failure.
     """
 
-    __slots__ = ("_body", "_ended", "_event_name", "_frame", "_is_broken", "_out", "_sse", "_whole", "_whole_body")
+    __slots__ = ("_body", "_event_name", "_is_broken", "_out", "_sse", "_whole_body")
 
     _nothing = "its end alone"
     """What an answer has been where `_is_empty`."""
 
-    def __init__(
-        self,
-        out: Assembler,
-        frame: Callable[[Fields], None],
-        whole: Callable[[Fields], None],
-        ended: Callable[[], bool],
-    ) -> None:
-        """`frame` takes an event's JSON, `whole` that of a whole body; `ended` says whether an end may stand here."""
-        self._out, self._frame, self._whole, self._ended = out, frame, whole, ended
+    def __init__(self, out: Assembler) -> None:
+        self._out = out
         self._sse: Decoder | None = None
         self._body = bytearray()
         self._whole_body: bool | None = None
@@ -133,9 +126,23 @@ class UpstreamReader:
     def _quick(self, data: bytes) -> bool:
         """Take an event that is nothing but a piece of words or arguments, as nearly all are, just as the API has it.
 
-        False where it is anything else: then all of it is looked at, by `frame`.
+        False where it is anything else: then all of it is looked at, by `_frame`.
         """
         return False
+
+    # Overridden, and not passed in as bound methods, which would keep each reader alive until a garbage collection.
+
+    def _frame(self, fields: Fields) -> None:
+        """Takes an event's JSON."""
+        raise NotImplementedError
+
+    def _whole(self, fields: Fields) -> None:
+        """Takes the JSON of a body that is not a stream."""
+        self._frame(fields)
+
+    def _ended(self) -> bool:
+        """Whether the answer may end here; if so, it has been ended."""
+        raise NotImplementedError
 
     def _close(self) -> None:
         if self._sse is not None:

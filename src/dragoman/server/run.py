@@ -21,6 +21,7 @@ from dragoman.server.app import App
 from dragoman.server.config import ServerConfig
 from dragoman.server.exchange import Scope, Send
 from dragoman.server.port_owner import port_owner
+from dragoman.server.warm_up import warm_up
 from dragoman.server.watch import Receive
 
 try:
@@ -79,6 +80,7 @@ async def serving(gateway: Gateway, config: ServerConfig) -> AsyncIterator[str]:
     with contextlib.closing(_bound(config)) as listener:
         try:
             await gateway.start()
+            warm_up(gateway)
             running = asyncio.ensure_future(server.serve(sockets=[listener]))
             try:
                 yield await _listens(server, listener, running)
@@ -159,6 +161,7 @@ async def _serve(
         await asyncio.wait({starting})
         if not starting.cancelled():
             starting.result()
+            warm_up(gateway)
             await _listen(server, listener, announce)
     finally:
         await _close(gateway, server)

@@ -49,6 +49,7 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._gone.cancel()
+        del self._gone  # its CancelledError refers to its frame, and that to this
         self._timer.cancel()
         if not self._left:
             return

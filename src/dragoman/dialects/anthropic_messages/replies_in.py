@@ -94,7 +94,7 @@ class Reader(UpstreamReader):
     __slots__ = ("_counts", "_extra", "_index", "_is_cited", "_reason", "_stop", "_vendors")
 
     def __init__(self, request: Request, turn: Turn) -> None:
-        super().__init__(assembler(request, turn, NAME, LONG_NAME_FORM), self._event, self._message, self._end)
+        super().__init__(assembler(request, turn, NAME, LONG_NAME_FORM))
         self._reason: FinishReason | None = None
         self._stop = ""
         self._counts: dict[str, int] = {}
@@ -106,7 +106,7 @@ class Reader(UpstreamReader):
         self._vendors: dict[int, tuple[str, Cursor, list[str]]] = {}
         """Blocks of the vendor's own tools that are open: type, beginning, what came of their input."""
 
-    def _end(self) -> bool:
+    def _ended(self) -> bool:
         if self._reason is None:
             return False
         self._out.finish(self._reason, self._stop)
@@ -129,7 +129,7 @@ class Reader(UpstreamReader):
                 return False
         return True
 
-    def _event(self, fields: Fields) -> None:
+    def _frame(self, fields: Fields) -> None:
         match lenient.word(fields.take("type")) or self._event_name:
             case "message_start":
                 message = lenient.fields(fields.take("message")) or fields
@@ -153,7 +153,7 @@ class Reader(UpstreamReader):
             case "message_stop":
                 self._finish(done=True)
 
-    def _message(self, message: Fields) -> None:
+    def _whole(self, message: Fields) -> None:
         content = message.take("content")
         if content is None:
             raise UpstreamError("expected content in the server's message, got none")

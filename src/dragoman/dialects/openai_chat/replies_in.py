@@ -128,7 +128,7 @@ class Reader(UpstreamReader):
     _nothing = "no choice"
 
     def __init__(self, request: Request, turn: Turn) -> None:
-        super().__init__(assembler(request, turn, NAME, NAME_FORM), self._chunk, self._chunk, self._end)
+        super().__init__(assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._stop = ""
         self._several = False
@@ -140,7 +140,7 @@ class Reader(UpstreamReader):
     def _is_empty(self) -> bool:
         return not self._heard
 
-    def _end(self) -> bool:
+    def _ended(self) -> bool:
         if self._reason is None:
             return False
         self._out.finish(self._reason, self._stop)
@@ -161,7 +161,7 @@ class Reader(UpstreamReader):
             self._out.call(piece.index, "", "", piece.function.arguments)
         return True
 
-    def _chunk(self, fields: Fields) -> None:
+    def _frame(self, fields: Fields) -> None:
         if (groq := lenient.fields(fields.take("x_groq"))) is not None and (error := said_error(groq)) is not None:
             raise error
         self._out.start()

@@ -131,14 +131,14 @@ class Reader(UpstreamReader):
     __slots__ = ("_by_id", "_by_index", "_items", "_latest", "_reason")
 
     def __init__(self, request: Request, turn: Turn) -> None:
-        super().__init__(assembler(request, turn, NAME, NAME_FORM), self._event, self._response, self._end)
+        super().__init__(assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._items: list[_Item] = []
         self._by_id: dict[str, _Item] = {}
         self._by_index: dict[int, _Item] = {}
         self._latest: dict[str, _Item] = {}
 
-    def _end(self) -> bool:
+    def _ended(self) -> bool:
         if self._reason is None:
             return False
         self._out.finish(self._reason)
@@ -156,7 +156,7 @@ class Reader(UpstreamReader):
         self._say(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
         return True
 
-    def _event(self, fields: Fields) -> None:
+    def _frame(self, fields: Fields) -> None:
         kind = lenient.word(fields.take("type")) or self._event_name
         base, _, step = kind.rpartition(".")
         if base in _WORDS and step in ("delta", "done"):
@@ -175,12 +175,12 @@ class Reader(UpstreamReader):
             case "response.output_item.done":
                 self._done(fields.take("item"), lenient.integer(fields.take("output_index")))
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._response(lenient.fields(fields.take("response")) or fields, step)
+                self._whole(lenient.fields(fields.take("response")) or fields, step)
                 self._finish(done=True)
             case "error":
                 raise told_error(fields)
 
-    def _response(self, response: Fields, state: str = "") -> None:
+    def _whole(self, response: Fields, state: str = "") -> None:
         """The whole of it; `state` is what its event says."""
         if (error := said_error(response)) is not None:
             raise error

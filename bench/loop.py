@@ -1,0 +1,107 @@
+"""The gateway with a sampler in its event loop: `python -m bench.loop FILE CORE serve …`.
+
+A timer of the loop is due each `TICK_S`. The CPU time of the loop's thread between two of its calls is one round of the
+loop: all callbacks that were ready, during which no client is answered, `/health` included. It does not contain the
+time that other programs take of the machine; but where those keep the gateway waiting, more is ready in the next round.
+The CPU time of the whole process between the same two calls also contains what the gateway's threads took while they
+held the interpreter. At the end both are written to FILE as JSON, see `Held`.
+CORE is the core that the process is pinned to; empty: it is not pinned.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dragoman.cli import main as dragoman
+from dragoman.server import run
+
+TICK_S: Final = 0.002
+
+
+class Held(msgspec.Struct):
+    """What the sampler saw; times in seconds."""
+
+    ticks: int = 0
+    loop_s: float = 0.0
+    """The most CPU time of the loop's thread between two ticks."""
+    process_s: float = 0.0
+    """The most CPU time of the process between two ticks."""
+    lag_s: float = 0.0
+    """The most wall time that a tick was late."""
+    over: dict[str, int] = {}
+    """How many rounds took more than so many milliseconds of the loop's CPU time."""
+    cpu_s: float = 0.0
+    """CPU time of the process in all."""
+    wall_s: float = 0.0
+
+
+_BOUNDS_MS: Final = (5, 10, 20, 50, 100)
+
+
+class Sampler:
+    """A timer in the running loop."""
+
+    def __init__(self, tick_s: float = TICK_S) -> None:
+        self.held = Held(over={str(ms): 0 for ms in _BOUNDS_MS})
+        self._tick_s = tick_s
+        self._handle: asyncio.TimerHandle | None = None
+        self._loop_s = self._process_s = self._due_s = 0.0
+
+    def start(self) -> None:
+        """Begin to sample, in the loop that runs."""
+        self._loop = asyncio.get_running_loop()
+        self._began = time.monotonic(), time.process_time()
+        self._next()
+
+    def stop(self) -> Held:
+        """End it; what was seen."""
+        if self._handle is not None:
+            self._handle.cancel()
+        began_s, cpu_s = self._began
+        self.held.wall_s, self.held.cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+        return self.held
+
+    def _next(self) -> None:
+        self._loop_s, self._process_s = time.thread_time(), time.process_time()
+        self._due_s = time.monotonic() + self._tick_s
+        self._handle = self._loop.call_later(self._tick_s, self._tick)
+
+    def _tick(self) -> None:
+        held, loop_s = self.held, time.thread_time() - self._loop_s
+        held.ticks += 1
+        held.loop_s = max(held.loop_s, loop_s)
+        held.process_s = max(held.process_s, time.process_time() - self._process_s)
+        held.lag_s = max(held.lag_s, time.monotonic() - self._due_s)
+        if loop_s > _BOUNDS_MS[0] / 1000:
+            for ms in _BOUNDS_MS:
+                held.over[str(ms)] += loop_s > ms / 1000
+        self._next()
+
+
+def main() -> int:
+    """Run the command line with a sampler; its exit status."""
+    file, core, *arguments = sys.argv[1:]
+    if core:
+        os.sched_setaffinity(0, {int(core)})
+    sampler = Sampler()
+
+    listen = run._listen
+
+    async def listening(server: Any, listener: Any, announce: Any) -> None:
+        sampler.start()
+        try:
+            await listen(server, listener, announce)
+        finally:
+            Path(file).write_bytes(msgspec.json.encode(sampler.stop()))
+
+    run._listen = listening
+    return dragoman(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Nothing holds the event loop for long: neither the garbage collector, nor imports, nor a process that renders."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+import growing
+from dragoman import dialects
+from dragoman.backends.http import Http
+from dragoman.backends.http_config import HttpConfig
+from dragoman.gateway import Gateway
+from dragoman.server.app import App
+from dragoman.server.config import ServerConfig
+from far import server
+from test_linear import BEHIND, plays, posted
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHATML: Final = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("template") / "template.jinja"
+    file.write_text(CHATML)
+    return file
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def behind(template: Path) -> AsyncIterator[dict[str, Http]]:
+    """Each way of asking a server, by its name."""
+    rendered = {"mode": "inject", "format": "hermes", "endpoint": "completions", "template": str(template)}
+    async with server(plays) as far:
+        yield {
+            name: Http(name, HttpConfig(url=f"{far.url}/v1", models=(name,), retries=0, **more), {})
+            for name, more in (BEHIND | {"completions": rendered}).items()
+        }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def app(behind: dict[str, Http]) -> AsyncIterator[App]:
+    gateway = Gateway(list(behind.values()))
+    await gateway.start()
+    yield App(gateway, ServerConfig())
+    await gateway.close()
+
+
+def body(api: str, how: str, **more: Any) -> bytes:
+    return growing.body(api, growing.SHAPES[api]["calls"], 1, model=how, **more)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("api", dialects.names())
+async def test_a_request_leaves_no_reference_cycles(app: App, behind: dict[str, Http], api: str, stream: bool) -> None:
+    """Cycles are freed by the garbage collector alone, whose full collections hold the event loop."""
+    path = dialects.get(api).path
+    for how in behind:
+        assert await posted(app, path, body(api, how, stream=stream)) == 200  # fills caches
+    await asyncio.sleep(0)
+    gc.collect()
+    gc.disable()
+    try:
+        for how in behind:
+            assert await posted(app, path, body(api, how, stream=stream)) == 200
+        await asyncio.sleep(0)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [
+            type(each).__name__ for each in gc.garbage if type(each).__module__.startswith(("dragoman", "_asyncio"))
+        ]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left == []
+
+
+async def test_a_prompt_is_rendered_in_a_thread(
+    app: App, behind: dict[str, Http], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that renders templates may be slow, or busy with a template that takes too long."""
+    path, asked = dialects.get("openai_chat").path, body("openai_chat", "completions")
+    assert await posted(app, path, asked) == 200
+    threads: list[bool] = []
+    template = behind["completions"]._asking._templates.of("completions", behind["completions"]._config.template)
+    render = template._template.render
+
+    def rendered(**variables: Any) -> str:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return render(**variables)
+
+    monkeypatch.setattr(template._template, "render", rendered)
+    assert await posted(app, path, asked) == 200
+    assert threads
+    assert not any(threads)
+
+
+_WARM: Final = """
+import gc, sys
+from dragoman.gateway import Gateway
+from dragoman.server import run
+run.warm_up(Gateway([]))
+frozen, loaded = gc.get_freeze_count(), set(sys.modules)
+import dragoman.guarded, dragoman.formats.auto
+assert frozen > 10_000, frozen
+assert set(sys.modules) == loaded, set(sys.modules) - loaded
+"""
+
+
+async def test_what_requests_need_is_imported_before_the_first_one() -> None:
+    ran = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", _WARM], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
