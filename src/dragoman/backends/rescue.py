@@ -10,7 +10,7 @@ offered tool:
   around them: only if nothing but calls follows up to the answer's end, so that this is waited for. An end that a limit
   has made tells nothing of what would have followed.
 - So it is in thoughts (`<think>`) at the answer's beginning; what follows them counts as its beginning.
-- A code fence at the start of a line, too, is one if it and others like it are all that follows.
+- A code fence, or bare JSON, at the start of a line, too, is one if it and others like it are all that follows.
 - In any other code fence, behind marks of quotes and lists, in an open quotation of its line: never.
 - Where the caller's own text has what opens the call, it is held until it is whole; where that text has all of it, it
   is a quote.
@@ -34,6 +34,7 @@ from dragoman.core.events import (
 from dragoman.core.fence import FENCE
 from dragoman.core.reader import ReplyReader
 from dragoman.core.scanner import SPACE, Markers
+from dragoman.core.trailing import FIRST, OBJECTS, head_at, left, may_be_head, taken
 from dragoman.core.values import Document, Message, Part, Request, Text, ToolResult
 
 NewReader = Callable[[str], ReplyReader]
@@ -48,10 +49,8 @@ BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What an answer may begin with that is nothing but calls without a marker of their own, and who may read it."""
 THOUGHTS: Final = ("<think>", "</think>")
-AS_TEXT: Final = (
-    "a call in a code fence stays text, as text follows it; "
-    "tool_choice required, or `constrain` of the server's settings, makes it a call"
-)
+TRAILING: Final = (FENCE, *FIRST[1:])
+"""What begins calls in plain JSON, which count at the answer's end only."""
 TRIES: Final = 256
 """Things of an answer that are looked into and turn out to be no call; behind them nothing more is looked for."""
 SPACE_CHARS: Final = 256
@@ -69,7 +68,7 @@ _QUOTES: Final = ("`", '"')
 @cache
 def _openers() -> Markers:
     calls = (opener for name in formats.names() for opener in formats.get(name).calls)
-    return Markers(*calls, *(opener for opener in BEGINNINGS if opener.startswith("<")), THOUGHTS[1], FENCE)
+    return Markers(*calls, *(opener for opener in BEGINNINGS if opener.startswith("<")), THOUGHTS[1], FENCE, *OBJECTS)
 
 
 def caller_text(request: Request) -> str:
@@ -173,7 +172,7 @@ class Leaks:
             return False
         if self._begins:
             return self._begin(closed)
-        start, end = _openers().find(self._buf, 0, closed)
+        start, end = self._opener(closed)
         space = start - len(self._buf[:start].rstrip(SPACE))
         self._say(self._buf[: start if space > SPACE_CHARS else start - space])
         if end < 0:
@@ -181,6 +180,19 @@ class Leaks:
         opener = self._buf.lstrip(SPACE)[: end - start]
         self._found(opener, self._buf[: len(self._buf) - len(self._buf.lstrip(SPACE))])
         return True
+
+    def _opener(self, closed: bool) -> tuple[int, int]:
+        """Where the next opener starts and ends, as `Markers.find`; bare JSON is one where it begins as a call."""
+        at = 0
+        while True:
+            start, end = _openers().find(self._buf, at, closed)
+            if end < 0 or self._buf[start:end] not in OBJECTS:
+                return start, end
+            at = start + 1
+            if head_at(self._buf, at):
+                return at, at + 1
+            if not closed and may_be_head(self._buf, at):
+                return start, -1
 
     def _begin(self, closed: bool) -> bool:
         """Whether the answer begins as one that is nothing but calls without markers."""
@@ -202,9 +214,10 @@ class Leaks:
             self._say(space + opener)
             self._begins, self._thinks = self._thinks and ends_thoughts, self._thinks and not ends_thoughts
             return
-        if opener == FENCE:
+        if opener in TRAILING:
             if place == "begins" and not self._shows:
-                self._candidate = Candidate(opener, [self._new_reader(name) for name in BEGINNINGS[FENCE]], waits=True)
+                readers = [self._new_reader(name) for name in BEGINNINGS[opener]]
+                self._candidate = Candidate(opener, readers, waits=True)
             else:
                 self._say(space + opener)
             return
@@ -242,6 +255,8 @@ class Leaks:
         if calls is None or tagged or any(self._quotes.has(raw, whatever_space=True) for raw in candidate.raws):
             self._drop(candidate, "")
             return True
+        if candidate.opener in TRAILING and self._said:
+            self._out.append(taken(candidate.opener[0], candidate.raw))
         self._out += _told(calls)
         self._candidate = None
         return False
@@ -255,11 +270,11 @@ class Leaks:
         self._candidate = None
         self._tries += 1
         raw = candidate.raw
-        if candidate.unknown:
+        if candidate.unknown and not (self._said and candidate.opener in TRAILING[1:]):
             self._out.append(candidate.unknown)
-        elif candidate.opener == FENCE and candidate.ends:
+        elif candidate.opener in TRAILING and candidate.ends:
             self._shows = True
-            self._out.append(Warning("call_in_code", AS_TEXT))
+            self._out.append(left(candidate.opener[0], "text follows it"))
         known = candidate.ends or len(raw) - len(raw.lstrip(SPACE)) + len(candidate.opener)
         self._say(raw[:known])
         self._buf = raw[known:] + rest

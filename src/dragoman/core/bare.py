@@ -21,6 +21,8 @@ from dragoman.core.scanner import Leaf, Scanner
 Tag: TypeAlias = tuple[str, str]
 NO_TAG: Final = ("", "")
 _KEYS: Final = CallKeys()
+_LISTED_CHARS: Final = 64
+"""Within which an array's first object begins."""
 
 
 @cache
@@ -30,7 +32,7 @@ def _named(opener: str) -> "re.Pattern[str]":
 
 def bare_calls(s: Scanner, sink: CallSink, tag: Tag = NO_TAG) -> Leaf[bool]:
     """Calls that lack their tags, at the start of the reply; whether text came last."""
-    while (yield from s.peek(after_space=True)) in ("{", "`"):
+    while (yield from _begins(s)):
         s.keep()
         fence = yield from opening(s)
         if fence and sink.calls and not (yield from s.peek(after_space=True)):
@@ -38,10 +40,47 @@ def bare_calls(s: Scanner, sink: CallSink, tag: Tag = NO_TAG) -> Leaf[bool]:
             sink.warn("stray_closer", f"dropped {FENCE} that closes nothing", FENCE)
             s.forget()
             return False
-        whole = yield from fenced_calls(s, sink, fence, tag) if fence else _bare_call(s, sink, tag)
+        whole = yield from fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
         s.forget()
         if not whole:
             return True
+    return False
+
+
+def _begins(s: Scanner) -> Leaf[bool]:
+    """Whether an object comes next, an array of them, or a fence."""
+    count = 1
+    while (ahead := (yield from s.peek(count, after_space=True))).startswith("[") and count <= _LISTED_CHARS:
+        if len(ahead) < count or ahead[1:].strip():
+            return ahead.endswith("{")
+        count += 1
+    return ahead in ("{", "`")
+
+
+def _calls(s: Scanner, sink: CallSink, tag: Tag) -> Leaf[bool]:
+    """One call, or an array of calls; whether it is nothing else."""
+    if not (yield from s.literal("[", after_space=True)):
+        return (yield from _bare_call(s, sink, tag))
+    sink.listed(True)
+    s.listed = True
+    while (whole := (yield from _bare_call(s, sink, tag))) and (yield from _next_in_list(s, sink)):
+        pass
+    s.listed = False
+    if not s.cut_off:
+        sink.listed(False)
+    return whole
+
+
+def _next_in_list(s: Scanner, sink: CallSink) -> Leaf[bool]:
+    """Whether another call comes in an array, behind a comma or none; else its end is taken."""
+    s.keep()
+    comma = yield from s.literal(",", after_space=True)
+    if (yield from s.peek(after_space=True)) == "{":
+        return True
+    if not (yield from s.literal("]", after_space=True)):
+        if not s.cut_off_in("]"):
+            sink.warn("missing_closer", "expected ] after the call")
+        sink.text(s.kept() if comma else "")
     return False
 
 
@@ -49,7 +88,7 @@ def fenced_calls(s: Scanner, sink: CallSink, fence: int, tag: Tag = NO_TAG, tagg
     """Calls in a fence, whose backticks have been kept; whether nothing else is in it."""
     yield from s.literal("json", "tool_call", "xml")
     first = True
-    while (yield from one_call(s, sink) if tagged else _bare_call(s, sink, tag)):
+    while (yield from one_call(s, sink) if tagged else _calls(s, sink, tag)):
         first = False
         s.keep()
         if (yield from opening(s)) or not (yield from s.peek(after_space=True)):

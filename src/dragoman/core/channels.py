@@ -14,6 +14,7 @@ from dragoman.core.bare import bare_calls
 from dragoman.core.begun import drop_begun
 from dragoman.core.contracts import CallSink, ReadCall
 from dragoman.core.scanner import FIELD_LIMIT_CHARS, Follow, Leaf, Scanner, markers, nothing
+from dragoman.core.trailing import OBJECTS, STARTS, trailing_calls
 
 ANYTHING: Final[Follow] = ((),)
 """Whatever follows, this ends a message."""
@@ -100,9 +101,41 @@ class Channels:
         s.gap = ""
         if not (emit or said) and sink.calls:
             yield from drop_begun(s, sink, *self.ends, *self.starts, *self.breaks)
+        if sink.lenient and emit in (None, sink.text):
+            return (yield from self._answer(s, sink, emit, said))
         if emit:
             return (yield from s.raw_until({**dict.fromkeys(self.starts, ANYTHING), **self.ends}, emit))
         return (yield from s.until(markers(*self.starts, *self.ends), sink.text, said))
+
+    def _answer(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool) -> Leaf[str]:
+        """As `_words`, of an answer, and the calls in plain JSON that end the reply."""
+        wanted = markers(*self.starts, *self.ends, *STARTS)
+        line = s.offset
+        while True:
+            found = yield from s.until(wanted, sink.text, said or emit is not None)
+            if found in STARTS:
+                said = yield from self._plain_json(s, sink, found, line)
+            elif not emit:
+                return found
+            else:
+                while (ends := s.follows(self.ends.get(found, ANYTHING))) is None:
+                    yield None
+                gap, s.gap = s.gap, ""
+                sink.text(gap if ends else gap + found)
+                if ends:
+                    return found
+
+    def _plain_json(self, s: Scanner, sink: CallSink, found: str, line: int) -> Leaf[bool]:
+        """What this begins in an answer: calls that end the reply, or text; whether it is text."""
+        gap, size = s.gap, len(found) - (found in OBJECTS)
+        if found in OBJECTS or "\n" in gap or s.offset == line + len(gap) + size:
+            s.pos -= size
+            said = yield from trailing_calls(s, sink, gap + found[:-size], tuple(self.ends))
+            if said is not None:
+                return said
+            s.pos += size
+        sink.text(gap + found)
+        return True
 
     def _header(self, s: Scanner, sink: CallSink) -> Leaf[str]:
         """Take the rest of a header; what begins the body, "" where this is none."""

@@ -14,9 +14,9 @@ from dragoman.core.begun import drop_begun
 from dragoman.core.contracts import CallSink, ReadCall
 from dragoman.core.examples import Examples, starts_line
 from dragoman.core.fence import FENCE
-from dragoman.core.last_fence import last_fence
 from dragoman.core.relay import Relay
 from dragoman.core.scanner import SPACE, Leaf, Scanner, markers
+from dragoman.core.trailing import OBJECTS, STARTS, trailing_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,19 @@ class Markup:
         """
         openers, answers = self._openers, tuple(self.answers.values())
         examples = Examples(s, sink, openers, self.tag) if self.tag[0] else None
-        fences = self._reads_fences(sink)
+        trailing = self._trailing(sink)
         while not sink.is_over:
             if not found:
                 if sink.calls and not said:
                     yield from drop_begun(s, sink, *filter(None, (*self.closers, *self.section[1:])))
+                at = s.offset
                 found = yield from self._text(s, sink, self._wanted(sink, answers), said)
-                said = True
+                said = said or s.offset - len(s.gap + found) > at
             if not found or found == _closes_draft(sink):
                 return (yield from _end_draft(s, sink, found))
-            if (yield from self._code(s, sink, examples, fences, found, line)):
-                found = ""
+            code = yield from self._code(s, sink, examples, trailing, found, line)
+            if code is not None:
+                found, said = "", code
                 continue
             first = s.offset - len(s.gap + found) <= line
             if found in openers:
@@ -140,7 +142,7 @@ class Markup:
         """What means something in an answer, in which these close it."""
         behind = (*self.closers, *self.invented, *self.section[1:], *self._thought_closers) if sink.calls else ()
         talked_about = tuple(self.answers) if answers else ()
-        others = (FENCE if self.tag[0] or self._reads_fences(sink) else "", _closes_draft(sink), *behind)
+        others = (FENCE if self.tag[0] else "", *self._trailing(sink), _closes_draft(sink), *behind)
         framing = (*self.frames, *self.boxes, *self._control)
         return (*self._openers, *framing, *answers, *talked_about, *filter(None, others))
 
@@ -175,27 +177,37 @@ class Markup:
             sink.warn("empty_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
         return bool(closer)
 
-    def _reads_fences(self, sink: CallSink) -> bool:
-        """Whether code fences that end the reply may be calls."""
-        return sink.lenient and not (self.verbatim or sink.drafting or FENCE in self._openers)
+    def _trailing(self, sink: CallSink) -> tuple[str, ...]:
+        """What may begin calls in plain JSON that end the reply."""
+        if not sink.lenient or sink.drafting:
+            return ()
+        return OBJECTS if FENCE in self._openers else STARTS
+
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        """What may stand behind the last call of a reply."""
+        return (*self.closers, *self.frames, *self.boxes, *self.answers.values(), *filter(None, self.section[1:]))
 
     def _code(
-        self, s: Scanner, sink: CallSink, examples: Examples | None, fences: bool, found: str, line: int
-    ) -> Leaf[bool]:
-        """Code that this marker begins, as text, or as calls where their `fences` end the reply; whether it is code."""
-        is_fence = found == FENCE and fences
-        if is_fence and starts_line(s, line):
-            gap = s.gap
-            s.pos -= len(FENCE)
-            if (yield from last_fence(s, sink, self.tag)):
-                yield from s.space()
-                return True
-            s.pos, s.gap = s.pos + len(FENCE), gap
-        if examples:
-            return (yield from examples.read(found, line))
-        if is_fence:
-            sink.text(s.gap + FENCE)
-        return is_fence
+        self, s: Scanner, sink: CallSink, examples: Examples | None, trailing: tuple[str, ...], found: str, line: int
+    ) -> Leaf[bool | None]:
+        """Code or JSON that this marker begins, as text, or as calls that end the reply; whether text came last.
+
+        None: it begins neither.
+        """
+        begins = found in trailing
+        if begins and (found in OBJECTS or starts_line(s, line)):
+            gap, size = s.gap, len(found) - (found in OBJECTS)
+            s.pos -= size
+            said = yield from trailing_calls(s, sink, gap + found[:-size], self._ends, self.tag)
+            if said is not None:
+                return said
+            s.pos, s.gap = s.pos + size, gap
+        if examples and found not in OBJECTS:
+            return True if (yield from examples.read(found, line)) else None
+        if begins:
+            sink.text(s.gap + found)
+        return True if begins else None
 
     def _bare_calls(self, s: Scanner, sink: CallSink) -> Leaf[tuple[str, bool]]:
         """Calls that nothing opens, if they come next; what opens one after all, and whether text came last."""
@@ -226,10 +238,14 @@ class Markup:
         return found, more
 
     def _text(self, s: Scanner, sink: CallSink, wanted: tuple[str, ...], said: bool) -> Leaf[str]:
-        if self.verbatim:
+        if self.verbatim and not self._trailing(sink):
             s.gap = ""
             return (yield from s.verbatim_until(markers(*wanted), sink.text))
-        return (yield from s.until(markers(*wanted), sink.text, said))
+        found = yield from s.until(markers(*wanted), sink.text, said)
+        if self.verbatim and found not in STARTS:
+            sink.text(s.gap)
+            s.gap = ""
+        return found
 
     def read_section(self, s: Scanner, sink: CallSink, _: str) -> Leaf[bool]:
         """The calls of a section; whether what came last is none of the model's text."""

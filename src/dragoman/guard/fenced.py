@@ -1,32 +1,31 @@
-"""Calls in code fences at the end of a reply: taken only where the model can have meant them.
+"""Calls in plain JSON at the end of a reply, in a code fence or bare: taken only where the model can have meant them.
 
-A fence may also quote what the user or a tool wrote. So such a call stays text where its arguments do not fit the
+Such JSON may also quote what the user or a tool wrote. So such a call stays text where its arguments do not fit the
 schema of its tool, and where the conversation holds it word for word.
 """
 
 from dragoman.core.events import AnyEvent, TextDelta, Warning
+from dragoman.core.trailing import CODES, left
 from dragoman.core.values import Document, Message, Request, Text, ToolResult
 from dragoman.guard.taint import Taint
 
-CODE = "fenced_call"
-
 
 class Fenced:
-    """Judges the calls of one answer that its reader took from code fences."""
+    """Judges the calls of one answer that its reader took from plain JSON."""
 
     def __init__(self, request: Request, taint: Taint) -> None:
         self._request, self._taint = request, taint
         self._raw = ""
         self.drops = False
-        """The fences went out as text, so the calls that their reader took are dropped."""
+        """The JSON went out as text, so the calls that their reader took are dropped."""
 
     def saw(self, warning: Warning) -> None:
-        """Note that calls from fences follow."""
-        if warning.code == CODE:
+        """Note that such calls follow."""
+        if warning.code in CODES:
             self._raw = warning.raw
 
     def refused(self, name: str, arguments: str, valid: bool | None, why: str) -> list[AnyEvent]:
-        """The fences as text, where their first call is none; nothing where it is one, or is not from a fence."""
+        """The JSON as text, where its first call is none; nothing where it is one, or is no such call."""
         raw, self._raw = self._raw, ""
         if not raw:
             return []
@@ -37,9 +36,7 @@ class Fenced:
         else:
             return []
         self.drops = True
-        changes = "tool_choice required, or `constrain` of the server's settings, makes it a call"
-        warning = Warning("call_in_code", f"a call of {name} in a code fence stays text, as {told}; {changes}", raw)
-        return [warning, TextDelta(f"\n{raw}")]
+        return [left(raw.lstrip()[0], told, name, raw), TextDelta(raw)]
 
     def _said(self, arguments: str) -> str:
         """Where the caller's text has these arguments; "" where it has not."""

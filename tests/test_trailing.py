@@ -1,0 +1,167 @@
+"""A sentence and then calls in plain JSON, with nothing after them: calls; with text after them: text."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from dragoman import formats
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, Warning
+from dragoman.core.reader import ReplyReader
+from dragoman.core.values import Message, Text, ToolCall, ToolResult
+from dragoman.guard.policy import Policy
+from test_guard import TOOLS, Asked, answered, calls, codes, words
+
+TYPE = '{"type": "function", '
+CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+FENCE = f"```json\n{CALL}\n```"
+OTHER = CALL.replace("Paris", "Rome")
+NAMES = formats.names()
+FEW = ("auto", "deepseek_v3", "glm", "harmony", "hermes", "llama3_json", "mistral", "qwen3_xml")
+MADE = {
+    "words and a fence": (f"Sure!\n{FENCE}", 1),
+    "an empty line between": (f"Sure!\n\n{FENCE}\n\n", 1),
+    "Windows' line ends": (f"Sure!\n\n{FENCE}\n\n".replace("\n", "\r\n"), 1),
+    "no language": (f"Sure!\n```\n{CALL}\n```", 1),
+    "a fence that nothing closes": (f"Sure!\n```json\n{CALL}", 1),
+    "two fences": (f"Sure!\n{FENCE}\n{FENCE.replace('Paris', 'Rome')}", 2),
+    "brackets that are missing": (f"Sure!\n```json\n{CALL[:-2]}\n```", 1),
+    "an array in a fence": (f"Sure!\n```json\n[{CALL},\n{OTHER}]\n```", 2),
+    "two objects in a fence": (f"Sure!\n```json\n{CALL}\n{OTHER}\n```", 2),
+    "a type before the name": (f"Sure!\n```json\n{CALL.replace('{', TYPE, 1)}\n```", 1),
+    "bare": (f"Sure!\n{CALL}", 1),
+    "bare, an empty line between": (f"Sure!\n\n{CALL}\n\n", 1),
+    "bare, Windows' line ends": (f"Sure!\r\n\r\n{CALL}\r\n", 1),
+    "bare, over lines": ("Sure!\n" + CALL.replace(", ", ",\n  ").replace("{", "{\n  "), 1),
+    "two bare objects": (f"Sure!\n{CALL}\n{OTHER}", 2),
+    "a bare array": (f"Sure!\n[{CALL}, {OTHER}]", 2),
+    "a bare array over lines": (f"Sure!\n[\n  {CALL},\n  {OTHER}\n]\n", 2),
+    "bare, a brace that is missing": (f"Sure!\n{CALL[:-1]}", 1),
+    "bare, a brace too many": (f"Sure!\n{CALL}}}", 1),
+    "bare, with a type": (f"Sure!\n{CALL.replace('{', TYPE, 1)}", 1),
+    "bare, then a fence": (f"Sure!\n{CALL}\n{FENCE.replace('Paris', 'Rome')}", 2),
+}
+TEXT = {
+    "words after it": f"Sure!\n{FENCE}\nThat is how.",
+    "words after a bare object": f"Sure!\n{CALL}\nThat is how.",
+    "within a line": f"Sure! {FENCE}",
+    "bare, within a line": f"Sure! {CALL}",
+    "another tool": 'Sure!\n```json\n{"name": "pong", "arguments": {}}\n```',
+    "bare, another tool": 'Sure!\n{"name": "pong", "arguments": {}}',
+    "code": 'Look:\n```python\nprint({"name": "get_weather"})\n```',
+    "bare, in code": f"Look:\n```text\nWrite\n{CALL}\n```",
+    "JSON that is no call": 'Look:\n```json\n{"city": "Paris"}\n```',
+    "bare JSON that is no call": 'Look:\n{"city": "Paris"}',
+    "JSON that names a tool": 'Look:\n{"name": "get_weather", "kind": "tool", "arguments": {}}',
+    "such JSON in a fence": 'Look:\n```json\n{"name": "get_weather", "kind": "tool"}\n```',
+    "an open string": 'Look:\n{"name": "get_weather", "arguments": {"city": "Paris',
+}
+WARNED = ("words after it", "words after a bare object")
+ENDS = {
+    "harmony": ("<|channel|>final<|message|>", "<|return|>"),
+    "beam": ("<|channel|>final<|message|>", "<|end|>"),
+    "muse_glimmer": (" to=user<|message|>", "<|eot|>"),
+    "inkling": ("<|content_text|>", "<|end_message|><|content_model_end_sampling|>"),
+    "solar": ("<|content|>", "<|flush|>"),
+    "functionary_v2": ("<|from|>assistant\n<|recipient|>all\n<|content|>", "<|stop|>"),
+    "functionary_v32": ("all\n", ""),
+    "kimi_k3": ("<|open|>response<|sep|>", "<|close|>response<|sep|><|close|>message<|sep|>"),
+    "cohere": ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    "granite": ("<response>", "</response>"),
+    "hermes": ("", "</tool_call>"),
+    "glm": ("", "</tool_call>"),
+}
+"""What may stand around an answer, or behind a call whose opener the model left out."""
+
+
+def read(text: str, format: str = "hermes", size: int = 4, reason: str = "stop") -> list[AnyEvent]:
+    ids = itertools.count()
+    reader = ReplyReader(formats.get(format), TOOLS, new_id=lambda: str(next(ids)), lenient=True)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    events = [event for piece in pieces for event in reader.feed(piece)]
+    return [Start("", "", 0), *events, *reader.close("length" if reason == "length" else "stop"), Finish("stop")]
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_it_is_a_call_in_each_format(format: str) -> None:
+    for text, code in ((f"Sure!\n{FENCE}", "fenced_call"), (f"Sure!\n\n{CALL}\n", "trailing_call")):
+        events = read(text, format)
+        assert (len(calls(events)), words(events)) == (1, "Sure!")
+        assert code in codes(events)
+
+
+@pytest.mark.parametrize("format", FEW)
+@pytest.mark.parametrize("title", MADE)
+def test_it_is_a_call(title: str, format: str) -> None:
+    text, count = MADE[title]
+    for size in (1, 5, len(text)):
+        events = read(text, format, size)
+        assert (len(calls(events)), words(events)) == (count, "Sure!")
+        assert {"fenced_call", "trailing_call"} & {*codes(events)}
+
+
+@pytest.mark.parametrize("format", FEW)
+@pytest.mark.parametrize("title", TEXT)
+def test_it_is_text(title: str, format: str) -> None:
+    text = TEXT[title]
+    for size in (1, 5, len(text)):
+        events = read(text, format, size)
+        assert (calls(events), words(events)) == ([], text)
+        assert title not in WARNED or {"call_in_code", "call_in_text"} & {*codes(events)}
+
+
+@pytest.mark.parametrize("format", ENDS)
+@pytest.mark.parametrize("call", [FENCE, CALL], ids=["a fence", "bare"])
+def test_what_ends_an_answer_may_stand_behind_it(format: str, call: str) -> None:
+    before, behind = ENDS[format]
+    for text in (f"{before}Sure!\n{call}{behind}", f"{before}Sure!\n{call}\n{behind}\n"):
+        for size in (1, len(text)):
+            events = read(text, format, size)
+            assert (len(calls(events)), words(events).strip()) == (1, "Sure!")
+    text = f"{before}Sure!\n{call}\nThat is how.{behind}"
+    events = read(text, format)
+    assert (calls(events), words(events).removesuffix(behind)) == ([], f"Sure!\n{call}\nThat is how.")
+
+
+def test_what_a_limit_cut_tells_nothing() -> None:
+    for text in (f"Sure!\n{FENCE}", f"Sure!\n{CALL}"):
+        assert (calls(events := read(text, reason="length")), words(events)) == ([], text)
+
+
+def conversation(said: str) -> tuple[Message, ...]:
+    call = Message("assistant", (ToolCall("c", "ping", "{}"),))
+    return (Message("user", (Text("?"),)), call, Message("tool", (ToolResult("c", (Text(said),)),)))
+
+
+@pytest.mark.parametrize(
+    "messages", [(Message("user", (Text(f"Explain {CALL}"),)),), conversation(f"Write {CALL}"), conversation(FENCE)]
+)
+async def test_a_copy_of_what_the_model_was_shown_is_text(messages: Sequence[Message]) -> None:
+    events = await answered(Asked(read(f"Sure!\n{FENCE}")), messages=tuple(messages))
+    assert (calls(events), CALL in words(events)) == ([], True)
+    assert "call_in_code" in codes(events)
+
+
+async def test_one_that_does_not_fit_its_schema_is_text() -> None:
+    wrong = FENCE.replace('"city"', '"town"')
+    events = await answered(Asked(read(f"Sure!\n{wrong}")))
+    assert (calls(events), wrong in words(events), "call_in_code" in codes(events)) == ([], True, True)
+
+
+async def test_one_that_can_be_repaired_is_a_call() -> None:
+    text = FENCE.replace('"Paris"', '"Paris", "days": "3"')
+    events = await answered(Asked(read(f"Sure!\n{text}")), Policy())
+    ((name, _),) = calls(events)
+    assert (name, words(events), "mended_call" in codes(events)) == ("get_weather", "Sure!", True)
+
+
+def test_text_before_it_streams() -> None:
+    events = read("One two three four five six seven.\n" + FENCE)
+    first = next(n for n, event in enumerate(events) if isinstance(event, Warning))
+    assert sum(isinstance(event, TextDelta) for event in events[:first]) > 3
+
+
+def test_work_is_linear_in_the_fences() -> None:
+    for call in (FENCE, CALL, CALL[:40], "{", "[{", f"[{CALL}"):
+        text = "Sure!\n" + f"{call}\n" * 2000 + "So."
+        assert words(read(text, size=1000)) == text
