@@ -30,7 +30,7 @@ TEMPLATE: Final = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 )
 _TEXT: Final = 'It is <tool_call>\n{"name": "f0", "arguments": {"city": "Paris"}}\n</tool_call>'
-_READY_S: Final = 60.0
+_READY_S: Final = 300.0
 _ROOT: Final = Path(__file__).parent.parent
 
 
@@ -190,6 +190,11 @@ class Gateway:
     def memory_mb(self) -> float:
         """What it has of the machine's."""
         return float(self.process.memory_info().rss) / 2**20
+
+    def cpu_s(self) -> float:
+        """CPU time of the process so far."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
 
     def faults(self) -> str:
         """The end of its log, where that has a traceback."""

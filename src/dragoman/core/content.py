@@ -23,11 +23,10 @@ def read_parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], 
     if content.kind == "string":
         text = content.string()
         return (Text(text),) if text else ()
-    if content.kind == "object":
-        return (_part(content, readers),)
-    if content.kind != "array":
+    if content.kind not in ("array", "object"):
         raise content.wrong("string, array or null")
-    parts = (_part(item, readers) for item in content.items() if item.kind != "null")
+    items = content.items() if content.kind == "array" else [content]
+    parts = (_part(item, readers) for item in items if item.kind != "null")
     return tuple(part for part in parts if part != Text(""))
 
 

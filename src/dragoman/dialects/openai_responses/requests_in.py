@@ -236,8 +236,8 @@ def _reasoning(fields: Fields) -> Part:
     texts = {name: [i.fields().need("text").string() for i in c.items()] for name, c in said.items() if c}
     text = "\n\n".join(texts.get("content") or texts.get("summary") or [])
     # One text of the summary is what is written again; all else would be lost.
-    least = 0 if texts.get("content") else 1
-    kept = {n: c.raw for n, c in said.items() if c and (n == "content" or len(texts[n]) > least)}
+    least = {"summary": 0 if texts.get("content") else 1, "content": 0}
+    kept = {n: c.raw for n, c in said.items() if c and len(texts[n]) > least[n]}
     proof, extra = fields.string("encrypted_content"), {**kept, **fields.rest()}
     if proof.startswith(REDACTED):
         return values.Reasoning(text, redacted=proof.removeprefix(REDACTED), extra=extra)
