@@ -167,6 +167,12 @@ def _objects(body: Json) -> None:
     for tool in each(body, "parameters"):
         if not isinstance(tool["parameters"], dict):
             tool["parameters"] = {"type": "object"}
+    for tool in each(body, "input_schema"):
+        schema = tool["input_schema"]
+        if schema.get("properties"):
+            schema["properties"] = {name: s if isinstance(s, dict) else {} for name, s in schema["properties"].items()}
+        if schema.get("required"):
+            schema["required"] = list(dict.fromkeys(schema["required"]))
 
 
 def _offered(body: Json, chance: int) -> None:
