@@ -16,6 +16,7 @@ import msgspec
 
 from dragoman import formats
 from dragoman.backends import gguf
+from dragoman.cli._advice import How, advice
 from dragoman.cli._printable import one_line
 from dragoman.cli.completion import format_names, offering
 from dragoman.core.collect import Collector
@@ -182,7 +183,8 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         for span in spans:
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
-    print("\n".join(explained(spans)))
+    how = How("parse", offered=tools is not None, cut=args.cut_off, tail=tail)
+    print("\n".join([*explained(spans), advice(spans, how)]))
     return 0
 
 

@@ -6,10 +6,11 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dragoman import __version__, profiles
 from dragoman.cli import parse, serve
+from dragoman.cli._advice import NOTHING, How, Where, advice
 from dragoman.cli._printable import one_line, printable
 from dragoman.core.errors import ConfigError
 from dragoman.gateway import Gateway
@@ -98,8 +99,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
         same = same and not stage.difference
     if args.explain:
-        reads = replay.read_of if isinstance(replay, Replay) else {}
-        print(printable("\n".join([*_explained(now, reads), *_left(now)])))
+        told = list(_explained(now, replay.read_of if isinstance(replay, Replay) else {}))
+        lines = [line for text in told for line in text.lines]
+        print(printable("\n".join([*lines, *_left(now), "", *_advised(told)])))
     return 0 if same else 1
 
 
@@ -137,28 +139,43 @@ def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:
     return serve.gateway(config, bool(embedded), serve.say)
 
 
-def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iterator[str]:
-    """Of each text that a model wrote, what became of its pieces."""
+class _Explained(NamedTuple):
+    """One text that a model wrote."""
+
+    title: str
+    lines: list[str]
+    advice: str
+
+
+def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iterator[_Explained]:
+    """Of each text that a model wrote, what became of its pieces, and what to change."""
+    cut = now.json("summary.json").get("log", {}).get("finish") == "length"
     for number in range(1, now.asked + 1):
         for count in range(1, now.heard(number) + 1):
             read = reads.get((number, count))
             text = now.files.get(f"{number}/text-{count}.txt", b"").decode()
-            yield f"\ntext {number}{f', {count}' * (count > 1)}: {one_line(_reader(read))}"
-            if not text:
-                yield "(none)"
-                continue
-            finish = now.json("summary.json").get("log", {}).get("finish")
-            yield from parse.explained(
-                explain(
-                    text,
-                    read.format if read and read.format else "auto",
-                    read.tools if read else None,
-                    finish="length" if finish == "length" else "stop",
-                    prompt_tail=read.tail if read else "",
-                    lenient=bool(read and read.format and read.lenient),
-                    new_id=map(str, itertools.count(1)).__next__,
-                )
+            title = f"text {number}{f', {count}' * (count > 1)}"
+            spans = explain(
+                text,
+                read.format if read and read.format else "auto",
+                read.tools if read else None,
+                finish="length" if cut else "stop",
+                prompt_tail=read.tail if read else "",
+                lenient=bool(read and read.format and read.lenient),
+                new_id=map(str, itertools.count(1)).__next__,
             )
+            where: Where = "gateway" if read and read.format else "native"
+            how = How(where, bool(read and read.tools), cut, read.tail if read else "")
+            lines = parse.explained(spans) if text else ["(none)"]
+            yield _Explained(title, [f"\n{title}: {one_line(_reader(read))}", *lines], advice(spans, how))
+
+
+def _advised(told: list[_Explained]) -> Iterator[str]:
+    """What to change, a line of each text."""
+    if not told:
+        yield f"{NOTHING}: the model wrote no text"
+    for text in told:
+        yield f"{text.title}: {text.advice}" if len(told) > 1 else text.advice
 
 
 def _left(now: "Captured") -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from dragoman.core.bare import bare_calls
 from dragoman.core.begun import drop_begun
 from dragoman.core.contracts import CallSink, ReadCall
-from dragoman.core.scanner import FIELD_LIMIT_CHARS, Follow, Leaf, Scanner, markers, nothing
+from dragoman.core.scanner import FIELD_LIMIT_CHARS, Follow, Leaf, Scanner, markers
 from dragoman.core.trailing import OBJECTS, STARTS, trailing_calls
 
 ANYTHING: Final[Follow] = ((),)
@@ -184,7 +184,9 @@ def name_before(*bodies: str) -> Callable[[Scanner], Leaf[bool]]:
     """Reads the name in a header that the prompt has opened, where the body begins behind it."""
 
     def first(s: Scanner) -> Leaf[bool]:
-        if not (yield from s.run(NAME_CHARS, nothing)):
+        name = [""]
+        yield from s.run(NAME_CHARS, name.append)
+        if not name[-1] or name[-1][-1] in ".-":  # the end of a sentence
             return False
         found = yield from s.literal(*bodies)
         s.pos -= len(found)

@@ -33,7 +33,7 @@ CODES: Final = ("fenced_call", "trailing_call")
 """The warnings that calls were taken."""
 _LAST, _OPEN = -1, -2
 """In the place of a place: the reply ends here, behind a bracket or not."""
-CHANGES: Final = "tool_choice required, or `constrain` of the server's settings, makes it a call"
+CHANGES: Final = 'tool_choice required, or mode = "inject" of a server that constrains decoding, makes it a call'
 
 _HEAD: Final = re.compile(
     r'(?:`{3,}[\w-]*)?\s*\[?\s*\{{1,2}\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"([^"\\\n]{1,128})"'

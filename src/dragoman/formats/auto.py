@@ -44,7 +44,7 @@ SHARED: Final[Mapping[str, Mapping[str, str]]] = {
 
 _HEADER: Final = re.compile(
     r"\s{0,9}(?:(?:<\|start\|>assistant\s)?(?P<to>to=[^\s<]{1,128}<\|message\|>)"
-    r"|(?:>>>)?(?P<name>[\w.-]{1,128})\n(?:(?P<content><\|content\|>)|\s{0,20}\{))"
+    r"|(?P<shown>>>>)?(?P<name>[\w.-]{0,127}\w)\n(?:(?P<content><\|content\|>)|\s{0,20}\{))"
 )
 _MAY_BE_HEADER: Final = re.compile(
     r"\s{0,9}(?:(?:<[|start]{0,7}>?a?[sitan]{0,8}\s?)?(?:t|to=?|to=[^\s<]{0,128}(?:<[|mesag>]{0,10})?)?"
@@ -106,6 +106,8 @@ def _opened_by_prompt(s: Scanner, sink: CallSink) -> Leaf[str]:
         return "muse_glimmer"
     if found["name"] != "all" and sink.resolve(found["name"]) is None:
         return ""
+    if not (found["shown"] or found["content"]) and sink.resolve(" ") is not None:
+        return ""  # any name would do, and so would any word
     return "functionary_v2" if found["content"] else "functionary_v32" if found["name"] != "all" else ""
 
 

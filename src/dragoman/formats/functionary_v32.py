@@ -20,7 +20,7 @@ from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.writing import json_format
 
 OPEN, LINE, ALL = ">>>", "\n", "all"
-_HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]+)\n?")
+_HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]*\w)\n?")
 
 
 def route(header: str, _: str) -> Route | None:

@@ -1,0 +1,98 @@
+"""What to change where a text was not read as its reader wants: the last line of `--explain`."""
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from dragoman.core.trace import Span
+
+Where: TypeAlias = Literal["parse", "gateway", "native"]
+"""Whose words to use: flags of `parse`, settings of a server, or settings of a server that reads the calls itself."""
+NOTHING: Final = "nothing to change"
+CHANGE: Final = "to change that: "
+_HOLD: Final = (
+    'send tool_choice "required", or set mode = "inject" and kind of the server, which holds the model to whole calls '
+    "where the server can (docs/servers.md)"
+)
+_LIMIT: Final = "raise max_tokens of the request: the limit ended the text inside a call"
+_STOPS: Final = "raise max_tokens of the request, or check its stop sequences: the text ends inside a call"
+_THOUGHTS: Final = "turn reasoning off in the request: calls in reasoning that is closed are reasoning"
+_MODE: Final = 'set mode = "parse" of the server, so that Dragoman reads the calls'
+_FORMAT: Final = re.compile(r"format '(?!auto')(\w+)'")
+
+
+class How(NamedTuple):
+    """How the text was read."""
+
+    where: Where = "parse"
+    offered: bool = False
+    """Tools were given."""
+    cut: bool = False
+    """A limit ended the text."""
+    tail: str = ""
+    """What the prompt had opened."""
+
+
+def advice(spans: Sequence[Span], how: How) -> str:
+    """Returns one line: which setting, flag or format to change, or that there is nothing to change."""
+    remarks = {remark.code: remark.message for span in spans for remark in span.remarks}
+    kinds: set[str] = {span.kind for span in spans}
+    if not "".join(span.raw for span in spans).strip():
+        return CHANGE + _empty(how)
+    if "incomplete" in kinds or "cut_off_call" in remarks:
+        return CHANGE + _broken(remarks, how)
+    if "unknown_tool" in remarks:
+        return CHANGE + _unknown(how)
+    if "end" in kinds:
+        return f"{NOTHING}: the calls are whole"
+    if "other_reading" in remarks:
+        return CHANGE + _otherwise(remarks["other_reading"], how)
+    if {"call_in_code", "call_in_text"} & remarks.keys():
+        return f"{CHANGE}{_HOLD}; a call in plain JSON counts at the end of the text only"
+    return _no_call(kinds, remarks, how)
+
+
+def _empty(how: How) -> str:
+    if how.where == "parse":
+        return "give the model's raw text as FILE or on standard input; this one is empty"
+    return "check max_tokens and the stop sequences of the request: the model wrote nothing"
+
+
+def _broken(remarks: dict[str, str], how: How) -> str:
+    if "malformed_arguments" in remarks:
+        return f"{_HOLD}: the call's arguments are malformed"
+    if how.cut:
+        return _LIMIT
+    return f"{_STOPS} (--cut-off: a limit ended it)" if how.where == "parse" else _STOPS
+
+
+def _unknown(how: How) -> str:
+    if how.where == "parse":
+        return "add the tool to the file of --tools, or leave --tools out to accept any name"
+    return "add the tool to tools of the request, or tell the model which tools there are"
+
+
+def _otherwise(message: str, how: How) -> str:
+    """Another reading finds a call."""
+    found = _FORMAT.search(message)
+    lenient = message.startswith("lenient")
+    if how.where == "parse":
+        return "--lenient" if lenient or not found else f"--format {found[1]}"
+    if how.where == "native" or lenient or not found:
+        return _MODE
+    return f'set format = "{found[1]}" of the server'
+
+
+def _no_call(kinds: set[str], remarks: dict[str, str], how: How) -> str:
+    """There is no call, and no other reading finds one."""
+    named = remarks.get("no_call", "")
+    if named.endswith("thoughts are not searched for calls") or kinds <= {"thoughts", "framing"}:
+        tail = "--tail '' where the prompt opens no reasoning, or " if how.where == "parse" and how.tail else ""
+        if not named:
+            return f"{CHANGE}{tail}raise max_tokens of the request: all of the text is reasoning"
+        return f"{CHANGE}{tail}{_THOUGHTS}"
+    if named:
+        return f"{CHANGE}{_HOLD}: the model named a tool, but wrote no whole call"
+    if how.where == "parse" and not how.offered:
+        return f"{NOTHING} if the text has no call; to find calls in plain JSON: --tools FILE --lenient"
+    return f'{NOTHING}: the text has no call; tool_choice "required" of the request makes the model write one'
