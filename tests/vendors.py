@@ -168,11 +168,14 @@ def _objects(body: Json) -> None:
         if not isinstance(tool["parameters"], dict):
             tool["parameters"] = {"type": "object"}
     for tool in each(body, "input_schema"):
-        schema = tool["input_schema"]
-        if schema.get("properties"):
-            schema["properties"] = {name: s if isinstance(s, dict) else {} for name, s in schema["properties"].items()}
-        if schema.get("required"):
-            schema["required"] = list(dict.fromkeys(schema["required"]))
+        if isinstance(tool["input_schema"], dict):
+            tool["input_schema"] = _object_schema(tool["input_schema"])
+
+
+def _object_schema(made: Json) -> Json:
+    """Returns a schema that Anthropic's API takes, with as many members as this one."""
+    names = [f"member.{n}" for n in range(len(made.get("properties") or made))]
+    return {"type": "object", "properties": {name: {} for name in names}, "required": names[1:]}
 
 
 def _offered(body: Json, chance: int) -> None:
