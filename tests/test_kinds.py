@@ -30,9 +30,10 @@ def test_row_is_of_use(kind: servers.Kind) -> None:
     assert kind.signs
     assert DATED.search(kind.source)
     assert all(DATED.search(quirk.source) for quirk in kind.quirks)
-    places = [sign.at for sign in kind.signs] + [kind.version, kind.template, *kind.context]
+    signs = [each for sign in kind.signs for each in (sign, *sign.also)]
+    places = [sign.at for sign in signs] + [kind.version, kind.template, *kind.context]
     assert all(PLACE.fullmatch(place) for place in places if place)
-    assert all(re.compile(sign.words) for sign in kind.signs)
+    assert all(re.compile(sign.words) for sign in signs)
 
 
 def test_names_are_taken_once() -> None:

@@ -7,8 +7,10 @@ import asyncio
 import json
 import re
 import struct
+import threading
 import zlib
 from collections.abc import AsyncGenerator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -430,7 +432,17 @@ EXAMPLES = {
     "^organization_owner$": "organization_owner",
     r"^llama\.cpp": "llama.cpp",
     "^BaseHTTP/": "BaseHTTP/0.6 Python/3.12",
+    r"^\*$": "*",
 }
+
+
+def told_by(*signs: servers.Sign) -> dict[str, Answer]:
+    """Answers by path that have these signs."""
+    told: dict[str, Answer] = {}
+    for each in signs:
+        path, answer = told_at(each.at, each.words)
+        told[path] = answer._replace(headers=(*(told[path].headers if path in told else ()), *answer.headers))
+    return told
 
 
 def told_at(place: str, words: str) -> tuple[str, Answer]:
@@ -459,14 +471,58 @@ async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.Kind, 
         assert sign.fits(host)
         assert not sign.fits(f"{host}.example.org")
         return
-    path, answer = told_at(sign.at, sign.words)
-    async with odd(
-        lambda at, asked: answer if at == path else models("m") if at == "/v1/models" else NOTHING_HERE
-    ) as far:
+    assert await kind_by(told_by(sign, *sign.also)) is kind
+
+
+async def kind_by(told: dict[str, Answer]) -> servers.Kind | None:
+    async with odd(lambda at, _: told.get(at) or (models("m") if at == "/v1/models" else NOTHING_HERE)) as far:
         settings = HttpConfig(url=f"{far.url}/v1")
         async with connected(settings, {}) as connection:
-            found = await Telling(connection, settings.url).kind()
-    assert found is kind
+            return await Telling(connection, settings.url).kind()
+
+
+WITH_OTHERS = [pytest.param(*each.values, id=each.id) for each in signs() if each.values[1].also]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("kind", "sign"), WITH_OTHERS)
+async def test_a_common_sign_counts_only_with_the_others(kind: servers.Kind, sign: servers.Sign) -> None:
+    for left in (sign, *sign.also):
+        rest = [each for each in (sign, *sign.also) if each is not left]
+        assert await kind_by(told_by(*rest)) is not kind, left.at
+
+
+class Plain(BaseHTTPRequestHandler):
+    """Chat Completions on Python's own server, as many people write it."""
+
+    def do_GET(self) -> None:
+        self._answer(models("m").body if self.path == "/v1/models" else '{"status": "ok"}')
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self._answer(chat(asked, "Hello.").body)
+
+    def _answer(self, body: str) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.asyncio
+async def test_a_server_on_pythons_own_http_is_of_no_kind() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as far:
+        threading.Thread(target=far.serve_forever, daemon=True).start()
+        settings = HttpConfig(url=f"http://127.0.0.1:{far.server_port}/v1")
+        async with connected(settings, {}) as connection:
+            telling = Telling(connection, settings.url)
+            assert (await telling.told("/v1/models@server") or "").startswith("BaseHTTP/")
+            assert await telling.kind() is None
+            assert await telling.models() == ("m",)
+        far.shutdown()
 
 
 @pytest.mark.asyncio

@@ -31,6 +31,8 @@ class Sign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     at: Place
     words: str = msgspec.field(default="", name="is")
     """A regular expression that is found in it; empty: anything."""
+    also: tuple["Sign", ...] = ()
+    """Signs without which this one is too common to count."""
 
     def fits(self, told: str) -> bool:
         """Whether what is told there is this sign."""

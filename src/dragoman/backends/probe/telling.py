@@ -11,7 +11,7 @@ import msgspec
 from dragoman.backends.connection import Connection, Said
 from dragoman.core.errors import BackendError
 from dragoman.profiles import servers
-from dragoman.profiles.servers import Kind, Place
+from dragoman.profiles.servers import Kind, Place, Sign
 
 MODELS: Final = "/v1/models"
 _PASSING: Final = frozenset(("created", "permission", "status", "state", "modified_at", "loaded"))
@@ -72,10 +72,18 @@ class Telling:
     async def is_a(self, kind: Kind) -> bool:
         """Whether there is a sign of this kind; nothing else is asked."""
         for sign in kind.signs:
-            told = await self.told(sign.at)
-            if told is not None and sign.fits(told):
+            if await self._has(sign):
                 return True
         return False
+
+    async def _has(self, sign: Sign) -> bool:
+        told = await self.told(sign.at)
+        if told is None or not sign.fits(told):
+            return False
+        for each in sign.also:
+            if not await self._has(each):
+                return False
+        return True
 
     async def models(self) -> tuple[str, ...]:
         """The names that it lists."""
