@@ -41,7 +41,7 @@ from dragoman.core.events import (
     Start,
     Warning,
 )
-from dragoman.core.for_client import OF_ITSELF, for_client, says
+from dragoman.core.for_client import OF_ITSELF, ForClient, says
 from dragoman.core.one_call import one_call, with_one_call
 from dragoman.core.outgoing import one_choice
 from dragoman.core.tokens import GENERIC
@@ -361,7 +361,7 @@ async def _answered(
     early = bool(request.dialect) and dialects.get(request.dialect).early_usage
     usage = UsageFiller(edit.request, vocabularies.find(edit.request.model), early=early)
     warnings += edit.warnings
-    begun, said, dropped = False, False, set[str]()
+    begun, said, client = False, False, ForClient(request, warnings)
     async with aclosing(answer) as events:
         try:
             async for event in events:
@@ -370,7 +370,7 @@ async def _answered(
                 begun, said = True, said or says(event)
                 if not said and isinstance(event, Finish) and event.reason in OF_ITSELF:
                     yield Warning("empty_answer", "the model ended its answer without text and without a call")
-                for each in for_client((*edit.before(event), *usage.pass_on(event)), request, warnings, dropped):
+                for each in client.pass_on((*edit.before(event), *usage.pass_on(event))):
                     yield each
                 if isinstance(event, Finish | Failure):
                     return

@@ -16,6 +16,7 @@ import msgspec
 from dragoman.backends.rescue import Leaks
 from dragoman.core.contracts import NewId
 from dragoman.core.events import (
+    BREAK,
     AnyEvent,
     Detail,
     Failure,
@@ -87,6 +88,8 @@ class Reread:
         out: list[AnyEvent] = []
         for event in events:
             match event:
+                case Detail(name) if name == BREAK and not self.over:
+                    out += [*self._closed("stop"), event]
                 case Start() | UsageUpdate() | Warning() | Detail():
                     out.append(event)
                 case Finish(reason):

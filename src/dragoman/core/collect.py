@@ -58,7 +58,9 @@ class Collector:
         """The last call that was never whole."""
         self._dialect = dialect
         self._of_text: dict[str, list[str]] = {}
-        """Details of the text that is open, or comes next."""
+        """Details of the text that is open, or, where none is, comes next."""
+        self._of_next: dict[str, list[str]] = {}
+        """Details of the text after the open one, which takes no more."""
         self._details: dict[str, list[str]] = {}
         self._proof = ("", "")
         """Of the open block of thoughts: its signature, or what is in its place."""
@@ -127,11 +129,13 @@ class Collector:
             pieces = ([bytes(old).decode()] if old else []) + [event.json]
             self._parts[-1] = Text(last.text, {**last.extra, event.name: merged(pieces)})
         else:
-            self._of_text.setdefault(event.name, []).append(event.json)
+            texts = self._of_next if self._order.is_full_text else self._of_text
+            texts.setdefault(event.name, []).append(event.json)
 
     def _taken(self) -> Extra:
         """The details of the text that ends."""
-        taken, self._of_text = {name: merged(pieces) for name, pieces in self._of_text.items()}, {}
+        taken = {name: merged(pieces) for name, pieces in self._of_text.items()}
+        self._of_text, self._of_next = self._of_next, {}
         return taken
 
     @property
@@ -171,7 +175,7 @@ class Collector:
         elif kind != "vendor":
             if self._broken and self._parts[-1] is self._broken and left_of(self._broken.text, text):
                 self._parts.pop()  # its reader has left it as text
-            extra = self._taken() if self._of_text else {}
+            extra = self._taken() if self._of_text or self._of_next else {}
             self._parts.append(Refusal(text, extra) if kind == "refusal" else Text(text, extra))
 
 

@@ -12,15 +12,21 @@ from msgspec import Raw
 
 from dragoman.core import lenient
 from dragoman.core.shape import Fields
-from dragoman.core.values import Extra, JsonText, Usage
+from dragoman.core.values import Extra, JsonText, Part, Text, Usage
 
 LOGPROBS: Final = "logprobs"
 ANNOTATIONS: Final = "annotations"
 CITATIONS: Final = "citations"
-OF_TEXT: Final = (LOGPROBS, ANNOTATIONS, CITATIONS)
-"""Details of the text that they follow, or, where none is open, of the next one; each is a list."""
+PHASE: Final = "phase"
+"""Whether a message of Responses is a commentary or the final answer; it comes before the text, or after it."""
+OF_TEXT: Final = (LOGPROBS, ANNOTATIONS, CITATIONS, PHASE)
+"""Details of the text that they follow, or, where none is open, of the next one; each but the phase is a list."""
+PROGRESS: Final = "prompt_progress"
+"""How far llama-server has read the prompt, for a client that asked for it (`return_progress`)."""
 SERVICE: Final = ("service_tier", "system_fingerprint", "provider", "timings", "context_management", "container")
 """Facts about the service, not content: no warning where a client's API has no place for them."""
+ONE_TEXT: Final = ("openai_chat",)
+"""APIs whose message has one text, whatever came between its parts."""
 SPOKEN: Final = ("audio", "images")
 """Content, without which an answer may be empty."""
 
@@ -56,6 +62,11 @@ def merged(pieces: Sequence[JsonText]) -> Raw:
         texts = [_string(each[name]) for each in members if bytes(each.get(name, b"")[:1]) == b'"']
         whole |= {name: Raw(_encode("".join(texts)))} if texts else {}
     return Raw(_encode(whole))
+
+
+def phase_of(part: Part) -> Raw | None:
+    """The phase of the message that a text of an earlier answer stood in."""
+    return part.extra.get(PHASE) if isinstance(part, Text) else None
 
 
 def items(details: Raw | None) -> list[Raw]:

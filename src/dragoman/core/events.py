@@ -271,6 +271,11 @@ class Order:
         """Whether a text is open that takes more."""
         return self.block is not None and self.block.kind in ("text", "refusal") and not self._signed
 
+    @property
+    def is_full_text(self) -> bool:
+        """Whether a text is open that takes no more: the next one is another."""
+        return self.block is not None and self.block.kind in ("text", "refusal") and self._signed
+
     def _admit(self, event: AnyEvent) -> None:
         if self.phase == "open" and not isinstance(event, Start):
             if isinstance(event, Finish) and self.block is not None and self.block.kind == "tool_call":

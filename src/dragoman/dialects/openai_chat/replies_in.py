@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from dragoman.core import lenient
 from dragoman.core.contracts import Turn
-from dragoman.core.details import ANNOTATIONS, LOGPROBS, beside, logprobs
+from dragoman.core.details import ANNOTATIONS, LOGPROBS, PROGRESS, beside, logprobs
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.free_text import INPUT
 from dragoman.core.names import NAME_FORM
@@ -113,6 +113,7 @@ class _Chunk(Struct):
     object: Literal["chat.completion.chunk"]
     choices: tuple[_Choice]
     usage: None = None
+    prompt_progress: None = None
     error: None = None
 
 
@@ -167,7 +168,7 @@ class Reader(UpstreamReader):
         self._out.start()
         if (tier := fields.take("service_tier")) is not None:
             self._out.detail("service_tier", tier.text)
-        self._carry(fields, _OF_REPLY)
+        self._carry(fields, (*_OF_REPLY, PROGRESS))
         for choice in lenient.objects(fields.take("choices")):
             self._choice(choice)
         if (usage := lenient.fields(fields.take("usage"))) is not None:

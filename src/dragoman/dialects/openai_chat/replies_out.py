@@ -91,6 +91,8 @@ class Writer:
                 return self._head + b"}" + told + b',"finish_reason":null}]' + self._rest
             case details.ANNOTATIONS:
                 return self._head + b'"annotations":' + _encode(_nested(raw)) + self._tail
+            case details.PROGRESS:
+                return self._head + self._tail.removesuffix(b"}\n\n") + b"," + _encode({event.name: raw})[1:] + b"\n\n"
             case name if name in OF_MESSAGE:
                 return self._head + _encode({name: raw})[1:-1] + self._tail
             case name:
@@ -215,6 +217,6 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     probable = _joined(reply, details.LOGPROBS)
     logprobs = {"content": probable, "refusal": None} if probable else None
     choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": reason}
-    facts = {name: raw for name, raw in reply.details.items() if name not in OF_MESSAGE}
+    facts = {name: raw for name, raw in reply.details.items() if name not in (*OF_MESSAGE, details.PROGRESS)}
     whole = {**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage), **facts}
     return _encode(whole)

@@ -32,8 +32,9 @@ from msgspec import Raw, Struct
 
 from dragoman.core import lenient, shape
 from dragoman.core.contracts import Turn
-from dragoman.core.details import ANNOTATIONS, LOGPROBS, beside, logprobs
+from dragoman.core.details import ANNOTATIONS, LOGPROBS, PHASE, beside, logprobs
 from dragoman.core.errors import UpstreamError, quote
+from dragoman.core.events import BREAK
 from dragoman.core.free_text import INPUT
 from dragoman.core.names import NAME_FORM
 from dragoman.core.shape import Cursor, Fields
@@ -91,8 +92,8 @@ class _Item:
     """One item of the output, as far as it has come."""
 
     __slots__ = (
-        *("closed", "done", "id", "index", "is_probable", "key", "kind", "named", "part", "place", "said", "sources"),
-        "told",
+        *("closed", "done", "has_phase", "id", "index", "is_probable", "key", "kind", "named", "part", "place", "said"),
+        *("sources", "told"),
     )
 
     def __init__(self, kind: str, key: int, id: str, index: int | None) -> None:
@@ -105,7 +106,7 @@ class _Item:
         """What it has said, by place."""
         self.told: dict[str, int] = {}
         """How many characters of that a `done` has ended."""
-        self.named = self.closed = self.done = self.is_probable = False
+        self.named = self.closed = self.done = self.is_probable = self.has_phase = False
         self.sources = 0
         """Annotations that were passed on."""
 
@@ -228,9 +229,12 @@ class Reader(UpstreamReader):
             return
         item = self._opened(kind, id, index)
         self._name(item, fields)
+        self._phase(item, fields)
 
     def _opened(self, kind: str, id: str, index: int | None) -> _Item:
         item = _Item(kind, len(self._items), id, index)
+        if kind == "message" and any(each.has_phase for each in self._items):
+            self._out.detail(BREAK, "", NAME)
         self._items.append(item)
         self._latest[kind] = item
         if id:
@@ -275,8 +279,7 @@ class Reader(UpstreamReader):
         fields = cursor.fields()
         match item.kind:
             case "message":
-                if fields.take("phase") is not None:
-                    self._out.lost("phase")
+                self._phase(item, fields)
                 self._message(item, fields.take("content"))
             case "reasoning":
                 self._thoughts(item, fields)
@@ -306,6 +309,16 @@ class Reader(UpstreamReader):
             if not item.done:
                 for source in sources[item.sources :]:
                     self._cite(item, source)
+
+    def _phase(self, item: _Item, fields: Fields) -> None:
+        """A message that has a phase is a text of its own."""
+        phase = fields.take(PHASE)
+        if item.kind != "message" or item.has_phase or phase is None:
+            return
+        item.has_phase = True
+        if not item.said:
+            self._out.detail(BREAK, "", NAME)
+        self._out.detail(PHASE, phase.text, NAME)
 
     def _log(self, item: _Item, entries: list[Fields]) -> None:
         item.is_probable = True

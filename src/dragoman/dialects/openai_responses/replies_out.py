@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from dragoman.core import events, shape, sse, values
 from dragoman.core.collect import Collector
-from dragoman.core.details import ANNOTATIONS, LOGPROBS, counted, is_for, items
+from dragoman.core.details import ANNOTATIONS, LOGPROBS, PHASE, counted, is_for, items
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import NOTHING, AnyEvent, Block, Start, Step, ToolCallStart
 from dragoman.core.free_text import INPUT
@@ -96,8 +96,8 @@ class Writer:
     """One streamed reply."""
 
     __slots__ = (
-        *("_annotations", "_awaits_part", "_collector", "_delta", "_input", "_items", "_place", "_said", "_sent"),
-        "_waiting",
+        *("_annotations", "_awaits_part", "_collector", "_delta", "_input", "_items", "_phase", "_place", "_said"),
+        *("_sent", "_waiting"),
     )
 
     def __init__(self, request: Request) -> None:
@@ -113,6 +113,8 @@ class Writer:
         self._annotations = 0
         """Of the open text."""
         self._waiting: list[events.Detail] = []
+        self._phase: values.Extra = {}
+        """Of the text that comes next."""
         self._delta = (b"", b"", b"")
         """What stands around the number and the words of a delta."""
         self._input = StringMember(INPUT)
@@ -162,6 +164,8 @@ class Writer:
 
     def _detail(self, event: events.Detail) -> bytes:
         """Of the text that is open, or else of the next."""
+        if event.name == PHASE and not self._collector.is_text:
+            self._phase = {PHASE: Raw(event.json.encode())}
         if not is_for(event.dialect, NAME) or event.name not in (LOGPROBS, ANNOTATIONS):
             return b""
         self._waiting.append(event)
@@ -196,6 +200,8 @@ class Writer:
         part, self._said = self._items.begun(event)
         if self._said is _INPUT:
             self._input = StringMember(INPUT)
+        if self._said is _TEXT and self._phase:
+            part, self._phase = Text("", self._phase), {}
         item = self._items.item(part, f"{self._collector.reply().id}_{block.number}", "in_progress")
         self._awaits_part = bool(self._said.part)
         self._annotations = 0
@@ -346,8 +352,10 @@ class _Items:
     def item(self, part: Part, name: str, state: str) -> Json:
         """The item of a part; empty where no event makes such a part."""
         match part:
-            case Text(text):
-                return _message(name, state, [{**_TEXT.empty, "text": text, **_details(part)}] if text else [])
+            case Text(text, extra):
+                phase = {PHASE: extra[PHASE]} if PHASE in extra else {}
+                content: list[Json] = [{**_TEXT.empty, "text": text, **_details(part)}] if text else []
+                return {**_message(name, state, content), **phase}
             case values.Refusal(text):
                 return _message(name, state, [{**_REFUSAL.empty, "refusal": text}] if text else [])
             case values.Reasoning(text, signature, redacted):

@@ -46,6 +46,7 @@ import msgspec
 
 from dragoman.core import shape
 from dragoman.core.contracts import Outgoing
+from dragoman.core.details import PHASE, phase_of
 from dragoman.core.free_text import INPUT
 from dragoman.core.names import ANY, NAME_FORM
 from dragoman.core.openai_fields import custom_in_responses, in_responses, merged
@@ -300,11 +301,11 @@ def _items(message: Message, ledger: Ledger) -> Iterator[object]:
     rest = [part for part in message.parts if not isinstance(part, ToolResult)]
     if not any(map(_is_content, rest)) and (extra or (ledger.same and not message.parts)):
         yield _message(message.role, (), extra, ledger)
-    for content, group in groupby(rest, key=_is_content):
+    for (content, phase), group in groupby(rest, key=lambda part: (_is_content(part), phase_of(part))):
         if content and message.role == "assistant" and not ledger.native:
             yield from (_message("assistant", [part], {}, ledger) for part in group)
         elif content:
-            yield _message(message.role, list(group), extra, ledger)
+            yield _message(message.role, list(group), {**extra, PHASE: phase} if phase else extra, ledger)
             extra = {}
         else:
             yield from (item for part in group for item in _item(part, ledger))
@@ -397,7 +398,8 @@ def _content(parts: Sequence[Part], ledger: Ledger, role: str, *, plain: bool = 
 def _block(part: Part, ledger: Ledger, text_type: str) -> object:
     match part:
         case Text(text, extra):
-            return {"type": text_type, "text": text, **ledger.kept(extra)}
+            kept = {name: raw for name, raw in ledger.kept(extra).items() if name != PHASE}
+            return {"type": text_type, "text": text, **kept}
         case Refusal(text, extra):
             return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
         case Image(source, extra):
