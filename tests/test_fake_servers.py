@@ -98,11 +98,16 @@ async def test_of_a_kind_that_is_not_known_the_refusal_is_told() -> None:
 
 @each_front
 @each_way
-async def test_where_a_call_is_required_ollama_is_held_by_a_schema(front: str, stream: bool) -> None:
-    request = replace(ASKED, tool_choice=ToolChoice("required"), stream=stream)
+@pytest.mark.parametrize("several", [True, False], ids=["several", "one"])
+async def test_where_a_call_is_required_ollama_is_held_by_a_schema(front: str, stream: bool, several: bool) -> None:
+    choice = ToolChoice("required")
+    request = replace(ASKED, tool_choice=choice, several=several, stream=stream, dialect=front)
     body, answer = await sent(fakes.ollama, front, request, "ollama")
     assert body["tools"]
-    assert answer.calls == BOTH[:1]
+    listed = body["response_format"]["json_schema"]["schema"]["properties"]["tool_calls"]
+    assert (listed["minItems"], listed.get("maxItems")) == (1, None if several else 1)
+    assert answer.calls == (BOTH if several else BOTH[:1])
+    assert len({call.id for call in made(answer)}) == len(answer.calls)
     assert (answer.text, answer.reply.finish) == ("", "tool_calls")
     assert "rescued_call" not in answer.warnings
 

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman import dialects
+from dragoman import dialects, formats
+from dragoman.backends.as_text import injected
 from dragoman.backends.local import for_server
 from dragoman.backends.readable import losses, readable
 from dragoman.core import values as v
@@ -124,3 +125,13 @@ def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() 
         assert isinstance(unknown, v.Opaque | v.Text)
         assert [tool.name for tool in made.tools] == ["f"]
     assert for_server(request, dialects.get("anthropic_messages"), "http://127.0.0.1/v1").tools == request.tools
+
+
+def test_what_prompt_mode_cannot_show_is_reported_by_its_kind() -> None:
+    media = v.Media(data="AA==")
+    shown = (v.Image(media), v.Audio(media), v.Document(media), v.Document(v.Media(text="seen")), v.Image(media))
+    result = v.ToolResult("1", (v.Audio(media),))
+    call = v.Message("assistant", (v.ToolCall("1", "a", "{}"),))
+    messages = (v.Message("user", shown), call, v.Message("tool", (result,)))
+    _, told = injected(v.Request("m", messages), formats.get("hermes"))
+    assert [warning.label for warning in told] == [f"content_dropped: {name}" for name in ("images", "audio", "files")]

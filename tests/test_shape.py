@@ -183,3 +183,8 @@ def test_what_stands_in_texts_is_no_value() -> None:
 def test_an_array_has_so_many_items_at_most() -> None:
     with pytest.raises(RequestError, match=r"expected at most 2 items, got 3 - at \$\.x"):
         value("[1, 2, 3]").items(2)
+
+
+def test_a_byte_order_mark_is_named() -> None:
+    with pytest.raises(RequestError, match="got a byte order mark before it; send the body without"):
+        shape.at(b'\xef\xbb\xbf{"x": 1}')

@@ -45,9 +45,8 @@ def test_openai_clients_get_the_span_of_each_source(front: str, stream: bool) ->
     for frame in frames(answer.stream):
         VALIDATES[front](frame)
     events = list(frames(answer.stream)) if stream else [json.loads(answer.body)]
-    assert [
-        tuple(each[k] for k in ("start_index", "end_index", "url", "title")) for each in sources(front, events)
-    ] == (SPANS)
+    found = [(each["start_index"], each["end_index"], each["url"], each["title"]) for each in sources(front, events)]
+    assert found == SPANS
     assert [TEXT[start:end] for start, end, _, _ in SPANS] == ["It is 8°.", "It is 8°.", "9°."]
 
 

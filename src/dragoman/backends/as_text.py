@@ -42,6 +42,7 @@ _REPLY: Final = (
 )
 _SCHEMA_FIELDS: Final = ("output_config", "output_format", "response_format", "text")
 """Where the APIs have the schema of the reply, beside how else it is to be."""
+_NAMES: Final[dict[type, str]] = {Image: "images", Audio: "audio", Document: "files"}
 
 
 def parsed(request: Request) -> Request:
@@ -68,8 +69,8 @@ def injected(request: Request, format: Format) -> tuple[Request, tuple[Warning, 
         told.append(unconstrained_reply())
     shown = [part for message in request.messages for part in message.parts]
     shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
-    if any(map(_is_picture, shown)):
-        told.append(Warning("content_dropped", "images and files are placeholders in prompt mode", detail="images"))
+    for name in dict.fromkeys(_NAMES[type(part)] for part in shown if _is_picture(part)):
+        told.append(Warning("content_dropped", f"{name} are placeholders in prompt mode", detail=name))
     return plain, tuple(told)
 
 

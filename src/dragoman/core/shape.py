@@ -7,6 +7,7 @@ Every error says what was expected, what was there and where:
 `expected string, got integer - at $.messages[0].role`. What is not looked into stays bytes (`raw`), verbatim.
 """
 
+import codecs
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar, cast
@@ -83,7 +84,9 @@ def at(body: bytes | str) -> "Cursor":
         got = f"the byte 0x{body[e.start]:02x} at position {e.start}, which is no part of it"
         raise RequestError(f"expected JSON in UTF-8, got {got}", "$") from None
     except msgspec.DecodeError as e:
-        raise RequestError(f"expected JSON: {e}", "$") from None
+        marked = bytes(body[:3]) == codecs.BOM_UTF8
+        told = "got a byte order mark before it; send the body without" if marked else str(e)
+        raise RequestError(f"expected JSON{',' if marked else ':'} {told}", "$") from None
 
 
 def request(body: bytes | str) -> "Cursor":
