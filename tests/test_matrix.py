@@ -7,6 +7,7 @@ that dialect, so no pair is named anywhere. What an API has no place for is stat
 """
 
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
+from dragoman.core.names import ID, legal_id
 from dragoman.core.stops import StopStrings
 from dragoman.gateway import Gateway
 from gateway import DEADLINE_S
@@ -130,6 +132,9 @@ SCENARIOS = {
 }
 
 
+ONE_CALL = SCENARIOS["one call"].events
+
+
 class Played:
     """The backend at the far end: plays the scenario that is set, remembers what it was asked."""
 
@@ -193,6 +198,34 @@ async def test_any_api_in_front_of_any(chain: Chain, name: str, stream: bool) ->
         (t.name, t.description, json.loads(t.parameters)) for t in TOOLS
     ]
     assert asked.stream == stream or request.stop
+
+
+OWN_IDS = ("call_Ab1", "toolu_01Ab", "functions.weather:0", "chatcmpl-tool-0a", "9", "fc_1|x")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("id", OWN_IDS)
+async def test_a_server_gets_its_own_ids_back(chain: Chain, id: str, stream: bool) -> None:
+    """Clients take the ids of any API; OpenClaw removes all punctuation from those that are not of its own."""
+    chain.played.events = [replace(event, id=id) if isinstance(event, ToolCallStart) else event for event in ONE_CALL]
+    request = v.Request("m", (said("Weather?"),), TOOLS, stream=stream)
+    reply, _ = await _asked(chain, request)
+    (made,) = (part for part in reply.parts if isinstance(part, v.ToolCall))
+    assert ID.fullmatch(made.id)
+    chain.played.events = [TextDelta("18."), Finish("stop")]
+    for sent in (made.id, re.sub("[^a-zA-Z0-9]", "", made.id)):
+        chain.played.asked = []
+        turn = (
+            v.Message("assistant", (replace(made, id=sent),)),
+            v.Message("tool", (v.ToolResult(sent, (v.Text("18"),)),)),
+        )
+        await _asked(chain, replace(request, messages=(*request.messages, *turn)))
+        parts = [part for message in chain.played.asked[0].messages for part in message.parts]
+        got = [
+            part.id if isinstance(part, v.ToolCall) else part.call_id for part in parts if not isinstance(part, v.Text)
+        ]  # type: ignore[union-attr]
+        own = id if chain.behind != "anthropic_messages" else legal_id(id)
+        assert got == [own if sent == made.id or legal_id(id) != id else sent] * 2
 
 
 async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanError | None]:
