@@ -398,6 +398,20 @@ def test_one_after_the_other() -> None:
     )
 
 
+def test_the_same_text_is_shown_once_with_what_is_reported_of_it() -> None:
+    out = io.StringIO()
+    page, order = Plain(out), Order()
+    page.turn()
+    page.raw("Hi.")
+    estimated = Warning("estimated_usage", "no counts")
+    for event in (Start("1", "m", 0), TextDelta("Hi."), estimated, Finish("stop")):
+        page.event(event, order.step(event))
+    page.over("stop")
+    assert out.getvalue().endswith(
+        "Hi.\n\n-- its client gets the same text\n  (estimated_usage: no counts)\n  (finish: stop)\n"
+    )
+
+
 def test_nothing_steers_the_terminal() -> None:
     assert printable("a\x1b[2J\r\u202eb\n") == "a\\x1b[2J\\r\\u202eb\n"
 

@@ -123,7 +123,11 @@ class Plain:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._said: list[str] = []
-        """Behind the model's own words."""
+        """What the client gets, with remarks; shown after the model's own text."""
+        self._text = ""
+        """The same without remarks."""
+        self._told: list[str] = []
+        """The remarks."""
         self._raw: list[str] = []
         """The model's own text of this answer."""
         self._line_open = False
@@ -158,15 +162,21 @@ class Plain:
         if (step.opens or told) and self._said:
             self._said.append("\n")
         self._said += [said, f"  ({told})" if told else ""]
+        self._text += said
+        self._told += [f"\n  ({told})"] if told else []
 
     def over(self, reason: FinishReason) -> None:
         """What the client gets, all of it."""
         self.close()
         said, raw = "".join(self._said).strip(), "".join(self._raw).strip()
-        shown = "-- its client gets the same text" if said == raw != "" else f"-- what its client gets\n{said}"
+        is_same = self._text.strip() == raw != ""
+        shown = (
+            f"-- its client gets the same text{''.join(self._told)}" if is_same else f"-- what its client gets\n{said}"
+        )
         self._print(f"\n{shown}\n  (finish: {reason})")
-        self._said.clear()
-        self._raw.clear()
+        self._text = ""
+        for kept in (self._said, self._raw, self._told):
+            kept.clear()
 
     def result(self, name: str, arguments: str, result: str) -> None:
         """On one line."""
