@@ -59,9 +59,9 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def server(play: Play) -> AsyncIterator[Server]:
+async def server(play: Play, port: int = 0) -> AsyncIterator[Server]:
     made = Server(play)
-    listening = await asyncio.start_server(made.answer, "127.0.0.1", 0)
+    listening = await asyncio.start_server(made.answer, "127.0.0.1", port)
     made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     async with listening:
         yield made

@@ -139,6 +139,62 @@ def test_the_last_tier_says_when_to_call_a_tool_of_this_kind(described: tuple[st
     assert [part.text for part in first.parts if isinstance(part, Text)][1:] == ([hint] if hint else [])
 
 
+READS = (Tool("bash", "Runs a command."), Tool("read", "Reads a file."), Tool("plan", "Plans."))
+HINTED = "\nCall one of bash, read if this is about files or commands."
+
+
+def shown(*said: tuple[str, str], tools: tuple[Tool, ...] = READS, **more: Any) -> list[str]:
+    """The texts of the messages after the system's in the last tier."""
+    words = ("system", "You are an agent. " + "Mind the style. " * 80)
+    made = trim.trimmed(replace(request(words, *said), tools=tools, **more), "least", GENERIC).request
+    return ["".join(part.text for part in m.parts if isinstance(part, Text)) for m in made.messages[1:]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What does the file notes.txt say?",
+        "read notes.txt and say what it holds",
+        "List the files in this folder.",
+        "run git status",
+        "Please run it.\nrun the tests",
+        "Fix the failing tests",
+        "Explain this code",
+        "What is in /etc/hosts?",
+        "Sieh in src/haupt.py nach",
+    ],
+)
+def test_a_request_for_files_or_commands_names_the_tools_for_them(text: str) -> None:
+    assert shown(("user", text)) == [text + HINTED]
+    assert trim.unhinted(text + HINTED) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hello",
+        "thanks!",
+        "What is 7 times 8?",
+        "What is the capital of France?",
+        "What is a file descriptor?",
+        "How do I delete a folder in Linux?",
+        "What does `sorted` do in Python 3.11?",
+        "Do you run on Linux, i.e. here, and/or elsewhere?",
+    ],
+)
+def test_other_requests_stay_as_they_are(text: str) -> None:
+    assert shown(("user", text)) == [text]
+
+
+def test_the_line_about_tools_is_for_the_users_own_text_alone() -> None:
+    text = "read notes.txt"
+    assert shown(("user", text), tools=(Tool("plan", "Plans."),)) == [text]
+    assert shown(("user", text), tool_choice=ToolChoice("none")) == [text]
+    assert shown(("user", "hi"), ("assistant", text), ("tool", text)) == ["hi", text, text]
+    reminder = "<system-reminder>\nlook at notes.txt\n</system-reminder>"
+    assert shown(("user", "hi"), ("assistant", "ho"), ("user", reminder)) == ["hi", "ho", reminder]
+
+
 def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_stay() -> None:
     reminder = "<system-reminder>\nEnd commits so.\nContents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>"
     made = request(("user", reminder), names="read")

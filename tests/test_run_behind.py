@@ -1,8 +1,10 @@
 """On what a run runs, where nothing is named: the servers that answer on this machine."""
 
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from dragoman.backends import nearby
 from dragoman.backends.http import Http
 from dragoman.backends.http_config import HttpConfig
+from dragoman.cli.run import preface
 from dragoman.cli.run.behind import Behind, Offer, Wanted, chosen, chosen_there, running
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import BackendError, ConfigError
 from dragoman.gateway import Gateway
 from dragoman.server import config as settings
 from far import Play, server, whole
@@ -157,3 +160,49 @@ async def test_what_wires_to_the_gateway_that_runs_takes_what_it_has() -> None:
         assert (await chosen_there(config, origin, wanted)).offer.url == url
         with pytest.raises(ConfigError, match="no model 'qwen3'; there are"):
             await chosen_there(config, origin, wanted._replace(model="qwen3"))
+
+
+def nobody() -> str:
+    """The URL of a port of this machine that refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+
+
+def of_settings(tmp_path: Path, url: str, *more: str) -> settings.Config:
+    file = tmp_path / "config.toml"
+    file.write_text("\n".join([f'[servers.far]\nurl = "{url}"\nmodels = ["m"]', *more]))
+    return settings.load(file, {}, {})[0]
+
+
+def on(model: str) -> Wanted:
+    return Wanted("claude", (), model, named=True, new=True, context_tokens=8192, trim="", ask=None)
+
+
+async def test_a_configured_server_that_refuses_connections_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The settings list its models, so nothing else asks it before the agent, which would try again for minutes."""
+    monkeypatch.setattr(preface, "STARTING_S", 0.01)
+    url = nobody()
+    with pytest.raises(BackendError, match=f"{url}, but the connection is refused; start the server"):
+        await chosen(of_settings(tmp_path, url), {}, on("m"))
+    assert f"nothing listens at {url} yet" in capsys.readouterr().err
+
+
+async def test_a_server_that_is_being_started_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = nobody()
+    async with AsyncExitStack() as stack:
+        port = int(url.removesuffix("/v1").rpartition(":")[2])
+
+        async def starts(_: float) -> None:
+            await stack.enter_async_context(server(listing("m"), port=port))
+
+        monkeypatch.setattr(preface.again, "pause", starts)
+        found = await chosen(of_settings(tmp_path, url), {}, on("m"))
+    assert found.offer.model == "m"
+
+
+async def test_a_server_with_others_to_take_its_place_may_be_down(tmp_path: Path) -> None:
+    config = of_settings(tmp_path, nobody(), '[aliases]\nboth = ["far/m", "claude/opus"]')
+    assert (await chosen(config, {}, on("both"))).offer.model == "both"

@@ -12,11 +12,13 @@ from dragoman.backends.prose import told_as_prose, told_to_answer
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.replay import Recorded, Replay
 from dragoman.core import events as ev
+from dragoman.core import trim
 from dragoman.core import values as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.same_call import answered_calls
 from dragoman.core.stops import StopStrings
+from dragoman.core.tokens import GENERIC
 
 # Stop strings.
 
@@ -210,6 +212,17 @@ def test_documents_are_facts_and_part_of_the_question() -> None:
     asked = v.Message("user", (document, v.Text("And?")))
     assert "Facts from get_weather: T\n4711\n" in words_of(told_as_prose(request(ASKED, CALLED, result)))
     assert words_of(told_as_prose(request(asked, CALLED, result))).endswith("facts: T\n4711\nAnd?")
+
+
+def test_the_line_that_names_tools_is_no_part_of_the_question() -> None:
+    tool = v.Tool("read", "Reads a file.")
+    asked = v.Message("user", (v.Text("Read notes.txt"),))
+    result = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
+    words = v.Message("system", (v.Text("You are an agent. " + "Mind the style. " * 80),))
+    made = v.Request("m", (words, asked, v.Message("assistant", (v.ToolCall("1", "read", "{}"),)), result), (tool,))
+    least = trim.trimmed(made, "least", GENERIC).request
+    assert "Call one of read" in str(least.messages[1])
+    assert words_of(told_as_prose(least)).endswith("facts: Read notes.txt")
 
 
 def words_of(told: v.Request) -> str:

@@ -140,7 +140,7 @@ class Connection:
         """A short answer: to GET, or to POST where there is a body; whatever its status.
 
         Raises: BackendError: there is none in time, or the server is left alone for a while; it still may be asked
-            what there is to GET.
+            what there is to GET. Its cause is the OSError if there is no connection.
         """
         if body is not None:
             self._breaker.check()
@@ -157,7 +157,7 @@ class Connection:
                 fields = {name.lower(): value for name, value in response.headers.items()}
                 return Said(response.status, fields, self.secrets.hidden_data(got) if is_error else got)
         except aiohttp.ClientConnectorError as e:
-            raise BackendError(_why(e.os_error)) from None
+            raise BackendError(_why(e.os_error)) from e.os_error
         except TimeoutError:
             raise BackendError(f"no answer within {within_s:g} s") from None
         except aiohttp.ClientError as e:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dragoman.core.chat import words
+from dragoman.core.trim import unhinted
 from dragoman.core.values import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult
 
 
@@ -20,7 +21,7 @@ def told_as_prose(request: Request) -> Request:
     if asked < 0 or not results or has_failed(request):
         return request
     facts = [f"Facts from {names.get(r.call_id, 'a tool')}: {_words(r.parts)}" for r in results]
-    question = f"Answer in one sentence with these facts: {_words(request.messages[asked].parts)}"
+    question = f"Answer in one sentence with these facts: {unhinted(_words(request.messages[asked].parts))}"
     turn = Message("user", (Text("\n".join([*facts, "", question])),))
     return msgspec.structs.replace(
         request, messages=(*request.messages[:asked], turn), tools=(), tool_choice=ToolChoice("none")

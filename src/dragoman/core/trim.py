@@ -6,12 +6,12 @@
              long sections the beginning
     least    parameters that are required alone; of the system prompt the first sentence, facts such as the folder or
              the date, and a project's own instructions, all of it before the conversation, with a sentence of ours on
-             when to call a tool
+             when to call a tool; after user messages about files or commands a line that names the tools for them
 
-A tool keeps its name and kind, a schema all that says what is valid: names, types, what is required, choices. What the
-user said is never touched, nor are calls and results. Of the system's words these stay: what stands behind a line that
-begins a project's own instructions (`_PROJECT`), lines that begin with a tag, short lines, named items of lists
-(skills, kinds of agents) and the file or tools at their end, and sentences that forbid or shout.
+A tool keeps its name and kind, a schema all that says what is valid: names, types, what is required, choices. The
+user's text is never cut, and calls and results stay as they are. Of the system's words these stay: what stands behind a
+line that begins a project's own instructions (`_PROJECT`), lines that begin with a tag, short lines, named items of
+lists (skills, kinds of agents) and the file or tools at their end, and sentences that forbid or shout.
 
 The same text is always cut alike, so a conversation that is trimmed grows at its end as one that is not. The rules are
 ours; what they leave of real agents' requests is in docs/local.md.
@@ -69,7 +69,21 @@ FILES_HINT: Final = (
 """In its place where tools for files or commands are offered: with `HINT`, Qwen2.5-Coder 1.5B named the command instead
 of calling the tool (docs/local.md).
 """
+CALL_HINT: Final = "Call one of {} if this is about files or commands."
+"""The line added to a user message that is about files or commands (`_ABOUT_FILES`). After small talk the system text
+alone does not suffice, and this line in every message makes the model call tools for general questions.
+"""
+_HINTED: Final = re.compile(r"\n" + re.escape(CALL_HINT).replace(r"\{\}", r"[\w, .-]+") + r"\Z")
 _FOR_FILES: Final = re.compile(r"\b(files?|commands?)\b", re.IGNORECASE)
+_ABOUT_FILES: Final = re.compile(
+    r"\b((the|this|these|those|my|our|all) (\w+ ){0,2}|(what|which) )"
+    r"(files?|folders?|director(y|ies)|repo(sitory)?|codebase|code|project|scripts?|tests?)\b"
+    r"|^(please )?run\b|\w[\w-]+\.[a-z]\w{0,9}\b|(?<!\S)(\.{0,2}|~)/\w",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The name of a file, a path, "run …", or certain files: after "How do I delete a folder?" the line led to `rm -rf`."""
+HINTED_TOOLS: Final = 8
+"""The most tools that `CALL_HINT` names."""
 FACTS_CHARS: Final = 800
 """Most of a message's facts that stay in the last tier."""
 _NO_WORDS: Final = frozenset({"description", "title", "examples", "$comment"})
@@ -127,6 +141,8 @@ def trimmed(request: Request, tier: str, vocabulary: Vocabulary) -> Trimmed:
     messages = tuple(_message(message, tier) for message in request.messages)
     if TIERS[tier].gathers:
         messages = _gathered(messages, _hint(tools))
+        if request.tool_choice.mode != "none":
+            messages = tuple(_hinted(message, tools) for message in messages)
     made = replace(request, tools=tools, messages=messages)
     saved = _estimate(vocabulary, _words(request)) - _estimate(vocabulary, _words(made))
     return Trimmed(made, saved) if saved > 0 else Trimmed(request, 0)
@@ -176,6 +192,26 @@ def _hint(tools: Iterable[Tool]) -> tuple[Text, ...]:
     if not described:
         return ()
     return (Text(FILES_HINT if any(map(_FOR_FILES.search, described)) else HINT),)
+
+
+def _hinted(message: Message, tools: Iterable[Tool]) -> Message:
+    """A user message that is about files or commands, with the names of the tools for them.
+
+    Depends on this message and the tools alone, so that a conversation grows at its end.
+    """
+    names = [tool.name for tool in tools if _FOR_FILES.search(tool.description)][:HINTED_TOOLS]
+    own = [n for n, part in enumerate(message.parts) if isinstance(part, Text) and not _is_reminder(part)]
+    texts = [part.text for n, part in enumerate(message.parts) if n in own and isinstance(part, Text)]
+    if message.role != "user" or not names or not any(map(_ABOUT_FILES.search, texts)):
+        return message
+    parts = list(message.parts)
+    parts[own[-1]] = Text(f"{texts[-1]}\n{CALL_HINT.format(', '.join(names))}")
+    return replace(message, parts=tuple(parts))
+
+
+def unhinted(text: str) -> str:
+    """Returns the text of a user message without `CALL_HINT`."""
+    return _HINTED.sub("", text)
 
 
 def _gathered(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Message, ...]:

@@ -335,10 +335,11 @@ async def _measured(
 ) -> tuple[settings.Config, float]:
     """The settings by which a server of this machine gets no more than its model reads in time, and that speed.
 
-    Raises: ConfigError: the server does not take the key.
+    Raises: ConfigError: the server does not take the key. BackendError: nothing listens there.
     """
     server = config.servers[name]
-    await check_key(server)
+    others = targets(config.aliases.get(wanted.model, wanted.model))[1:]
+    await check_key(server, required=not others)
     agent = agents.get(wanted.agent) if wanted.agent else None
     if not (is_local(server) and agent and agent.prompt_tokens):
         return config, 0.0

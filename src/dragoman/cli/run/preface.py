@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 
 from dragoman import dialects
 from dragoman.agents import Agent
+from dragoman.backends import again
 from dragoman.backends.http_config import HttpConfig
+from dragoman.cli import serve
 from dragoman.core.errors import BackendError
 from dragoman.core.values import Message, Request, Text
 from dragoman.profiles import vocabularies
@@ -22,20 +24,43 @@ _WANTS_KEY: Final = (401, 403)
 _MEASURED_S: Final = 30.0
 """Most time for a measurement; a server that takes longer is loading its model."""
 _LINES: Final = 12
+STARTING_S: Final = 5.0
+"""Time for a server to start listening."""
+_EVERY_S: Final = 0.25
 
 
-async def check_key(server: HttpConfig) -> None:
+async def check_key(server: HttpConfig, *, required: bool = True) -> None:
     """Ask a server once, by an empty request that costs nothing, whether it takes the key of its settings.
 
-    Raises: ConfigError: it does not.
+    A server that is being started gets `STARTING_S` to listen. An agent would try again for minutes and say nothing.
+
+    Args:
+        server: The server.
+        required: Whether the run needs this server; False: requests go to another one if it fails.
+
+    Raises: ConfigError: it does not take the key. BackendError: nothing listens there, and `required`.
     """
     from dragoman.backends.probe.reach import connected, wants_key
 
+    until_s = 0.0
     async with connected(server, os.environ) as connection:
-        try:
-            said = await connection.asked(dialects.get(server.api).path, b"{}", _JSON)
-        except BackendError:  # the agent's own request will say why
-            return
+        while True:
+            try:
+                said = await connection.asked(dialects.get(server.api).path, b"{}", _JSON)
+                break
+            except BackendError as error:
+                if not (required and isinstance(error.__cause__, ConnectionRefusedError)):
+                    return  # the agent's own request will say why
+            now_s = time.monotonic()
+            if until_s and now_s >= until_s:
+                raise BackendError(
+                    f"expected a server at {server.url}, but the connection is refused; start the server, or name "
+                    "another one: --server URL"
+                )
+            if not until_s:
+                until_s = now_s + STARTING_S
+                serve.say(f"nothing listens at {server.url} yet; waiting {STARTING_S:.0f} s")
+            await again.pause(_EVERY_S)
         if said.status in _WANTS_KEY:
             raise wants_key(server)
 
