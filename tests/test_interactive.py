@@ -48,14 +48,15 @@ def test_codex(tmp_path: Path) -> None:
 
 @pytest.mark.model
 @pytest.mark.every
-def test_the_first_use_on_the_model() -> None:
+@pytest.mark.parametrize("name", first_use.SESSIONS)
+def test_the_first_use_on_the_model(name: str) -> None:
     """Minutes: `make firstuse`."""
-    assert first_use.play(record=False) == 0
+    assert first_use.play(name, record=False) == 0
 
 
-def test_the_recording_of_the_first_use() -> None:
-    """What the terminal showed then: "hello" is answered in words, within its limit, and without a page on safety."""
-    head, *lines = map(json.loads, first_use.RECORDING.read_text().splitlines())
+def screens(path: Path) -> tuple[list[tuple[float, str]], dict[str, float]]:
+    """The screen after each output of a recording, and the time of each marker, in seconds from its start."""
+    head, *lines = map(json.loads, path.read_text().splitlines())
     screen = pyte.Screen(head["width"], head["height"])
     stream = pyte.Stream(screen)
     shown, typed = [], {}
@@ -65,13 +66,21 @@ def test_the_recording_of_the_first_use() -> None:
         elif kind == "o":
             stream.feed(terminal_text(text))
             shown.append((at, "\n".join(screen.display)))
-    for question in first_use.QUESTIONS[: len(typed)]:
+    return shown, typed
+
+
+@pytest.mark.parametrize("name", first_use.SESSIONS)
+def test_the_recording_of_the_first_use(name: str) -> None:
+    """Each question is answered within its limit, that about a file after the tool has read it."""
+    questions = first_use.SESSIONS[name]
+    shown, typed = screens(first_use.RECORDINGS / f"{name}.cast")
+    assert list(typed) == [question.words for question in questions]
+    for number, question in enumerate(questions):
         asked_s = typed[question.words]
-        said = ((at, found) for at, text in shown if at > asked_s for found in first_use.ANSWER.findall(text))
-        answered_s, answer = next((at, found) for at, found in said if question.wanted in found)
+        said = ((at, first_use.answer(text, question, number)) for at, text in shown if at > asked_s)
+        answered_s, answer = next((at, text) for at, text in said if text)
         assert answered_s - asked_s < question.limit_s
         assert "tool_call" not in answer
-    assert typed
     assert not any("check actions" in text for _, text in shown)
 
 
