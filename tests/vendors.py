@@ -113,7 +113,7 @@ def _sensible(dialect: str, body: Json, chance: int) -> Json:
         body.pop("tool_choice", None)
     if "max_completion_tokens" in body:
         body.pop("max_tokens", None)
-    for rule in (_of_today, _somebody_speaks, _ids, _one_source, _objects):
+    for rule in (_of_today, _somebody_speaks, _ids, _one_source, _objects, _marked):
         rule(body)
     _offered(body, chance)
     return body
@@ -176,6 +176,12 @@ def _object_schema(made: Json) -> Json:
     """Returns a schema that Anthropic's API takes, with as many members as this one."""
     names = [f"member.{n}" for n in range(len(made.get("properties") or made))]
     return {"type": "object", "properties": {name: {} for name in names}, "required": names[1:]}
+
+
+def _marked(body: Json) -> None:
+    """Anthropic takes four marks for its cache."""
+    for block in list(each(body, "cache_control"))[4:]:
+        del block["cache_control"]
 
 
 def _offered(body: Json, chance: int) -> None:
