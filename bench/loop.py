@@ -61,6 +61,7 @@ class Sampler:
     def stop(self) -> Held:
         """End it; what was seen."""
         if self._handle is not None:
+            self._tick()
             self._handle.cancel()
         began_s, cpu_s = self._began
         self.held.wall_s, self.held.cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from bench.loop import Sampler
 
 import growing
 from dragoman import dialects
@@ -118,3 +119,42 @@ assert set(sys.modules) == loaded, set(sys.modules) - loaded
 async def test_what_requests_need_is_imported_before_the_first_one() -> None:
     ran = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", _WARM], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
+
+
+LARGE_BYTES: Final = 400_000
+MOST_HELD: Final = 0.1
+"""Of all CPU time that a large request takes, the most that the event loop may be held for at once."""
+
+
+@pytest.mark.parametrize("shape", ["calls in turns", "one long text"])
+@pytest.mark.parametrize("api", dialects.names())
+async def test_a_large_request_does_not_hold_the_event_loop(app: App, api: str, shape: str) -> None:
+    """Whatever is done for it takes its time in a thread: reading, estimating, converting, keeping, writing.
+
+    By CPU time of the loop's thread, which neither other programs nor other threads inflate.
+    """
+    path, grow = dialects.get(api).path, growing.SHAPES[api].get(shape, long_text(api))
+    count = LARGE_BYTES * 100 // len(growing.body(api, grow, 100))
+    more = {"store": True} if api == "openai_responses" else {}
+    for how in ("openai_chat", "anthropic_messages", "trusted", "inject"):
+        asked = growing.body(api, grow, count, model=how, stream=True, **more)
+        held = await share_held(app, path, asked)
+        held = held if held < MOST_HELD else await share_held(app, path, asked)
+        assert held < MOST_HELD, f"the event loop was held for {held:.0%} of the work, asked by {how}"
+
+
+def long_text(api: str) -> growing.Grow:
+    member = "input" if api == "openai_responses" else "messages"
+    return lambda n: {member: [{"role": "user", "content": "some text of a file " * n}]}
+
+
+async def share_held(app: App, path: str, asked: bytes) -> float:
+    """Of the CPU time of the process, the largest part that one round of the loop took."""
+    gc.collect()
+    sampler = Sampler()
+    sampler.start()
+    try:
+        assert await posted(app, path, asked) == 200
+    finally:
+        held = sampler.stop()
+    return (held.loop_s - 0.005) / held.cpu_s  # at least some milliseconds are the test's own

@@ -18,15 +18,15 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from dragoman import compaction, dialects
+from dragoman.backends.off_loop import off_loop
 from dragoman.compaction import Seal
 from dragoman.core.collect import collect
-from dragoman.core.context_edits import Edited, EditsContext, edited_for
+from dragoman.core.context_edits import EditsContext, edited_for
 from dragoman.core.contracts import Backend, Described, Model, Relay, Relays, Turn
 from dragoman.core.conversation import in_order
 from dragoman.core.errors import (
     BackendError,
     ConfigError,
-    DragomanError,
     RemoteError,
     UnknownModelError,
     UpstreamError,
@@ -36,21 +36,19 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import (
     AnyEvent,
-    Failure,
     Finish,
     Start,
     Warning,
 )
-from dragoman.core.for_client import OF_ITSELF, ForClient, says
 from dragoman.core.one_call import one_call, with_one_call
 from dragoman.core.outgoing import one_choice
 from dragoman.core.tokens import GENERIC
-from dragoman.core.usage import UsageFiller
 from dragoman.core.values import Earlier, Request
 from dragoman.core.whole_calls import with_whole_calls
 from dragoman.dialects.openai_responses.client_tools import as_functions
 from dragoman.guard.policy import Delivery, Policy
 from dragoman.memory import Memory, Passed, Recalled
+from dragoman.one_backend import answered
 from dragoman.profiles import vocabularies
 
 log = logging.getLogger("dragoman.gateway")
@@ -210,6 +208,18 @@ class Gateway:
 
         Raises: DragomanError: before Start; later the stream ends with Failure.
         """
+        if turn.large:
+            return self._answered_off_loop(request, turn, delivery)
+        return self._answer(request, turn, delivery)
+
+    async def _answered_off_loop(
+        self, request: Request, turn: Turn, delivery: Delivery | None
+    ) -> AsyncGenerator[AnyEvent, None]:
+        async with aclosing(await asyncio.to_thread(self._answer, request, turn, delivery)) as events:
+            async for event in events:
+                yield event
+
+    def _answer(self, request: Request, turn: Turn, delivery: Delivery | None) -> AsyncGenerator[AnyEvent, None]:
         one_choice(request)
         recalled = self.memory.recall(one_call(request))
         recalled = recalled._replace(request=self._understood(recalled.request))
@@ -220,7 +230,7 @@ class Gateway:
             if is_asked:
                 asked = compaction.asking(opened)
                 events = compaction.summarized(self._events(asked, turn, None), self._seal, turn)
-                return self._remembered(request, recalled._replace(before="", said=()), events)
+                return self._remembered(request, recalled._replace(before="", said=()), events, turn)
         policy = self._policy_of(recalled.request, delivery)
         hold_chars = (
             0 if policy and request.stream else self._policy.held(delivery, stream=request.stream)
@@ -228,7 +238,7 @@ class Gateway:
         events = with_whole_calls(self._events(recalled.request, turn, policy), hold_chars)
         if request.tools and not recalled.request.tool_choice.parallel:
             events = with_one_call(events)
-        return self._remembered(request, recalled, events) if request.keep or recalled.warnings else events
+        return self._remembered(request, recalled, events, turn) if request.keep or recalled.warnings else events
 
     def _understood(self, request: Request) -> Request:
         """The request with the tools of its own API as functions, unless it goes to a server of that API.
@@ -261,7 +271,7 @@ class Gateway:
         return msgspec.structs.replace(policy, hold_chars=sys.maxsize)  # nothing flows to this client anyway
 
     async def _remembered(
-        self, request: Request, recalled: Recalled, events: AsyncGenerator[AnyEvent, None]
+        self, request: Request, recalled: Recalled, events: AsyncGenerator[AnyEvent, None], turn: Turn
     ) -> AsyncGenerator[AnyEvent, None]:
         """The same events, kept where they may be; behind Start what was missing in the request."""
         passed = Passed()
@@ -270,46 +280,50 @@ class Gateway:
                 passed.add(event)
                 if request.keep and isinstance(event, Finish):  # before the client can go on from it
                     reply = collect(passed.events, request.dialect)
-                    self.memory.keep(recalled, reply, dialects.get(request.dialect).write_reply(reply, request))
+                    body = dialects.get(request.dialect).write_reply(reply, request)
+                    await off_loop(turn.large, self.memory.keep, recalled, reply, body)
                 yield event
                 if isinstance(event, Start):
                     for warning in recalled.warnings:
                         yield warning
 
-    async def count(self, request: Request) -> Count:
+    async def count(self, request: Request, *, large: bool = False) -> Count:
         """The tokens of the prompt; an estimate where the backend cannot tell, or the request names no model.
 
         Raises: DragomanError: the request could not be answered either.
         """
+        request = await off_loop(large, self._counted, request)
+        if not request.model:
+            return Count(await off_loop(large, GENERIC.estimate_request, request), estimated=True)
+        (backend, planned), *_ = await self.find(request)
+        messages, mended = await off_loop(large, in_order, planned.messages)
+        if mended:
+            planned = msgspec.structs.replace(planned, messages=messages)
+        vocabulary = vocabularies.find(planned.model)
+        edit = await off_loop(large, edited_for, backend, planned, vocabulary)
+        cleared = edit.cleared_tokens if edit.applied else None
+        if (tokens := await backend.count_tokens(edit.request)) is not None:
+            return Count(tokens, estimated=False, cleared=cleared)
+        return Count(await off_loop(large, vocabulary.estimate_request, edit.request), estimated=True, cleared=cleared)
+
+    def _counted(self, request: Request) -> Request:
+        """Returns the request that is to be counted: whole, and as it would be compacted."""
         request = self._understood(self.memory.recall(request).request)
         if compaction.concerns(request):
             request, is_asked = compaction.opened_for(request, self.plan, self._seal)
             request = compaction.asking(request) if is_asked else request
-        if not request.model:
-            return Count(GENERIC.estimate_request(request), estimated=True)
-        (backend, planned), *_ = await self.find(request)
-        messages, mended = in_order(planned.messages)
-        if mended:
-            planned = msgspec.structs.replace(planned, messages=messages)
-        edit = edited_for(backend, planned, vocabularies.find(planned.model))
-        cleared = edit.cleared_tokens if edit.applied else None
-        if (tokens := await backend.count_tokens(edit.request)) is not None:
-            return Count(tokens, estimated=False, cleared=cleared)
-        estimate = vocabularies.find(planned.model).estimate_request(edit.request)
-        return Count(estimate, estimated=True, cleared=cleared)
+        return request
 
     async def _events(self, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
         (backend, planned), *others = await self.find(request)
-        said = request.messages
-        messages, warnings = await asyncio.to_thread(in_order, said) if turn.large else in_order(said)
+        messages, warnings = await off_loop(turn.large, in_order, request.messages)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
-            edit = edited_for(backend, ordered, vocabularies.find(planned.model))
+            edit = await off_loop(turn.large, edited_for, backend, ordered, vocabularies.find(planned.model))
+            answer = _asked(backend, edit.request, turn, policy)
             try:
-                async with aclosing(
-                    _answered(_asked(backend, edit.request, turn, policy), edit, request, tuple(warnings))
-                ) as events:
+                async with aclosing(answered(answer, edit, request, tuple(warnings), turn.large)) as events:
                     async for event in events:
                         yield event
                 return
@@ -349,36 +363,6 @@ def _asked(backend: Backend, request: Request, turn: Turn, policy: Policy | None
     from dragoman.checked_reply import checked_reply  # which wants that extra too
 
     return checked_reply(answer, backend, request, turn, policy)
-
-
-async def _answered(
-    answer: AsyncGenerator[AnyEvent, None], edit: Edited, request: Request, warnings: tuple[Warning, ...]
-) -> AsyncGenerator[AnyEvent, None]:
-    """What one backend answers, as it is for the client who sent the request; what is told of that, behind Start.
-
-    Raises: DragomanError: before Start; later the stream ends with Failure.
-    """
-    early = bool(request.dialect) and dialects.get(request.dialect).early_usage
-    usage = UsageFiller(edit.request, vocabularies.find(edit.request.model), early=early)
-    warnings += edit.warnings
-    begun, said, client = False, False, ForClient(request, warnings)
-    async with aclosing(answer) as events:
-        try:
-            async for event in events:
-                if isinstance(event, Failure) and not begun:
-                    raise event.error
-                begun, said = True, said or says(event)
-                if not said and isinstance(event, Finish) and event.reason in OF_ITSELF:
-                    yield Warning("empty_answer", "the model ended its answer without text and without a call")
-                for each in client.pass_on((*edit.before(event), *usage.pass_on(event))):
-                    yield each
-                if isinstance(event, Finish | Failure):
-                    return
-            raise BackendError("the backend ended without finishing its answer")
-        except DragomanError as error:
-            if not begun:
-                raise
-            yield Failure(error)
 
 
 def _also_called(model: Model, alias: str) -> Model:

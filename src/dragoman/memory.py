@@ -9,6 +9,7 @@ conversation is held once. What was used last goes last, answers before those th
 that has to go, the newest answer goes first, and what is left of it can still be gone on from.
 """
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -87,6 +88,8 @@ class Memory:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         """What was used longest ago comes first."""
         self.size_bytes = 0
+        self._lock = threading.RLock()
+        """Of `_kept`; large requests are recalled and kept in threads. Held for no work that grows with a request."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -130,9 +133,10 @@ class Memory:
 
     def drop(self, id: str) -> bool:
         """Forget a response; whether it was kept."""
-        kept = self._kept.pop(id, None)
-        self.size_bytes -= kept.size_bytes if kept else 0
-        return kept is not None
+        with self._lock:
+            kept = self._kept.pop(id, None)
+            self.size_bytes -= kept.size_bytes if kept else 0
+            return kept is not None
 
     def keep(self, recalled: Recalled, reply: Reply, body: bytes = b"") -> None:
         """Remember an answer, and for its sake forget what was used longest ago; one over the limit is not kept.
@@ -148,31 +152,34 @@ class Memory:
         said = tuple(
             msgspec.structs.replace(m, parts=tuple(map(_apart, m.parts)), extra=_copied(m.extra)) for m in recalled.said
         )
-        self._kept[reply.id] = _Kept(recalled.before, said, parts, body, size_bytes, self._now_s())
-        self.size_bytes += size_bytes
-        self._used(reply.id)
-        self._forget()
+        with self._lock:
+            self._kept[reply.id] = _Kept(recalled.before, said, parts, body, size_bytes, self._now_s())
+            self.size_bytes += size_bytes
+            self._used(reply.id)
+            self._forget()
 
     def _forget(self) -> None:
         """Let go of what is too old or too much."""
         oldest_s, (replies, size_bytes) = self._now_s() - self._age_s, self._limits
-        while self._kept:
-            id, kept = next(iter(self._kept.items()))
-            if kept.used_s >= oldest_s and len(self._kept) <= replies and self.size_bytes <= size_bytes:
-                return
-            self.size_bytes -= kept.size_bytes
-            del self._kept[id]
+        with self._lock:
+            while self._kept:
+                id, kept = next(iter(self._kept.items()))
+                if kept.used_s >= oldest_s and len(self._kept) <= replies and self.size_bytes <= size_bytes:
+                    return
+                self.size_bytes -= kept.size_bytes
+                del self._kept[id]
 
     def _used(self, id: str) -> list[_Kept | None]:
         """The answer and those before it, all of them in use now; None for one that is not kept, at the end."""
         found: list[_Kept | None] = []
-        while id:
-            kept = self._kept.get(id)
-            if kept is not None:
-                kept.used_s = self._now_s()
-                self._kept.move_to_end(id)
-            found.append(kept)
-            id = kept.before if kept else ""
+        with self._lock:
+            while id:
+                kept = self._kept.get(id)
+                if kept is not None:
+                    kept.used_s = self._now_s()
+                    self._kept.move_to_end(id)
+                found.append(kept)
+                id = kept.before if kept else ""
         return found
 
     def _conversation(self, previous: Earlier) -> Iterator[Message]:

@@ -11,7 +11,6 @@ without thoughts, and one that refuses a setting by name without that (`refused`
 goes wrong on the way to it `connection`'s.
 """
 
-import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -29,10 +28,11 @@ from dragoman.backends.auto import Auto
 from dragoman.backends.connection import Connection, rest
 from dragoman.backends.http_config import HttpConfig
 from dragoman.backends.listing import About, Listing
+from dragoman.backends.off_loop import off_loop
 from dragoman.backends.refused import Refusals, without
 from dragoman.backends.relay import HttpRelay
 from dragoman.backends.ways import Way, Ways
-from dragoman.core.contracts import Dialect, Model, Outgoing, Turn
+from dragoman.core.contracts import Counting, Dialect, Model, Outgoing, Turn
 from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError, one_of, quote
 from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Start, TextDelta, ToolCallDelta
 from dragoman.core.upstream_headers import passed_on
@@ -160,9 +160,8 @@ class Http:
         counting = self._dialect.counting
         if counting is None:
             return None
-        asked = self._asking.counted(request, self._way(request.model))
-        written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
-        body = msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.members})
+        # Always in a thread, as the size of the request is not known here.
+        body = await off_loop(True, self._counted, request, counting)
         try:
             said = await self._connection.asked(counting.path, body, self._own(request))
             if said.status != 200 or "x-dragoman-estimated" in said.headers:
@@ -171,6 +170,11 @@ class Http:
         except (BackendError, RequestError) as e:
             log.warning("%s does not count tokens: %s", self._name, e)
             return None
+
+    def _counted(self, request: Request, counting: Counting) -> bytes:
+        asked = self._asking.counted(request, self._way(request.model))
+        written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
+        return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.members})
 
     def relay(self, request: Request, body: bytes, name: str, turn: Turn) -> HttpRelay | None:
         """The answer's bytes for a client of the server's own API, where its streams are trusted.
@@ -216,11 +220,11 @@ class Http:
         way = self._way(request.model)
         await self._asking.prepare(request.model, way, self._connection)
         with timing.counted():
-            write = self._asking.outgoing
-            in_thread = turn.large or way.endpoint == "completions"  # a template is rendered in another process
-            outgoing = await asyncio.to_thread(write, request, way) if in_thread else write(request, way)
+            # A template is rendered in another process, which is waited for.
+            in_thread = turn.large or way.endpoint == "completions"
+            outgoing = await off_loop(in_thread, self._asking.outgoing, request, way)
         if request.dialect != self._dialect.name:
-            outgoing = self._refusals.heeded(request.model, outgoing)
+            outgoing = await off_loop(turn.large, self._refusals.heeded, request.model, outgoing)
         left_out = ""
         for left in reversed(range(_ASKED_AT_MOST)):
             try:
@@ -232,7 +236,9 @@ class Http:
                     self._asking.goes_without(request, way)
                 return
             except UpstreamError as error:
-                amended, left_out = self._amended(outgoing, request, way, error) if left else (None, "")
+                amended, left_out = None, ""
+                if left:
+                    amended, left_out = await off_loop(in_thread, self._amended, outgoing, request, way, error)
                 if amended is None:
                     raise
                 outgoing = amended
@@ -267,7 +273,7 @@ class Http:
     async def _asked(
         self, outgoing: Outgoing, request: Request, turn: Turn, way: Way
     ) -> AsyncGenerator[AnyEvent, None]:
-        reading = self._asking.reading(request, turn, way, outgoing)
+        reading = await off_loop(turn.large, self._asking.reading, request, turn, way, outgoing)
         broken: BackendError | None = None
         spent = timing.counted()
         path, head = self._asking.path(way), dict[str, str]()

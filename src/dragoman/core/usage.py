@@ -32,11 +32,12 @@ _WORDS: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta)
 class UsageFiller:
     """Passes one answer's events on, and adds what is missing."""
 
-    __slots__ = ("_early", "_known", "_request", "_said", "_told", "_vocabulary")
+    __slots__ = ("_early", "_estimate", "_known", "_request", "_said", "_told", "_vocabulary")
 
     def __init__(self, request: Request, vocabulary: Vocabulary, *, early: bool) -> None:
         """`early`: the client reads the size of its prompt off the first event."""
         self._request, self._vocabulary, self._early = request, vocabulary, early
+        self._estimate: int | None = None
         self._known = 0
         """Tokens of the prompt, as the backend itself told them."""
         self._told: Usage | None = None
@@ -56,20 +57,33 @@ class UsageFiller:
             case Start(input_tokens=tokens):
                 self._known = tokens
                 if self._early and not tokens:
-                    return (replace(event, input_tokens=self._prompt()),)
+                    return (replace(event, input_tokens=self.estimate()),)
             case Finish() if self._told is None or not self._told.input_tokens:
                 return (*self._estimated(), event)
             case _:
                 pass
         return (event,)
 
-    def _prompt(self) -> int:
-        return self._vocabulary.estimate_request(self._request)
+    def needs_estimate(self, event: AnyEvent) -> bool:
+        """Whether `pass_on` has to estimate the prompt for this event, which takes long for a large request."""
+        match event:
+            case Start(input_tokens=tokens):
+                return self._early and not tokens
+            case Finish():
+                return not self._known and (self._told is None or not self._told.input_tokens)
+            case _:
+                return False
+
+    def estimate(self) -> int:
+        """Returns the estimated tokens of the prompt; the second call is free. May be called in a thread."""
+        if self._estimate is None:
+            self._estimate = self._vocabulary.estimate_request(self._request)
+        return self._estimate
 
     def _estimated(self) -> tuple[AnyEvent, AnyEvent]:
         told = self._told or Usage(output_tokens=self._vocabulary.estimate("".join(self._said)))
         missing = "its counts" if self._told is None else "the tokens of the prompt"
-        usage = replace(told, input_tokens=self._known or self._prompt())
+        usage = replace(told, input_tokens=self._known or self.estimate())
         return UsageUpdate(usage), Warning("estimated_usage", f"the backend did not tell {missing}; they are estimated")
 
 

@@ -23,7 +23,7 @@ FinishReason: TypeAlias = Literal["stop", "stop_sequence", "length", "tool_calls
 """`pause`: the vendor's own tools took long; the client sends the reply back as it is, and the model goes on."""
 
 
-class Value(msgspec.Struct, frozen=True):
+class Value(msgspec.Struct, frozen=True, gc=False):
     """A frozen value; equality is by content."""
 
 

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from dragoman import compaction
+from dragoman.backends.off_loop import off_loop
 from dragoman.core import sse
 from dragoman.core.chunks import chunked
 from dragoman.core.collect import Collector
@@ -122,14 +123,14 @@ class Exchange(HttpExchange):
 
     async def _serve(self, headers: Mapping[str, str]) -> None:
         body = await self._body(headers)
+        large = len(body) >= LARGE_BYTES
         if self._named:
-            body = naming(body, self._named)
+            body = await off_loop(large, naming, body, self._named)
         if self._hearing:
             self._hearing.came(body)
         read = (self._counting or self._dialect).read_request
-        # A large body is read in a thread, so that others are answered meanwhile.
         with self._record.spent:
-            request = read(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(read, body)
+            request = await off_loop(large, read, body)
         if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
             request = msgspec.structs.replace(request, headers=carried)
         if self._compacts:
@@ -139,11 +140,11 @@ class Exchange(HttpExchange):
             self._hearing.read(request)
         self._record.asked(self._dialect.name, request)
         async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
-            await (self._count(request, self._counting) if self._counting else self._answer(request, body))
+            await (self._count(request, self._counting, large) if self._counting else self._answer(request, body))
 
-    async def _count(self, request: Request, counting: Counting) -> None:
+    async def _count(self, request: Request, counting: Counting, large: bool) -> None:
         """Tell how large a request is, in place of answering it."""
-        count = await self._gateway.count(request)
+        count = await self._gateway.count(request, large=large)
         self._record.counted(count.tokens)
         headers = {"x-dragoman-estimated": "true"} if count.estimated else {}
         await self._reply(200, counting.write_count(count.tokens, count.cleared), headers)
@@ -154,7 +155,7 @@ class Exchange(HttpExchange):
         turn = Turn(self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw, large=large)
         if self._hearing:
             turn = self._hearing.tapped(turn)
-        relay = self._gateway.relay(request, body, turn)
+        relay = await off_loop(large, self._gateway.relay, request, body, turn)
         if relay is not None and await self._relayed(request, relay):
             return
         answer = self._gateway.answer(request, turn, self._delivery)

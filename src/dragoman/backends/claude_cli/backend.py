@@ -14,6 +14,7 @@ from dragoman.backends.claude_cli.pool import Pool
 from dragoman.backends.claude_cli.process import Process
 from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from dragoman.backends.off_loop import off_loop
 from dragoman.backends.places import Places
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, DragomanError
@@ -104,9 +105,9 @@ class ClaudeCli:
         assert self._installed is not None
         spec, installed = models.spec(request), self._installed
         if installed.mode == "native":
-            conversation = native(request, spec)
+            conversation = await off_loop(turn.large, native, request, spec)
         else:
-            conversation = as_prompt.conversation(request, spec, installed.version)
+            conversation = await off_loop(turn.large, as_prompt.conversation, request, spec, installed.version)
         if not self._has_budget or installed.version < versions.BUDGET_SINCE:
             conversation = conversation._replace(spec=conversation.spec._replace(again=True))
         kind = conversation.spec if conversation.told_at_start else conversation.spec.warm

@@ -152,9 +152,10 @@ class Process:
         Raises: SilenceError: it did not take them in for so long.
         """
         assert self._child.stdin is not None
+        data = await asyncio.to_thread(lambda: b"".join(map(one_line, lines)))  # a conversation may be large
         try:
             async with asyncio.timeout(silence_s):
-                self._child.stdin.write(b"".join(map(one_line, lines)))
+                self._child.stdin.write(data)
                 await self._child.stdin.drain()
         except TimeoutError:
             raise SilenceError(f"claude took nothing in for {silence_s:g} s") from None
