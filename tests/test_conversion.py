@@ -2,8 +2,7 @@
 
 import itertools
 import json
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
 
+import cost
 import dragoman
 from dragoman import dialects
 from dragoman.core.errors import ConfigError, MisuseError, RequestError, UnsupportedError, UpstreamError
@@ -405,18 +405,15 @@ def test_broken_pieces_are_told(pieces: Any, error: type[Exception], says: str) 
 
 @pytest.mark.parametrize("shape", ["only calls", "chunks"])
 def test_large_arguments_take_time_in_proportion(shape: str) -> None:
-    def taken(chars: int) -> float:
+    def made(chars: int) -> Callable[[], object]:
         arguments = json.dumps({"content": 'line of "code"\n' * (chars // 16)})
         texts = [arguments[at : at + 4096] for at in range(0, len(arguments), 4096)]
         if shape == "chunks":
             pieces = [CHUNKS[0], *(chat({"index": 0, "function": {"arguments": text}}) for text in texts)]
         else:
             pieces = [start(), *map(delta, texts), end(), complete(arguments)]
-        begun = time.process_time()
         (call,) = dragoman.assemble_calls(pieces)
-        spent = time.process_time() - begun
         assert call.arguments == arguments
-        return spent
+        return lambda: dragoman.assemble_calls(pieces)
 
-    small = min(taken(1_000_000) for _ in range(3))
-    assert taken(10_000_000) < 40 * small
+    assert cost.growth(made, 500_000, 4_000_000, most=3) < 3

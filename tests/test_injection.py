@@ -7,7 +7,8 @@ back it has the same calls.
 import html
 import json
 import re
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ import trl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cost
 from attacks import OWN, PLACES, TOOLS, WORD, all_formats, attacks, conversation, marks
 from cases import all_cases
 from dragoman import formats
@@ -276,14 +278,10 @@ def test_a_megabyte_takes_no_longer_than_its_parts(name: str, kind: str) -> None
     format = formats.get(name)
     words = "\n".join(attacks(format)[kind])
 
-    def takes(chars: int) -> float:
-        request = conversation(words * (chars // len(words) + 1), "result")
-        begun = time.process_time()
-        as_chat(request, format)
-        return time.process_time() - begun
+    def made(chars: int) -> Callable[[], object]:
+        return partial(as_chat, conversation(words * (chars // len(words) + 1), "result"), format)
 
-    takes(1000)
-    assert takes(1_000_000) < 40 * max(takes(100_000), 0.02)
+    assert cost.growth(made, 30_000, 300_000, most=4, floor_s=0.006) < 4
 
 
 def test_as_many_as_the_documents_say() -> None:

@@ -5,10 +5,8 @@ least of several, so that other work on the machine changes nothing.
 """
 
 import asyncio
-import gc
 import json
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -17,6 +15,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
+import cost
 import growing
 from dragoman import dialects, formats
 from dragoman.backends.claude_cli import as_prompt, conversation
@@ -108,30 +107,6 @@ async def posted(app: App, path: str, body: bytes) -> int:
     return status
 
 
-async def seconds(work: Callable[[bytes], Awaitable[object]], body: bytes) -> float:
-    """Of the process, without its collector of garbage, whose rounds fall as they may."""
-    gc.collect()
-    gc.disable()
-    try:
-        began = time.process_time()
-        await work(body)
-        return time.process_time() - began
-    finally:
-        gc.enable()
-
-
-async def factor(work: Callable[[bytes], Awaitable[object]], made: Callable[[int], bytes], n: int) -> float:
-    """By which the work grows where there is twice as much; what seems too much is looked at more than once."""
-    found = float("inf")
-    for times in (1, 3, 5):
-        one = min([await seconds(work, made(n)) for _ in range(times)])
-        two = min([await seconds(work, made(2 * n)) for _ in range(times)])
-        found = min(found, two / one)
-        if found <= MOST:
-            break
-    return found
-
-
 def asked_here(api: str, how: str) -> Callable[[bytes], Awaitable[object]]:
     async def work(body: bytes) -> object:
         request = dialects.get(api).read_request(body)
@@ -173,7 +148,7 @@ async def check(app: App, api: str, shape: str, how: str, n: int) -> None:
         return growing.body(api, growing.SHAPES[api][shape], n, model=how)
 
     work = post if how in BEHIND else asked_here(api, how)
-    grows = await factor(work, made, n)
+    grows = await cost.doubled(work, made, n, MOST)
     assert grows <= MOST, f"{shape} of {api}, asked by {how}: twice as much costs {grows:.1f} times as much"
 
 

@@ -1,10 +1,12 @@
 """A call that a tool's result or a document holds is told; what is merely handed on is not."""
 
 import json
-import time
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+import cost
 from dragoman import formats
 from dragoman.core import values as v
 from dragoman.guard.taint import STEPS, Taint, copied
@@ -171,14 +173,11 @@ HOSTILE = [
 def test_the_time_is_linear(text: str) -> None:
     """All that is looked for stands in it, so that none of it can be passed over."""
 
-    def takes(chars: int) -> float:
-        request = fetched(f"{NEARLY} 1.5 " + text * (chars // len(text)))
-        begun = time.process_time()
-        assert told(request) == ""
-        return time.process_time() - begun
+    def made(chars: int) -> Callable[[], object]:
+        return partial(told, fetched(f"{NEARLY} 1.5 " + text * (chars // len(text))))
 
-    takes(10_000)
-    assert takes(500_000) < 40 * max(takes(50_000), 0.01)
+    assert made(1000)() == ""
+    assert cost.growth(made, 50_000, 500_000, most=4, floor_s=0.01) < 4
 
 
 ADVERSE = [

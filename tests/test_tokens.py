@@ -1,7 +1,8 @@
 """Estimates of tokens: against real tokenizers, and what of a request they count."""
 
 import base64
-import time
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ from bench.corpora import ENGLISH_AND_CODE, corpora
 from bench.tokens import GOAL_PERCENT, errors
 from bench.vocabularies import counters
 
+import cost
 from dragoman.core import values as v
 from dragoman.core.errors import ConfigError
 from dragoman.core.pictures import size_of
@@ -82,14 +84,10 @@ def test_one_long_word_is_not_for_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["words and words ", "日本語の文章", "aB3+", '{"a": [1, 2]},\n'])
 def test_the_estimate_takes_as_long_as_the_text(text: str) -> None:
-    def took(size: int) -> float:
-        long = text * (size // len(text))
-        before = time.process_time()
-        GENERIC.estimate(long)
-        return time.process_time() - before
+    def made(size: int) -> Callable[[], object]:
+        return partial(GENERIC.estimate, text * (size // len(text)))
 
-    small = min(took(50_000) for _ in range(5))
-    assert min(took(1_000_000) for _ in range(3)) < 60 * small + 0.01
+    assert cost.growth(made, 100_000, 1_000_000, most=3) < 3
 
 
 def request(*parts: v.Part, **more: object) -> v.Request:

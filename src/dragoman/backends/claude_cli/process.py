@@ -24,6 +24,7 @@ import msgspec
 
 from dragoman.backends import weights
 from dragoman.backends.claude_cli.keeper import Keeper
+from dragoman.backends.off_loop import off_loop
 from dragoman.core.errors import BackendError, SilenceError
 
 log = logging.getLogger("dragoman.backends.claude_cli")
@@ -146,13 +147,13 @@ class Process:
         """It has not come to its end."""
         return self._child.returncode is None and self._ending is None
 
-    async def say(self, *lines: object, silence_s: float) -> None:
-        """Tell it these, a line each; that it has gone is found by whoever listens.
+    async def say(self, *lines: object, silence_s: float, large: bool = False) -> None:
+        """Tell it these, a line each; that it has gone is found by whoever listens. `large` ones are made in a thread.
 
         Raises: SilenceError: it did not take them in for so long.
         """
         assert self._child.stdin is not None
-        data = await asyncio.to_thread(lambda: b"".join(map(one_line, lines)))  # a conversation may be large
+        data = await off_loop(large, lambda: b"".join(map(one_line, lines)))
         try:
             async with asyncio.timeout(silence_s):
                 self._child.stdin.write(data)

@@ -20,6 +20,7 @@ from dragoman.core.errors import BackendError, DragomanError, UpstreamError
 from dragoman.core.events import Warning
 
 _BEGIN: Final = "begin"
+_LARGE_BYTES: Final = 256 * 1024
 _AT_ONCE_S: Final = 1.0
 """Time for what it tells at the end of a turn; it needs a tenth of that."""
 
@@ -76,6 +77,7 @@ class Session:
         self._process, self._conversation, self._silence_s = process, conversation, silence_s
         self._mounted = Mounted(conversation.tools)
         self._limits = told.Limits()
+        self._is_large = sum(len(memoryview(said.content)) for said in conversation.said) >= _LARGE_BYTES
         self._model = conversation.spec.model
         """Its full name, once it is known."""
         self.warnings: list[Warning] = []
@@ -227,7 +229,7 @@ class Session:
         self._is_safe = True
 
     async def _say(self, *lines: object) -> None:
-        await self._process.say(*lines, silence_s=self._silence_s)
+        await self._process.say(*lines, silence_s=self._silence_s, large=self._is_large)
 
     def _object(self, line: Line) -> None:
         """Note where a reply is not of the schema, which the CLI tells the model as what came of its call."""
