@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 import recording
 from dragoman import agents, dialects
-from dragoman.core import trim
+from dragoman.core import hints, trim
 from dragoman.core.fit import Budget, fitted, head_tokens, within
 from dragoman.core.tokens import GENERIC
-from dragoman.core.values import Message, Request, Text, Tool, ToolChoice
+from dragoman.core.values import Message, Request, Role, Text, Tool, ToolCall, ToolChoice, ToolResult
 
 SENT = {name: sent for name, sent in recording.recorded() if name.endswith(" 1") and "sdks" not in name}
 TOOLS = {
@@ -166,7 +166,6 @@ def shown(*said: tuple[str, str], tools: tuple[Tool, ...] = READS, **more: Any) 
 )
 def test_a_request_for_files_or_commands_names_the_tools_for_them(text: str) -> None:
     assert shown(("user", text)) == [text + HINTED]
-    assert trim.unhinted(text + HINTED) == text
 
 
 @pytest.mark.parametrize(
@@ -193,6 +192,44 @@ def test_the_line_about_tools_is_for_the_users_own_text_alone() -> None:
     assert shown(("user", "hi"), ("assistant", text), ("tool", text)) == ["hi", text, text]
     reminder = "<system-reminder>\nlook at notes.txt\n</system-reminder>"
     assert shown(("user", "hi"), ("assistant", "ho"), ("user", reminder)) == ["hi", "ho", reminder]
+
+
+def result(*ids: str, role: Role = "tool", is_error: bool = False) -> Message:
+    return Message(role, tuple(ToolResult(id, (Text("Meet Ada."),), is_error=is_error) for id in ids))
+
+
+CALLS = Message("assistant", (ToolCall("1", "read", "{}"), ToolCall("2", "read", "{}")))
+HELD = Message("user", (Text("What does notes.txt hold?"),))
+GO_ON = Message("user", (Text(hints.RESULT + "What does notes.txt hold?"),))
+
+
+@pytest.mark.parametrize("results", [(result("1"), result("2")), (result("1", "2", role="user"),)])
+def test_the_question_follows_its_results(results: tuple[Message, ...]) -> None:
+    thanks = Message("user", (Text("thanks"),))
+    asked = (HELD, CALLS, *results)
+    assert hints.added(asked, ()) == (*asked, GO_ON)
+    later = (*asked, CALLS, *results, Message("assistant", (Text("Ada."),)), thanks)
+    assert hints.added(later, ())[: len(asked) + 1] == (*asked, GO_ON)
+    assert hints.added(later, ())[-1] == thanks
+    assert hints.removed(hints.added(later, ("read",))) == later
+
+
+def test_what_the_user_says_after_results_stays_last() -> None:
+    stop = Message("user", (Text("Stop."),))
+    said = (HELD, CALLS, result("1", "2"))
+    assert hints.added((*said, stop), ()) == (*said, GO_ON, stop)
+    said = (HELD, CALLS, Message("user", (*result("1", "2").parts, Text("Stop."))))
+    assert hints.added(said, ()) == said
+
+
+def test_a_call_that_failed_is_not_to_be_answered_from() -> None:
+    said = (HELD, CALLS, result("1", "2", is_error=True))
+    assert hints.added(said, ()) == said
+
+
+def test_a_long_question_is_repeated_in_part() -> None:
+    said = (Message("user", (Text("x" * 999),)), CALLS, result("1"))
+    assert hints.added(said, ())[-1] == Message("user", (Text(f"{hints.RESULT}{'x' * hints.QUESTION_CHARS} …"),))
 
 
 def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_stay() -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from dragoman.core import hints
 from dragoman.core.chat import words
-from dragoman.core.trim import unhinted
 from dragoman.core.values import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult
 
 
@@ -14,17 +14,18 @@ def told_as_prose(request: Request) -> Request:
 
     `Facts from get_weather: sunny` and `Answer in one sentence with these facts: What is the weather?`
     """
-    asked = max((i for i, m in enumerate(request.messages) if _is_question(m)), default=-1)
-    names = {p.id: p.name for m in request.messages for p in m.parts if isinstance(p, ToolCall)}
-    results = [p for m in request.messages[asked + 1 :] for p in m.parts if isinstance(p, ToolResult)]
-    results += [p for p in request.messages[asked].parts if isinstance(p, ToolResult)] if asked >= 0 else []
+    messages = hints.removed(request.messages)
+    asked = max((i for i, m in enumerate(messages) if _is_question(m)), default=-1)
+    names = {p.id: p.name for m in messages for p in m.parts if isinstance(p, ToolCall)}
+    results = [p for m in messages[asked + 1 :] for p in m.parts if isinstance(p, ToolResult)]
+    results += [p for p in messages[asked].parts if isinstance(p, ToolResult)] if asked >= 0 else []
     if asked < 0 or not results or has_failed(request):
         return request
     facts = [f"Facts from {names.get(r.call_id, 'a tool')}: {_words(r.parts)}" for r in results]
-    question = f"Answer in one sentence with these facts: {unhinted(_words(request.messages[asked].parts))}"
+    question = f"Answer in one sentence with these facts: {_words(messages[asked].parts)}"
     turn = Message("user", (Text("\n".join([*facts, "", question])),))
     return msgspec.structs.replace(
-        request, messages=(*request.messages[:asked], turn), tools=(), tool_choice=ToolChoice("none")
+        request, messages=(*messages[:asked], turn), tools=(), tool_choice=ToolChoice("none")
     )
 
 

@@ -6,7 +6,7 @@
              long sections the beginning
     least    parameters that are required alone; of the system prompt the first sentence, facts such as the folder or
              the date, and a project's own instructions, all of it before the conversation, with a sentence of ours on
-             when to call a tool; after user messages about files or commands a line that names the tools for them
+             when to call a tool; in the conversation the lines of `hints`
 
 A tool keeps its name and kind, a schema all that says what is valid: names, types, what is required, choices. The
 user's text is never cut, and calls and results stay as they are. Of the system's words these stay: what stands behind a
@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from dragoman.core import hints
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.core.events import Warning
 from dragoman.core.schema_words import LISTED, NAMED, SINGLE
@@ -59,8 +60,6 @@ _NAMED_ITEM: Final = re.compile(r"\s*[-*] [`*]*[\w./-]+[`*]*:")
 """`- code-review: …`"""
 _FACT: Final = re.compile(r"\s*[-*]?\s*[A-Z][\w '()/-]{1,40}: \S|.*\b\d{4}-\d\d-\d\d\b")
 """A line such as `- Platform: linux` or `Today's date is 2026-11-22.`"""
-_REMINDER: Final = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re.DOTALL)
-"""Claude Code's and OpenCode's own text in a message of the user's."""
 HINT: Final = "Call a tool only if the user asks for something that needs it; otherwise answer in words."
 FILES_HINT: Final = (
     "To see or change files, or to run a command, call a tool: you cannot answer without it. "
@@ -69,21 +68,7 @@ FILES_HINT: Final = (
 """In its place where tools for files or commands are offered: with `HINT`, Qwen2.5-Coder 1.5B named the command instead
 of calling the tool (docs/local.md).
 """
-CALL_HINT: Final = "Call one of {} if this is about files or commands."
-"""The line added to a user message that is about files or commands (`_ABOUT_FILES`). After small talk the system text
-alone does not suffice, and this line in every message makes the model call tools for general questions.
-"""
-_HINTED: Final = re.compile(r"\n" + re.escape(CALL_HINT).replace(r"\{\}", r"[\w, .-]+") + r"\Z")
 _FOR_FILES: Final = re.compile(r"\b(files?|commands?)\b", re.IGNORECASE)
-_ABOUT_FILES: Final = re.compile(
-    r"\b((the|this|these|those|my|our|all) (\w+ ){0,2}|(what|which) )"
-    r"(files?|folders?|director(y|ies)|repo(sitory)?|codebase|code|project|scripts?|tests?)\b"
-    r"|^(please )?run\b|\w[\w-]+\.[a-z]\w{0,9}\b|(?<!\S)(\.{0,2}|~)/\w",
-    re.IGNORECASE | re.MULTILINE,
-)
-"""The name of a file, a path, "run …", or certain files: after "How do I delete a folder?" the line led to `rm -rf`."""
-HINTED_TOOLS: Final = 8
-"""The most tools that `CALL_HINT` names."""
 FACTS_CHARS: Final = 800
 """Most of a message's facts that stay in the last tier."""
 _NO_WORDS: Final = frozenset({"description", "title", "examples", "$comment"})
@@ -142,7 +127,7 @@ def trimmed(request: Request, tier: str, vocabulary: Vocabulary) -> Trimmed:
     if TIERS[tier].gathers:
         messages = _gathered(messages, _hint(tools))
         if request.tool_choice.mode != "none":
-            messages = tuple(_hinted(message, tools) for message in messages)
+            messages = hints.added(messages, [t.name for t in tools if _FOR_FILES.search(t.description)])
     made = replace(request, tools=tools, messages=messages)
     saved = _estimate(vocabulary, _words(request)) - _estimate(vocabulary, _words(made))
     return Trimmed(made, saved) if saved > 0 else Trimmed(request, 0)
@@ -194,26 +179,6 @@ def _hint(tools: Iterable[Tool]) -> tuple[Text, ...]:
     return (Text(FILES_HINT if any(map(_FOR_FILES.search, described)) else HINT),)
 
 
-def _hinted(message: Message, tools: Iterable[Tool]) -> Message:
-    """A user message that is about files or commands, with the names of the tools for them.
-
-    Depends on this message and the tools alone, so that a conversation grows at its end.
-    """
-    names = [tool.name for tool in tools if _FOR_FILES.search(tool.description)][:HINTED_TOOLS]
-    own = [n for n, part in enumerate(message.parts) if isinstance(part, Text) and not _is_reminder(part)]
-    texts = [part.text for n, part in enumerate(message.parts) if n in own and isinstance(part, Text)]
-    if message.role != "user" or not names or not any(map(_ABOUT_FILES.search, texts)):
-        return message
-    parts = list(message.parts)
-    parts[own[-1]] = Text(f"{texts[-1]}\n{CALL_HINT.format(', '.join(names))}")
-    return replace(message, parts=tuple(parts))
-
-
-def unhinted(text: str) -> str:
-    """Returns the text of a user message without `CALL_HINT`."""
-    return _HINTED.sub("", text)
-
-
 def _gathered(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Message, ...]:
     """What the agent says before the first answer in one system message at the beginning, so that the last words before
     the answer are the user's: what comes last a small model takes for the task.
@@ -225,16 +190,12 @@ def _gathered(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Me
         if message.role in _ROLES:
             told += message.parts
             continue
-        own = [part for part in message.parts if not _is_reminder(part)]
-        reminders = (_project(p.text) for p in message.parts if isinstance(p, Text) and _is_reminder(p))
+        own = [part for part in message.parts if not hints.is_reminder(part)]
+        reminders = (_project(p.text) for p in message.parts if isinstance(p, Text) and hints.is_reminder(p))
         told += [Text(text) for text in reminders if text]
         said.append(replace(message, parts=tuple(own)) if own else message)
     told = [part for part in [*told, *hint] if not isinstance(part, Text) or part.text]
     return (*([Message("system", tuple(told))] if told else ()), *said, *messages[end:])
-
-
-def _is_reminder(part: Part) -> bool:
-    return isinstance(part, Text) and _REMINDER.fullmatch(part.text) is not None
 
 
 @lru_cache(maxsize=64)
