@@ -235,8 +235,49 @@ def test_an_answer_begins_behind_its_thoughts(call: str) -> None:
     thoughts = f"<think>\nI could write\n{CALL}\nor not.\n</think>\n\n"
     reading = leaks()
     told = joined([*(event for char in thoughts + call for event in reading.feed(char)), *reading.close()])
-    assert told[1:] == [f"call get_weather {ARGUMENTS}"]
-    assert told[0].startswith('text "<think>')
+    assert told == [f"reasoning {json.dumps(thoughts[8:-11])}", f"call get_weather {ARGUMENTS}"]
+
+
+HARMONY = f"<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
+LEFT = {
+    "reasoning": ("<think>Hm.</think>\n\nSunny.", "Hm.", "Sunny.", 0),
+    "reasoning, then a call": (f"<think>\nHm.\n</think>\n{CALL}", "Hm.", "", 1),
+    "reasoning twice": ("<think>Hm.</think><think>x</think>", "Hm.", "<think>x</think>", 0),
+    "reasoning that never ends": ("<think>Hm.", "Hm.", "", 0),
+    "a tag in text": ("Write <think>x</think> so.", "", "Write <think>x</think> so.", 0),
+    "a harmony call behind text": (f"I look.<|end|><|start|>assistant{HARMONY}", "", "I look.", 1),
+    "a harmony call": (f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HARMONY}", "Hm.", "", 1),
+    "a harmony answer": ("<|channel|>final<|message|>Sunny.<|return|>", "", "Sunny.", 0),
+    "all of harmony": (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Sunny.<|return|>",
+        "Hm.",
+        "Sunny.",
+        0,
+    ),
+    "an answer behind text": ("Hm.<|end|><|start|>assistant<|channel|>final<|message|>Sunny.", "", "Hm.Sunny.", 0),
+    "the end": ("Sunny.<|end|>\n", "", "Sunny.", 0),
+    "an end in text": ("It ends in <|end|> there.", "", "It ends in <|end|> there.", 0),
+}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("title", LEFT)
+async def test_reasoning_and_harmony_left_in_the_text(title: str, far: Server) -> None:
+    text, thought, said, calls = LEFT[title]
+    for front, size, tools in itertools.product(FRONTS, (1, 1000), (True, False)):
+        request = replace(ASKED, stream=size == 1, tools=ASKED.tools if tools else ())
+        if not tools and (calls or not text.startswith("<")):
+            continue
+        answer = await got(far, text, request, front=front, size=size)
+        thoughts = "".join(part.text for part in answer.reply.parts if isinstance(part, Reasoning))
+        assert (thoughts.strip(), answer.text.strip(), len(answer.calls)) == (thought, said, calls), front
+
+
+def test_a_marker_that_the_caller_wrote_is_quoted() -> None:
+    request = replace(ASKED, messages=(Message("user", (Text("What is <|end|>, and <|channel|>?"),)),))
+    for text in ("It is <|end|>", "<|channel|>final<|message|> begins an answer."):
+        reading = leaks(request)
+        assert joined([*reading.feed(text), *reading.close()]) == [f"text {json.dumps(text)}"]
 
 
 def test_a_call_in_thoughts_that_never_end_is_one() -> None:
@@ -400,9 +441,7 @@ async def test_a_broken_leak_is_not_to_be_run(far: Server) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(
-    "text", [f"Never write `{CALL}", f'It says "{CALL}', f"So: {CALL}", BARE, f"```\n{BARE}", f"<think>\nNo:\n{CALL}"]
-)
+@pytest.mark.parametrize("text", [f"Never write `{CALL}", f'It says "{CALL}', f"So: {CALL}", BARE, f"```\n{BARE}"])
 async def test_nothing_that_waited_for_the_end_is_a_call_where_a_limit_made_the_end(text: str, far: Server) -> None:
     for front in FRONTS:
         far.play = writes(*cut(text), finish="length")

@@ -125,9 +125,11 @@ def reader(format: Format, request: Request, tools: tuple[Tool, ...], turn: Turn
 
 def leaks(request: Request, new: Callable[[Format], ReplyReader]) -> Callable[[bool, bool], Leaks]:
     """What looks for calls left in a run of text, told whether the answer begins there, and whether all are to wait."""
-    quotes, is_json = Quotes(request), bool(request.response_schema)
+    quotes, is_json, calls = Quotes(request), bool(request.response_schema), bool(offered(request))
 
     def made(begins: bool, waits: bool) -> Leaks:
-        return Leaks(lambda name: new(formats.get(name)), quotes, begins=begins and not is_json, waits=waits)
+        return Leaks(
+            lambda name: new(formats.get(name)), quotes, begins=begins, waits=waits, calls=calls, is_json=is_json
+        )
 
     return made

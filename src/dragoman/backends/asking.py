@@ -245,7 +245,7 @@ class Asking:
     def _reread(self, request: Request, turn: Turn, way: Way, opened: str, outgoing: Outgoing) -> Reread | None:
         """What reads the text of the answer as the model wrote it; None where the server is known to have done that."""
         tools = as_text.offered(request)
-        rescues = self._config.rescue and bool(tools)
+        rescues = self._config.rescue
         if way.mode == "native" and not (rescues or outgoing.written_as):
             return None
         tools, names = as_text.spelled(tools, self._form(request, way))

@@ -15,7 +15,11 @@ offered tool:
 - Where the caller's own text has what opens the call, it is held until it is whole; where that text has all of it, it
   is a quote.
 
-What is none goes on as it came, to the last blank.
+What is none goes on as it came, to the last blank. Two more things that servers leave in the text are read:
+
+- Reasoning in `<think>` at the answer's beginning is reasoning.
+- From a harmony message on, at the answer's beginning or behind `<|end|>`, all is harmony; `<|end|>` at the answer's
+  end is dropped.
 """
 
 import re
@@ -25,8 +29,10 @@ from typing import Final, Literal
 
 from dragoman import formats
 from dragoman.backends.candidate import Candidate
+from dragoman.backends.lines import Lines
 from dragoman.core.events import (
     AnyEvent,
+    ReasoningDelta,
     TextDelta,
     ToolCallStart,
     Warning,
@@ -51,24 +57,22 @@ BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
 THOUGHTS: Final = ("<think>", "</think>")
 TRAILING: Final = (FENCE, *FIRST[1:])
 """What begins calls in plain JSON, which count at the answer's end only."""
+MESSAGES: Final = ("<|channel|>", "<|start|>assistant")
+"""What begins a message of harmony."""
+END: Final = "<|end|>"
 TRIES: Final = 256
 """Things of an answer that are looked into and turn out to be no call; behind them nothing more is looked for."""
 SPACE_CHARS: Final = 256
 """The longest white space that waits for what comes behind it."""
-LINE_CHARS: Final = 256
-"""As much of a line as one looks at."""
-_FENCE: Final = re.compile(r"[\s>*+-]*(?:\d+[.)]\s*)?(`{3,}(?=[^`]*\Z)|~{3,})")
-_MARKS: Final = re.compile(r"[\s>|#*+/\-\d.)]*[>|#*+/\-\d.)]\s*")
-"""Before what is quoted, listed, or a comment."""
 _JSON_FENCE: Final = re.compile(r"`{3,}\w*\s*[{\[]")
-_QUOTES: Final = ("`", '"')
-"""What begins a quotation within a line, and ends it."""
 
 
 @cache
 def _openers() -> Markers:
     calls = (opener for name in formats.names() for opener in formats.get(name).calls)
-    return Markers(*calls, *(opener for opener in BEGINNINGS if opener.startswith("<")), THOUGHTS[1], FENCE, *OBJECTS)
+    return Markers(
+        *calls, *(opener for opener in BEGINNINGS if opener.startswith("<")), THOUGHTS[1], FENCE, *OBJECTS, END
+    )
 
 
 def caller_text(request: Request) -> str:
@@ -110,16 +114,31 @@ def _squeezed(text: str) -> str:
 class Leaks:
     """Reads the text of an answer, and finds the calls in it."""
 
-    def __init__(self, new_reader: NewReader, quotes: Quotes, *, begins: bool, waits: bool = False) -> None:
-        """`begins`: the answer begins here, and need not be JSON. `waits`: whatever is found waits for the end."""
+    def __init__(
+        self,
+        new_reader: NewReader,
+        quotes: Quotes,
+        *,
+        begins: bool,
+        waits: bool = False,
+        calls: bool = True,
+        is_json: bool = False,
+    ) -> None:
+        """`begins`: the answer begins here. `waits`: whatever is found waits for the end. `calls`: tools are offered.
+
+        `is_json`: the answer is to be JSON, so that plain JSON is no call.
+        """
         self._new_reader, self._quotes, self._waits = new_reader, quotes, waits
+        self._bare = calls and not is_json
         self._begins, self._thinks = begins, False
+        self._begun_anew = False
+        """Reasoning in the text has begun or ended here."""
         self._buf = ""
-        self._lines = _Lines()
+        self._lines = Lines()
         self._candidate: Candidate | None = None
         self._reader: ReplyReader | None = None
         """Of a call that has been found, and of all behind it."""
-        self._tries = 0
+        self._tries = 0 if calls else TRIES
         self._said = self._shows = False
         """Text followed a call in a fence: the answer shows how calls look."""
         self._out: list[AnyEvent] = []
@@ -167,11 +186,14 @@ class Leaks:
             return False
         if self._candidate:
             return self._try(self._candidate)
-        if self._tries >= TRIES:
-            self._say(self._buf)
-            return False
         if self._begins:
             return self._begin(closed)
+        if self._thinks and self._begun_anew:
+            self._buf = self._buf.lstrip(SPACE)
+            self._begun_anew = not self._buf
+        if self._tries >= TRIES and not self._thinks:
+            self._say(self._buf)
+            return False
         start, end = self._opener(closed)
         space = start - len(self._buf[:start].rstrip(SPACE))
         self._say(self._buf[: start if space > SPACE_CHARS else start - space])
@@ -186,33 +208,65 @@ class Leaks:
         at = 0
         while True:
             start, end = _openers().find(self._buf, at, closed)
-            if end < 0 or self._buf[start:end] not in OBJECTS:
+            found = self._buf[start:end] if end >= 0 else ""
+            if found == END:
+                behind = self._buf[end:].lstrip(SPACE)
+                if (closed and not behind) or behind.startswith(MESSAGES):
+                    return start, end
+                begun = any(opener.startswith(behind) for opener in MESSAGES)
+            elif found in OBJECTS:
+                at = start + 1
+                if head_at(self._buf, at):
+                    return at, at + 1
+                begun = may_be_head(self._buf, at)
+            else:
                 return start, end
-            at = start + 1
-            if head_at(self._buf, at):
-                return at, at + 1
-            if not closed and may_be_head(self._buf, at):
+            if begun and not closed:
                 return start, -1
+            at = max(at, start + 1)
 
     def _begin(self, closed: bool) -> bool:
-        """Whether the answer begins as one that is nothing but calls without markers."""
+        """Whether the answer begins as one that is nothing but calls without markers, or in another way that tells."""
         text = self._buf.lstrip(SPACE)
-        beginnings = (*BEGINNINGS, THOUGHTS[0])
+        bare = tuple(BEGINNINGS) if self._bare else ()
+        beginnings = (*bare, *MESSAGES, THOUGHTS[0])
         if not closed and any(opener.startswith(text) and opener != text for opener in beginnings):
             return False
-        self._begins, self._thinks = False, text.startswith(THOUGHTS[0])
-        opener = next((opener for opener in BEGINNINGS if text.startswith(opener)), "")
+        thought = not self._begun_anew and text.startswith(THOUGHTS[0])
+        self._begins, anew = False, self._begun_anew
+        self._begun_anew = False
+        if thought:
+            self._thinks = self._begun_anew = True
+            self._buf = text[len(THOUGHTS[0]) :]
+            return True
+        self._buf = text if anew else self._buf
+        if text.startswith(MESSAGES) and not self._quotes.has(next(m for m in MESSAGES if text.startswith(m))):
+            self._hand_over(text)
+            return False
+        opener = next((opener for opener in bare if text.startswith(opener)), "")
         if opener:
             self._candidate = Candidate(opener, [self._new_reader(name) for name in BEGINNINGS[opener]], waits=True)
         return True
+
+    def _hand_over(self, text: str) -> None:
+        """All from here on is harmony."""
+        self._buf, self._candidate, self._thinks = "", None, False
+        self._reader = self._new_reader("harmony")
+        self._out += _told(self._reader.feed(text))
 
     def _found(self, opener: str, space: str) -> None:
         """A call may begin here."""
         place = self._lines.place(space)
         ends_thoughts = opener == THOUGHTS[1]
-        if place == "talk" or ends_thoughts:
+        if ends_thoughts and self._thinks:
+            self._buf = self._buf.removeprefix(space + opener)
+            self._begins, self._thinks, self._begun_anew, self._lines = True, False, True, Lines()
+            return
+        if opener == END:
+            self._end(space)
+            return
+        if place == "talk" or ends_thoughts or self._tries >= TRIES:
             self._say(space + opener)
-            self._begins, self._thinks = self._thinks and ends_thoughts, self._thinks and not ends_thoughts
             return
         if opener in TRAILING:
             if place == "begins" and not self._shows:
@@ -224,6 +278,16 @@ class Leaks:
         waits = self._waits or self._thinks or place == "within"
         quoted = self._quotes.has(opener)
         self._candidate = Candidate(opener, [self._new_reader("auto")], waits=waits, compares=quoted)
+
+    def _end(self, space: str) -> None:
+        """What ends a message of harmony, with another behind it or nothing."""
+        if self._quotes.has(END):
+            self._say(space + END)
+            return
+        text = self._buf.removeprefix(space + END).lstrip(SPACE)
+        self._buf = text
+        if text:
+            self._hand_over(text)
 
     def _try(self, candidate: "Candidate") -> bool:
         """Have what there is read as the call that it may be."""
@@ -283,47 +347,12 @@ class Leaks:
         """This is text; what is left of the buffer stands behind it."""
         self._buf = self._buf.removeprefix(text)
         if text:
-            self._said = self._said or bool(text.strip())
             self._lines.add(text)
+            if self._thinks:
+                self._out.append(ReasoningDelta(text))
+                return
+            self._said = self._said or bool(text.strip())
             self._out.append(TextDelta(text))
-
-
-class _Lines:
-    """Where in its lines a text stands."""
-
-    def __init__(self) -> None:
-        self._line = ""
-        self._fence = ""
-        self._quotes = [0] * len(_QUOTES)
-        """How many of each the line has."""
-
-    def add(self, text: str) -> None:
-        """The text goes on."""
-        *ended, line = text.split("\n")
-        for each in ended:
-            self._end((self._line + each)[:LINE_CHARS])
-            self._line = ""
-        self._line = (self._line + line)[:LINE_CHARS]
-        before = [0] * len(_QUOTES) if ended else self._quotes
-        self._quotes = [count + line.count(mark) for count, mark in zip(before, _QUOTES, strict=True)]
-
-    def place(self, space: str) -> Literal["begins", "within", "talk"]:
-        """Where what comes behind this white space would stand."""
-        if "\n" in space:
-            self.add("\n")  # the white space itself is told of with the text
-            line, self._line = space.rpartition("\n")[2], ""
-        else:
-            line = self._line + space
-        if self._fence or _MARKS.fullmatch(line) or any(count % 2 for count in self._quotes):
-            return "talk"
-        return "within" if line else "begins"
-
-    def _end(self, line: str) -> None:
-        found = _FENCE.match(line)
-        if not self._fence:
-            self._fence = found[1] if found else ""
-        elif (bare := line.strip("\r\t >")).startswith(self._fence) and not bare.strip(self._fence[0]):
-            self._fence = ""
 
 
 def _told(events: Iterable[AnyEvent]) -> list[AnyEvent]:
