@@ -4,7 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from attacks import marks
 from cases import Case, all_cases, shown
+from dragoman import formats
+from dragoman.core.control import CONTROL
+from dragoman.core.escape import neutralise
 
 NOT_SEEN = ("beam", "inkling", "llama3_json", "xlam")
 """Formats whose calls nothing opens, or nothing but what the prompt has ended in."""
@@ -55,3 +59,33 @@ def test_is_read_like_the_format_itself(case: Case) -> None:
 def known(events: list[object]) -> list[str]:
     """What came, without the warnings."""
     return [line for line in shown(events) if not line.startswith("warning")]
+
+
+ORDINARY = {
+    *("</available_tools", "</thinking>", "<available_tools>", "<thinking>", "Here are my reasoning steps:"),
+    *("[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]", "</results", "<results>", "</function_results", "</functions"),
+    *("</result", "<functions>", "<result>", "</invoke>", "</parameter>", "<invoke", "<parameter", "</response>"),
+    *("<response>", "</response", "</function>", ">>>", "Here is my response:", "Here is my thought process:"),
+    *("Here's my response:", "Here's my thought process:", "</answer>", "<answer>", "</think:opensource>"),
+    *("<think:opensource>", "</param>", "<function", "<function ", "<param", "</tool", "<tool>", "</mm:think>"),
+    *("<mm:think>", "</arguments>", "</server_name>", "</tool_name>", "<arguments>", "<server_name>", "<tool_name>"),
+    *("[/THINK]", "[THINK]", "</AVAILABLE_TOOLS", "<AVAILABLE_TOOLS>", "</seed:think>"),
+}
+"""Marks that may stand in ordinary text, or say nothing without one that may not: none begins a call where the format
+is not known, but as `auto` itself reads it."""
+
+
+@pytest.mark.parametrize("name", [name for name in formats.names() if name != "auto"])
+def test_marks_of_each_format_are_made_harmless_for_auto(name: str) -> None:
+    """A new format's marks are listed in `OTHERS`, or here."""
+    known = formats.get("auto").markers
+    for mark in marks(formats.get(name)) - ORDINARY:
+        assert neutralise(mark, CONTROL) != mark or neutralise(mark, known) != mark, mark
+
+
+def test_marks_that_look_alike_are_made_harmless_too() -> None:
+    assert neutralise("＜tool_call＞", formats.get("auto").markers) != "＜tool_call＞"
+
+
+def test_every_ordinary_mark_is_one() -> None:
+    assert {mark for name in formats.names() if name != "auto" for mark in marks(formats.get(name))} >= ORDINARY
