@@ -31,6 +31,8 @@ class Container(NamedTuple):
     """What opens and closes it in JSON."""
     key: "ReadPart | None" = None
     """Reads a member's key and what stands behind it."""
+    outer: str = ""
+    """What closes the containers around it, the nearest first."""
 
 
 ReadPart: TypeAlias = Callable[[Scanner, CallSink, Container], Leaf[str]]
@@ -87,7 +89,7 @@ class Notation:
                 elif problem:
                     return problem
                 behind_value, comma = deeper is None, ""
-                enclosing += [deeper] if deeper else []
+                enclosing += [deeper._replace(outer=inner.close + inner.outer)] if deeper else []
         return ""
 
     def _member(self, s: Scanner, sink: CallSink, inner: Container, depth: int) -> Leaf[tuple[Container | None, str]]:

@@ -178,7 +178,7 @@ class ObjectCalls:
     def _string(self, s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
         sink.arguments('"')
         # The end of the call shows where the last delimiter is missing, if another call or nothing follows.
-        behind = ((self._closer, self._opener), (self._closer, ""))
+        behind = ((*inner.outer, self._closer, self._opener), (*inner.outer, self._closer, ""))
         ends = {self._quote: ((",",), (inner.close,)), inner.close: behind}
         found = yield from s.raw_until(ends, string_writer(sink.arguments))
         if not found:

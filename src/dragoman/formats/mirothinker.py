@@ -8,11 +8,12 @@
     </arguments>
     </use_mcp_tool>
 
-The server's name says nothing here: any is read, and the template's choice by the tool's name is written. Several calls may stand in one block.
+The server's name says nothing here: any is read, the template's is written. Several calls may stand in one block.
 Thoughts stand in `<think>…</think>`. Prompts that were written for Qwen3 make it write `<tool_call>` and JSON, which is
 read too.
 
-Source: https://github.com/ggml-org/llama.cpp, models/templates/MiroThinker-v1.jinja (2026-10).
+Source: https://github.com/ggml-org/llama.cpp, models/templates/MiroThinker-v1.jinja (2026-10), which chooses the
+server's name by the tool's.
 """
 
 from typing import Final
@@ -42,18 +43,9 @@ def head(s: Scanner, opener: str) -> Leaf[Head | None]:
     return Head(found[0].strip())
 
 
-def server(name: str) -> str:
-    """The server that the template has for a tool."""
-    if "_sandbox" in name or name.startswith("run_") or "python" in name:
-        return "tool-python"
-    if "_search" in name:
-        return "search_and_scrape_webpage"
-    return "jina_scrape_llm_summary" if name == "scrape_and_extract_info" else "generic-extras"
-
-
 def around(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
-    named = f"{SERVER[0]}{server(name)}{SERVER[1]}\n{NAME[0]}{name}{NAME[1]}\n"
+    named = f"{SERVER[0]}generic-extras{SERVER[1]}\n{NAME[0]}{name}{NAME[1]}\n"
     return f"{named}{ARGUMENTS[0]}\n", f"\n{ARGUMENTS[1]}"
 
 
