@@ -1,17 +1,19 @@
 """What `dragoman run` is to the command that it starts: its terminal, its signals, its end, and what is left behind."""
 
 import asyncio
+import codecs
 import errno
 import json
 import os
 import pty
+import select
 import shlex
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,8 @@ def in_a_terminal(home: Path, *words: str) -> Iterator[tuple[subprocess.Popen[by
     )
     os.close(theirs)
     try:
-        yield process, Screen(ours)
+        with closing(Screen(ours)) as screen:
+            yield process, screen
     finally:
         process.kill()
         process.wait()
@@ -97,17 +100,28 @@ class Screen:
         self._fd = fd
         self._text = ""
         self._came = threading.Condition()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._stop, self._stopper = os.pipe()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading, so that the next to have a file of this number has all that comes there."""
+        os.close(self._stopper)
+        self._thread.join()
+        os.close(self._stop)
 
     def _read(self) -> None:
-        try:
-            while data := os.read(self._fd, 4096):
-                with self._came:
-                    self._text += data.decode()
-                    self._came.notify_all()
-        except OSError as error:
-            if error.errno not in (errno.EIO, errno.EBADF):  # the other end is closed, or this one
-                raise
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        while self._stop not in select.select([self._fd, self._stop], [], [])[0]:
+            try:
+                data = os.read(self._fd, 4096)
+            except OSError as error:
+                if error.errno != errno.EIO:  # the other end is closed
+                    raise
+                return
+            with self._came:
+                self._text += decoder.decode(data)
+                self._came.notify_all()
 
     def shows(self, words: str) -> str:
         with self._came:

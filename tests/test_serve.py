@@ -128,6 +128,15 @@ def test_the_start_says_what_to_put_into_clients(gateway: Gateway) -> None:
     assert gateway.post(CHAT, command[command.index("-d") + 1].encode()).status_code == 200
 
 
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """What is started gets SIGHUP, also where these tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
     with running(tmp_path, settings={"server.shutdown_s": 45}) as own:
