@@ -161,12 +161,15 @@ firstuse: $(VENV)/dev.done clients weights-1.5b ## "dragoman run claude" in a te
 	@$(BIN)/python -m bench.first_use $(ARGS)
 
 FUZZ_SECONDS ?= 120
+LONG := tests/test_lossless.py tests/test_mend_properties.py tests/test_mended_json.py tests/test_reader.py tests/test_round_trip.py \
+  tests/test_constraint.py tests/test_template.py tests/test_escape.py
 fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests, answers and HTTP, then longer property tests (FUZZ_SECONDS=…)
 	@$(BIN)/python -m fuzz.reader --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.requests --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.answers --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.http --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile fuzz tests/test_formats.py tests/test_scanner.py tests/test_jsontext.py
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile long $(LONG)
 
 SOAK_MINUTES ?= 10
 soak: $(VENV)/dev.done ## 200 clients that leave, never read or send half requests (SOAK_MINUTES=…)

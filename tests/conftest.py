@@ -9,7 +9,8 @@ import ran
 import recording
 from gateway import Gateway, running
 
-settings.register_profile("default", deadline=None, max_examples=200, derandomize=True)
+settings.register_profile("default", deadline=None, max_examples=100, derandomize=True)
+settings.register_profile("long", deadline=None, max_examples=2_000)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000)
 settings.load_profile("default")
 

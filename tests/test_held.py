@@ -68,7 +68,7 @@ each = pytest.mark.parametrize("format", HELD, ids=lambda f: f.name)
 FREE = [f for f in HELD if f.constrain(TOOLS, v.ToolChoice())]
 each_free = pytest.mark.parametrize("format", FREE, ids=lambda f: f.name)
 WRITERS = {"structural_tag": structural_tag, "gbnf": lambda constraint: gbnf(constraint).grammar, "lark": lark}
-FEW = settings.default.max_examples // 40
+FEW = settings.default.max_examples // 20
 """Of examples, for each format and writer."""
 writers = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 
@@ -184,7 +184,7 @@ def whole(choice: v.ToolChoice) -> tuple[str, str]:
     )
 
 
-@settings(max_examples=FEW * 10)
+@settings(max_examples=FEW * 5)
 @given(made=st.lists(calls(words), min_size=1, max_size=2), spaces=st.sampled_from([None, 1]))
 def test_a_reply_that_fits_the_schema_is_read_as_those_calls(
     made: list[tuple[str, dict[str, Any]]], spaces: int | None
@@ -201,7 +201,7 @@ def test_a_reply_that_fits_the_schema_is_read_as_those_calls(
     assert not accepts(whole(CHOICES["required"])[1], '{"tool_calls": []}')
 
 
-@settings(max_examples=FEW * 10)
+@settings(max_examples=FEW * 5)
 @given(choice=st.sampled_from(["required", "one", "named"]), seed=st.integers(0, 1 << 32))
 def test_what_a_schema_of_the_reply_lets_through_is_read_as_calls_that_fit(choice: str, seed: int) -> None:
     schema, grammar = whole(CHOICES[choice])

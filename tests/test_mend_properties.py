@@ -18,7 +18,7 @@ from dragoman.guard.policy import ARGUMENTS
 from dragoman.guard.schemas import Compiled, compiled
 from made import Made
 
-VALID = 10_000
+VALID = 3_000
 SLIPPED = 1500
 SEED = st.integers(0, 2**63)
 

@@ -23,7 +23,7 @@ from test_dialects import ANSWERS, CASES, STREAMS, Case, each, stream
 from test_dialects import whole as whole_body
 from test_upstream import body as upstream_body
 
-FEW = settings.default.max_examples // 10
+FEW = settings.default.max_examples // 5
 TURN = Turn("1", 7, lambda: "x" * 24)
 
 
