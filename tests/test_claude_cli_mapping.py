@@ -290,6 +290,13 @@ async def test_a_call_that_must_be(
         assert "now" in str(last["content"])
 
 
+async def test_a_model_that_is_re_asked_for_a_wrong_call_is_not_re_asked_for_none(tmp_path: Path) -> None:
+    async with chain(tmp_path, call(PREFIX + "w", "{}"), WORDS) as c:
+        answer = await c.ask(CHAT, model="sonnet", tools=TOOLS[CHAT], tool_choice="required")
+    assert len(c.heard()) == 2
+    assert {"asked_again", "not_as_asked"} <= set(warned(answer))
+
+
 async def test_a_call_of_another_tool_is_not_left_in_the_words(tmp_path: Path) -> None:
     one, other = (
         f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": 1}}}}\n</tool_call>' for name in ("w", "other")

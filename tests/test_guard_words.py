@@ -2,6 +2,7 @@
 
 import pytest
 
+from dragoman.core.values import ToolChoice
 from dragoman.guard import words
 from dragoman.guard.problems import VALUE_CHARS
 
@@ -14,7 +15,7 @@ LONG = "x" * 1_000_000
         words.unknown(LONG, ["ping"]),
         words.unread(LONG),
         words.invalid(LONG, ()),
-        words.looping(LONG, 3),
+        words.looping(LONG, 3, ToolChoice()),
         words.instead(LONG, "no tool"),
     ],
     ids=["unknown", "unread", "invalid", "looping", "instead"],

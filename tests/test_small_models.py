@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import cost
 from cuts import cuttings, places
-from dragoman.backends.prose import told_as_prose, told_to_answer
+from dragoman.backends.prose import told_as_prose
 from dragoman.backends.repeats import RepeatGuard
 from dragoman.backends.replay import Recorded, Replay
+from dragoman.core import earlier, trim
 from dragoman.core import events as ev
-from dragoman.core import trim
 from dragoman.core import values as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
@@ -123,10 +125,28 @@ def test_a_repeated_call_is_dropped() -> None:
     assert (guard.found, guard.passed) == (True, 1)
 
 
-def test_a_call_that_has_been_answered_is_dropped() -> None:
-    passed, guard = guarded(call(0, "f", '{"a":1}'), (v.ToolCall("x", "f", '{ "a": 1 }'),))
-    assert [type(e) for e in passed] == [ev.Warning]
-    assert (guard.found, guard.passed) == (True, 0)
+ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
+
+
+def test_a_call_that_has_been_answered_is_held_back() -> None:
+    passed, guard = guarded(call(0, "f", '{"a":1}'), ANSWERED)
+    assert passed == []
+    assert (guard.found, guard.passed, guard.held_back) == (True, 0, call(0, "f", '{"a":1}'))
+
+
+def test_a_call_that_has_been_answered_is_dropped_behind_another() -> None:
+    passed, guard = guarded([*call(0, "g"), *call(1, "f", '{"a":1}')], ANSWERED)
+    assert passed[:3] == call(0, "g")
+    assert [type(e) for e in passed[3:]] == [ev.Warning]
+    assert (guard.call, guard.passed) == (None, 1)
+
+
+def test_a_call_that_has_been_answered_is_passed_on_the_last_time() -> None:
+    guard = RepeatGuard(ANSWERED, last=True)
+    events = [*call(0, "f", '{"a":1}'), *call(1, "f", '{"a":1}')]
+    passed = [out for event in events for out in guard.pass_on(event)]
+    assert passed[:3] == call(0, "f", '{"a":1}')
+    assert [e.code for e in passed[3:] if isinstance(e, ev.Warning)] == ["not_as_asked", "repeated_call"]
 
 
 def test_an_incomplete_call_is_passed_on() -> None:
@@ -186,7 +206,7 @@ def test_answered_calls_are_those_since_the_users_last_words() -> None:
 
 
 def request(*messages: v.Message) -> v.Request:
-    return v.Request("m", messages, (v.Tool("get_weather"),), v.ToolChoice("required"))
+    return v.Request("m", messages, (v.Tool("get_weather"),))
 
 
 ASKED = v.Message("user", (v.Text("Weather?"), v.Text("In Paris.")))
@@ -252,17 +272,48 @@ def test_calls_that_failed_may_be_made_anew() -> None:
         assert told_as_prose(request(*messages)) == request(*messages)
 
 
-def test_a_question_is_asked_again_without_tools() -> None:
-    asked = v.Message("user", (v.Text("What does it say?"),))
-    past = v.Message("assistant", (v.ToolCall("c", "read", "{}"),))
-    result = v.Message("user", (v.ToolResult("c", (v.Text("hello"),)),))
-    request = v.Request(model="m", messages=(asked, past, result), tools=(v.Tool("read"),))
-    again = told_to_answer(request)
-    assert again.messages[:-1] == request.messages
-    assert again.messages[-1].parts[0].text.startswith("What does it say?\n\nAnswer now")  # type: ignore[union-attr]
-    assert again.tool_choice.mode == "none"
+@pytest.mark.parametrize("mode", ["required", "named"])
+def test_a_call_that_must_come_is_not_kept_from_coming(mode: Any) -> None:
+    result = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
+    asked = replace(request(ASKED, CALLED, result), tool_choice=v.ToolChoice(mode, "get_weather"))
+    assert told_as_prose(asked) == asked
 
 
-def test_without_a_question_there_is_still_something_to_answer() -> None:
-    request = v.Request(model="m", messages=(v.Message("user", (v.ToolResult("c", (v.Text("hello"),)),)),))
-    assert told_to_answer(request).messages[-1].parts[0].text.startswith("Answer now")  # type: ignore[union-attr]
+# Re-asking.
+
+AGAIN = v.ToolCall("", "get_weather", "{ }")
+
+
+@pytest.mark.parametrize("mode", ["auto", "required", "named"])
+@pytest.mark.parametrize("text", ["sunny", "ERROR: no such city", '{"error": "no such city"}', "failed"])
+@pytest.mark.parametrize("call", [AGAIN, None])
+def test_a_model_is_re_asked_with_its_tools(mode: Any, text: str, call: v.ToolCall | None) -> None:
+    result = v.Message("tool", (v.ToolResult("1", (v.Text(text),)),))
+    asked = replace(request(ASKED, CALLED, result), tool_choice=v.ToolChoice(mode, "get_weather" * (mode == "named")))
+    again = earlier.re_asked(asked, call)
+    assert (again.tools, again.tool_choice) == (asked.tools, asked.tool_choice)
+    assert again.messages[:3] == asked.messages
+    *shown, note = again.messages[3:]
+    assert shown == ([result] if call else [])
+    told = words_of(replace(again, messages=(note,)))
+    assert ("answer" in told) == (mode == "auto" and text == "sunny")
+    assert ("Weather?\nIn Paris." in told) == ("answer" in told)
+    assert "call a" in told.lower() or "call get_weather" in told.lower()
+
+
+def test_the_latest_result_of_the_same_call_is_shown() -> None:
+    def made(id: str, text: str, arguments: str = "{}") -> tuple[v.Message, v.Message]:
+        call = v.ToolCall(id, "get_weather", arguments)
+        return v.Message("assistant", (call,)), v.Message("tool", (v.ToolResult(id, (v.Text(text),)),))
+
+    messages = (ASKED, *made("0", "old"), ASKED, *made("1", "one"), *made("2", "two"), *made("3", "x", '{"a": 1}'))
+    found = earlier.result_of(request(*messages), AGAIN)
+    assert found is not None
+    assert found.call_id == "2"
+    assert earlier.result_of(request(*messages, ASKED), AGAIN) is None
+
+
+@pytest.mark.parametrize("part", [v.Text("x" * 5000), v.Document(v.Media(text="4711"), "T")])
+def test_what_is_long_is_not_shown_twice(part: v.Text | v.Document) -> None:
+    asked = request(ASKED, CALLED, v.Message("tool", (v.ToolResult("1", (part,)),)))
+    assert len(earlier.re_asked(asked, AGAIN).messages) == 4

@@ -6,6 +6,7 @@ the first one is given with a warning. Answers with a tool call pass unchecked: 
 """
 
 import asyncio
+import dataclasses
 import logging
 import re
 from collections.abc import AsyncGenerator
@@ -40,6 +41,8 @@ async def checked_reply(
     async with aclosing(answer) as events:
         async for event in events:
             match event:
+                case Warning("asked_again" | "not_as_asked"):  # a third generation is too many
+                    policy = replace(policy, ask_again=False)
                 case Warning("unconstrained", detail=detail) if detail == REPLY:
                     waiting = []
                 case TextDelta() if waiting is not None:
@@ -102,10 +105,11 @@ async def _asked_again(text: str, why: str, backend: Backend, request: Request, 
     turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))
     tokens = min(request.max_tokens or policy.again_tokens, policy.again_tokens)
     asked = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
+    second_turn = dataclasses.replace(turn, asked_again=True)
     said: list[str] = []
     usage: Usage | None = None
     try:
-        async with asyncio.timeout(policy.again_s), aclosing(turn.ask(backend, asked)) as events:
+        async with asyncio.timeout(policy.again_s), aclosing(second_turn.ask(backend, asked)) as events:
             async for event in events:
                 match event:
                     case TextDelta(more):

@@ -5,6 +5,7 @@ in time; where it fails, or is no better, the first one stands, and a warning sa
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -50,9 +51,10 @@ async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy
 
 async def _ask_again(backend: Backend, asked: Again, turn: Turn, guard: Guard, policy: Policy) -> None:
     second = Guard(asked.request, replace(policy, delivery="atomic", ask_again=False))
+    second_turn = dataclasses.replace(turn, asked_again=True)
     given: list[AnyEvent] = []
     try:
-        async with asyncio.timeout(policy.again_s), aclosing(turn.ask(backend, asked.request)) as events:
+        async with asyncio.timeout(policy.again_s), aclosing(second_turn.ask(backend, asked.request)) as events:
             async for event in events:
                 if isinstance(event, Failure):
                     raise event.error

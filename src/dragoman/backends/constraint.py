@@ -15,9 +15,10 @@ from dragoman import extras
 from dragoman.core.adapt import adapt
 from dragoman.core.contracts import UNREADABLE, Format
 from dragoman.core.errors import ConfigError
+from dragoman.core.events import Warning
 from dragoman.core.lark import Bare, lark, of_json
 from dragoman.core.targets import LLGUIDANCE
-from dragoman.core.values import JsonText, Tool, ToolChoice
+from dragoman.core.values import JsonText, Request, Tool, ToolChoice
 
 try:
     from llguidance import LLMatcher
@@ -51,6 +52,26 @@ def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice, answer:
         return None
     text = lark(constraint, answer, _bare(format, kept))
     return Grammar(text, relaxed) if _valid(text) else None
+
+
+def held(format: Format, request: Request, *, has_tools: bool) -> tuple[str, list[Warning]]:
+    """What the engine holds the model to, if anything, and what is given up for it."""
+    choice = request.tool_choice
+    schema = request.response_schema if not has_tools or choice.mode == "auto" else ""
+    text = for_json(schema) if schema else None
+    warnings = []
+    if schema and text is None:
+        warnings.append(Warning("unconstrained", "the engine cannot take the response schema"))
+    if not has_tools:
+        return text or "", warnings
+    grammar = for_tools(format, request.tools, choice, schema if text else "")
+    if grammar is None:
+        return "", [*warnings, Warning("unconstrained", "no grammar can hold the model to these tools")]
+    warnings += [
+        Warning("relaxed_schema", f"{name} is not held to all of its schema: {lost}")
+        for name, lost in grammar.relaxed.items()
+    ]
+    return grammar.text, warnings
 
 
 def for_json(schema: JsonText) -> str | None:

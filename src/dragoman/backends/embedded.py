@@ -21,13 +21,13 @@ from dragoman.backends.engine import Done, Engine, Piece, Progress
 from dragoman.backends.engine_child import EngineSettings
 from dragoman.backends.local import spared
 from dragoman.backends.own_words import Listener, OwnWords
-from dragoman.backends.prose import has_failed, told_as_prose, told_to_answer
+from dragoman.backends.prose import told_as_prose
 from dragoman.backends.readable import losses, readable
-from dragoman.backends.repeats import RepeatGuard
+from dragoman.backends.repeats import RepeatGuard, made_again, re_asking
 from dragoman.backends.template import ChatTemplate, Prompt
-from dragoman.core import progress, trim
+from dragoman.core import earlier, progress, trim
 from dragoman.core.contracts import Model, Turn
-from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError
+from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError, logged
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -217,29 +217,10 @@ class Embedded:
             body.setdefault("temperature", 0)
         elif request.tool_choice.mode in ("required", "named"):
             warnings.append(Warning("unconstrained", "a call is required, but none of the tools can be offered here"))
-        grammar, more = self._grammar(request, has_tools)
+        grammar, more = constraint.held(self.format, request, has_tools=has_tools)
         if grammar:
             body["grammar"] = grammar
         return _Prepared(body, prompt.tail, [*warnings, *more], has_tools, len(request.tools))
-
-    def _grammar(self, request: Request, has_tools: bool) -> tuple[str, list[Warning]]:
-        """What the engine holds the model to, if anything, and what is given up for it."""
-        choice = request.tool_choice
-        schema = request.response_schema if not has_tools or choice.mode == "auto" else ""
-        text = constraint.for_json(schema) if schema else None
-        warnings = []
-        if schema and text is None:
-            warnings.append(Warning("unconstrained", "the engine cannot take the response schema"))
-        if not has_tools:
-            return text or "", warnings
-        grammar = constraint.for_tools(self.format, request.tools, choice, schema if text else "")
-        if grammar is None:
-            return "", [*warnings, Warning("unconstrained", "no grammar can hold the model to these tools")]
-        warnings += [
-            Warning("relaxed_schema", f"{name} is not held to all of its schema: {lost}")
-            for name, lost in grammar.relaxed.items()
-        ]
-        return grammar.text, warnings
 
     def reader(self, request: Request, turn: Turn, prepared: "_Prepared") -> ReplyReader:
         """For one reply."""
@@ -275,14 +256,15 @@ class _Answer:
         self._usage = Usage()
         self.listener = Listener(backend.own_words)
         self._request = backend.own_words.restored(request)
-        guards = backend.after_result == "no_repeats" and not has_failed(request)
+        guards = backend.after_result == "no_repeats" and not turn.asked_again
         self._answered = answered_calls(request) if guards else []
+        self._grammar_refused = False
 
-    async def _set_up(self, request: Request, answered: Sequence[ToolCall]) -> None:
+    async def _set_up(self, request: Request, *, last: bool = False) -> None:
         self._request = request
         self._prepared = await asyncio.to_thread(self._backend.prepared, request)
         self._reader = self._backend.reader(request, self._turn, self._prepared)
-        self._repeats = RepeatGuard(answered, self._backend.format.write_call)
+        self._repeats = RepeatGuard(self._answered, self._backend.format.write_call, last=last)
         self.listener = Listener(self._backend.own_words)
         self._came_to_its_end = False
         self._enough = False  # the calls that can be of use are out
@@ -290,10 +272,23 @@ class _Answer:
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
         """The whole answer, asked for again where the first try was refused or of no use."""
-        await self._set_up(self._request, self._answered)
-        body = self._prepared.body
+        await self._set_up(self._request)
+        async with aclosing(self._completed()) as events:
+            async for event in events:
+                yield event
+        if self._is_useless():
+            async with aclosing(self._re_asked()) as events:
+                async for event in events:
+                    yield event
+        for event in self._end():
+            yield event
+
+    async def _completed(self, *, again: bool = False) -> AsyncGenerator[AnyEvent, None]:
+        """One completion, without the grammar where the engine refuses that."""
+        free = {k: v for k, v in self._prepared.body.items() if k != "grammar"}
+        body = free if self._grammar_refused else self._prepared.body
         try:
-            async with aclosing(self._run(body)) as events:
+            async with aclosing(self._run(body, again=again)) as events:
                 async for event in events:
                     yield event
         except RequestError as error:
@@ -301,33 +296,50 @@ class _Answer:
                 raise
             log.warning("going on without a grammar: %s", error)
             self._prepared.warnings.append(Warning("unconstrained", "the engine refused the grammar"))
-            free = {k: v for k, v in body.items() if k != "grammar"}
+            self._grammar_refused = True
             async with aclosing(self._run(free, again=True)) as events:
                 async for event in events:
                     yield event
-        if self._is_useless():
-            await self._set_up(told_to_answer(self._request), ())
-            async with aclosing(self._run(self._prepared.body, again=True)) as events:
-                async for event in events:
-                    yield event
-        for event in self._end():
-            yield event
 
     def _is_useless(self) -> bool:
-        """Only a repeated call came, or nothing at all after a tool's result."""
+        """Only a call that has a result came, or nothing at all after a tool's result."""
         silent = self._answered and not (self._said or self._stops.found or self._reason == "length")
-        return bool(silent) or (self._repeats.found and not self._repeats.passed)
+        return bool(silent) or self._repeats.call is not None
+
+    async def _re_asked(self) -> AsyncGenerator[AnyEvent, None]:
+        """What the model writes as it is shown its earlier result (`earlier`), or the call where that is nothing."""
+        call, held_back, had_text, has_more = self._repeats.call, self._repeats.held_back, self._said, False
+        for warning in re_asking(call):
+            yield warning
+        try:
+            await self._set_up(earlier.re_asked(self._request, call), last=True)
+            async with aclosing(self._completed(again=True)) as events:
+                async for event in events:
+                    if had_text and not has_more and isinstance(event, TextDelta):
+                        yield TextDelta("\n\n")
+                    has_more = has_more or isinstance(event, TextDelta | ToolCallStart)
+                    yield event
+        except DragomanError as error:
+            if has_more or call is None:
+                raise
+            log.warning("the model could not be re-asked: %s", logged(error))
+        if call and not (has_more or self._stops.found):
+            self.listener.broken_off()
+            for event in (*held_back, made_again(call.name)):
+                yield event
 
     async def _run(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[AnyEvent, None]:
         """One completion; `again` where it is not the answer's first."""
         self._reason: FinishReason = "stop"
-        spent = self._usage.output_tokens
+        spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
         said = self._backend.engine.complete(body, again=again)
         async with aclosing(self._turn.heard("completion", body, said)) as outputs:
             async for output in outputs:
                 match output:
                     case Progress(total, done):
                         self._report(total, done)
+                        read, counted = self._usage.input_tokens + (0 if counted else total), True
+                        self._usage = msgspec.structs.replace(self._usage, input_tokens=read)
                         for event in self._begin(total):
                             yield event
                     case Piece(text):
@@ -341,15 +353,15 @@ class _Answer:
                         self._reason = "length" if finish == "length" else "stop"
                         self._came_to_its_end = True
                         self._usage = msgspec.structs.replace(
-                            self._usage, output_tokens=spent + output_tokens, cached_input_tokens=cached_tokens
+                            self._usage, output_tokens=spent + output_tokens, cached_input_tokens=cached + cached_tokens
                         )
         for event in self._rest():
             yield event
 
     def _report(self, total: int, done: int) -> None:
         if self._turn.progress is not None:
-            offered, sent = self._prepared.offered, len(self._request.tools)
-            cut = f"{offered} of {sent} tools offered" if offered < sent else ""
+            sent = len(self._request.tools)
+            cut = f"{self._prepared.offered} of {sent} tools offered" if self._prepared.offered < sent else ""
             self._turn.progress(progress.Progress(done, total, cut))
 
     def _guarded(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
@@ -357,10 +369,10 @@ class _Answer:
         out: list[AnyEvent] = []
         for event in events:
             if not self._enough:
-                out += self._repeats.pass_on(event, cut_off=cut_off)
-                self._said = self._said or isinstance(event, TextDelta | ToolCallStart)
-                only_one = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel
-                self._enough = only_one or self._repeats.found
+                out += (passed := self._repeats.pass_on(event, cut_off=cut_off))
+                self._said = self._said or any(isinstance(each, TextDelta | ToolCallStart) for each in passed)
+                is_last = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel
+                self._enough = is_last or self._repeats.found
         return self._stops.pass_on(out)
 
     def _begin(self, total: int) -> list[AnyEvent]:
@@ -384,5 +396,5 @@ class _Answer:
     def _end(self) -> list[AnyEvent]:
         if not self._came_to_its_end:
             self.listener.broken_off()
-        reason = "stop_sequence" if self._stops.found else self._reason
-        return [UsageUpdate(self._usage), Finish(reason, self._stops.found)]
+        found = self._stops.found
+        return [UsageUpdate(self._usage), Finish("stop_sequence" if found else self._reason, found)]

@@ -1,4 +1,4 @@
-"""Help for models too small to make sense of results in markup, or to see that it is time to answer."""
+"""Help for models too small to make sense of results in markup."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,9 @@ from dragoman.core.values import Message, Part, Request, Text, ToolCall, ToolCho
 
 
 def told_as_prose(request: Request) -> Request:
-    """The request with the results of this turn as facts beside the question, and no tools; else as it is.
+    """The request with the results of this turn as facts next to the question, and without tools.
+
+    It stays as it is without results, after a call that failed, and where a call is required.
 
     `Facts from get_weather: sunny` and `Answer in one sentence with these facts: What is the weather?`
     """
@@ -19,7 +21,7 @@ def told_as_prose(request: Request) -> Request:
     names = {p.id: p.name for m in messages for p in m.parts if isinstance(p, ToolCall)}
     results = [p for m in messages[asked + 1 :] for p in m.parts if isinstance(p, ToolResult)]
     results += [p for p in messages[asked].parts if isinstance(p, ToolResult)] if asked >= 0 else []
-    if asked < 0 or not results or has_failed(request):
+    if asked < 0 or not results or has_failed(request) or request.tool_choice.mode in ("required", "named"):
         return request
     facts = [f"Facts from {names.get(r.call_id, 'a tool')}: {_words(r.parts)}" for r in results]
     question = f"Answer in one sentence with these facts: {_words(messages[asked].parts)}"
@@ -33,19 +35,6 @@ def has_failed(request: Request) -> bool:
     """Whether the conversation ends with a call that failed: it may be made anew, and there is not all to tell."""
     last = request.messages[-1].parts if request.messages else ()
     return any(isinstance(part, ToolResult) and part.is_error for part in last)
-
-
-def told_to_answer(request: Request) -> Request:
-    """The request without tools, and with the question asked again in a way that wants no tool.
-
-    Of eight questions to Qwen2.5-Coder 1.5B about a file that it had just been shown, it answered five so and none
-    with tools; the others it took elsewhere without repeating itself.
-    """
-    asked = next((m for m in reversed(request.messages) if _is_question(m)), None)
-    question = "\n".join(p.text for p in asked.parts if isinstance(p, Text)) if asked else ""
-    again = f"{question}\n\nAnswer now in plain words, from the result above, without a tool.".strip()
-    messages = (*request.messages, Message("user", (Text(again),)))
-    return msgspec.structs.replace(request, messages=messages, tool_choice=ToolChoice("none"))
 
 
 def _is_question(message: Message) -> bool:

@@ -360,6 +360,8 @@ class Turn:
     """Takes how far the model has read its prompt, from backends that know."""
     large: bool = False
     """The request is so large that what is made of it is made in a thread, where that can be."""
+    asked_again: bool = False
+    """This is the second generation of the exchange: a backend that re-asks by itself does not."""
 
     def ask(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
         """The backend's events; as `Backend.ask`."""

@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from dragoman.core import earlier
 from dragoman.core.collect import collect
 from dragoman.core.events import (
     AnyEvent,
@@ -25,7 +26,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.same_call import key
-from dragoman.core.values import Message, Opaque, Part, Request, Text, ToolCall, ToolResult
+from dragoman.core.values import Message, Opaque, Part, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.core.whole_calls import left_of, text_of
 from dragoman.guard import words
 
@@ -108,7 +109,7 @@ def asked(
     parts += [Text(_raw(each)) for each in unread if each.fault == "unread" and not _stands_in(each, parts)]
     parts += [*passed, *(each.call for each in readable)]
     results = [ToolResult(call.id, (Text(words.PASSED),)) for call in passed]
-    results += [ToolResult(each.call.id, (Text(each.why),), is_error=True) for each in readable]
+    results += [_refused(request, each) for each in readable]
     told = unread[0].why if unread else "" if failed else words.other(request.tool_choice)
     turns = [
         *([Message("assistant", tuple(parts))] if parts else []),
@@ -120,6 +121,13 @@ def asked(
     if not _thinks(request):  # thoughts take what they take of it
         limit = min(limit, most_tokens)
     return Again(replace(request, messages=(*request.messages, *turns), max_tokens=limit), why)
+
+
+def _refused(request: Request, failed: Failed) -> ToolResult:
+    """The error of a call, with its earlier result where it is made again and again."""
+    found = earlier.result_of(request, failed.call) if failed.fault == "looping" else None
+    shown = (Text("Its last result was:"), *found.parts) if found and earlier.is_short(found) else ()
+    return ToolResult(failed.call.id, (Text(failed.why), *shown), is_error=True)
 
 
 def _thinks(request: Request) -> bool:
@@ -195,6 +203,36 @@ def replaced(
             given += 1
             behind += one.events
     return out, behind
+
+
+class Given(NamedTuple):
+    """What the client got so far."""
+
+    passed: bool
+    """A call."""
+    is_told: bool
+    """A warning that the answer is not as it was asked for."""
+    atomic: bool
+    """Nothing but calls that are right, as it asked."""
+
+
+def given_up(failed: Failed, choice: ToolChoice, given: Given) -> list[AnyEvent]:
+    """A call that has not become right: words, or the call with a warning."""
+    name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
+    if failed.fault == "other" and choice.mode == "none":
+        return [Warning("extra_call", "a call was dropped, as none may be made now", raw)]
+    if given.passed and not choice.parallel:
+        return [Warning("extra_call", "a second call was dropped, as one at most was asked for", raw)]
+    if failed.fault == "other" and not given.atomic:
+        return [*failed.events, *([] if given.is_told else [Warning("not_as_asked", failed.why, raw)])]
+    if failed.fault == "unoffered":
+        return [*failed.events, *failed.left]
+    if failed.fault == "unread":
+        return as_text(name, failed.raw, failed.left)
+    told = Warning("invalid_call", f"{name}: {failed.why}", raw)
+    if failed.fault == "looping" or given.atomic:
+        return [TextDelta(words.instead(name, failed.why)), told]
+    return [*failed.events, told]
 
 
 def as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:

@@ -78,7 +78,9 @@ class Guard:
         self._passed: list[ToolCall] = []
         """Calls that were right: name and arguments."""
         self._told_so = False
-        """That the answer is not as it was asked for has been told, by a backend that asks once more by itself."""
+        """The model has been re-asked, by a backend that does so by itself."""
+        self._is_told = False
+        """That the answer is not as it was asked for has been reported."""
         self._gave_up = False
         self._replaced: list[AnyEvent] = []
         """Text for which other text was taken."""
@@ -110,6 +112,9 @@ class Guard:
                 return [event]
             case Warning(code):
                 self._told_so = self._told_so or code in _ASKED
+                self._is_told = self._is_told or code == "not_as_asked"
+                if code == "asked_again" and self.failed:
+                    return [*self._superseded(), *self._out([event])]
                 self.unoffered = self.unoffered or code == unoffered.CODE
                 self._fenced.saw(event)
                 if code == unoffered.CODE and self._holds_text():
@@ -137,11 +142,22 @@ class Guard:
                 self._late.append(rest)
         return []
 
+    def _superseded(self) -> list[AnyEvent]:
+        """What may go out as the backend re-asks: without text that is held as a call of a tool that is not offered."""
+        late, self._late = self._late, []
+        for each in late:
+            if isinstance(each, Failed) and each.fault == "unoffered":
+                self._late += each.events
+            else:
+                self._late.append(each)
+        self.failed = [each for each in self._late if isinstance(each, Failed)]
+        return [] if self.failed else self._released()
+
     def _holds_text(self) -> bool:
         """Whether text with a call of a tool that is not offered waits, as the model may be asked again."""
         return (
             self._policy.ask_again
-            and not self._passed
+            and not (self._passed or self._told_so)
             and self._policy.delivery != "stream"
             and not self._request.response_schema
         )
@@ -218,7 +234,7 @@ class Guard:
             return self._failed("invalid", verdict.why, call, event)
         times = self._times(name, verdict.arguments)
         if self._policy.repeats and times >= self._policy.repeats:
-            return self._failed("looping", words.looping(name, times), call, event)
+            return self._failed("looping", words.looping(name, times, self._choice), call, event)
         self._passed.append(ToolCall(call.start.id, name, verdict.arguments))
         steps = (*event.mended, *([call.step] if call.step else ()), *verdict.steps)
         last = replace(event, mended=steps, valid=verdict.valid)
@@ -354,8 +370,8 @@ class Guard:
 
     def end(self) -> list[AnyEvent]:
         """All that waited, and the end, if it has come."""
-        if self._gave_up:
-            self._told_so = True
+        if self._gave_up or (self._told_so and not self._is_told and not self.failed and self._has_missed()):
+            self._told_so = self._is_told = True
             told = words.missed(self._choice) if not self.failed else "the second answer was no better"
             self._late.append(Warning("not_as_asked", f"{told}; what was answered is given"))
         out = self._released()
@@ -368,32 +384,13 @@ class Guard:
         open, self._open = self._open, None
         late, self._late = self._late, []
         self.failed = []
+        given = again.Given(bool(self._passed), self._is_told, self._policy.delivery == "atomic")
         out: list[AnyEvent] = []
         for each in late:
-            out += self._given_up(each) if isinstance(each, Failed) else [each]
+            out += again.given_up(each, self._choice, given) if isinstance(each, Failed) else [each]
         if open and open.held:  # which the answer's own end has cut
             out += again.as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
         return [self._numbered(event) for event in out]
-
-    def _given_up(self, failed: Failed) -> list[AnyEvent]:
-        """A call that has not become right: words, or the call with a warning."""
-        name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
-        atomic = self._policy.delivery == "atomic"
-        if failed.fault == "other" and self._choice.mode == "none":
-            return [Warning("extra_call", "a call was dropped, as none may be made now", raw)]
-        if self._passed and not self._choice.parallel:
-            return [Warning("extra_call", "a second call was dropped, as one at most was asked for", raw)]
-        if failed.fault == "other" and not atomic:
-            told_so = [] if self._told_so else [Warning("not_as_asked", failed.why, raw)]
-            return [*failed.events, *told_so]
-        if failed.fault == "unoffered":
-            return [*failed.events, *failed.left]
-        if failed.fault == "unread":
-            return again.as_text(name, failed.raw, failed.left)
-        told = Warning("invalid_call", f"{name}: {failed.why}", raw)
-        if failed.fault == "looping" or atomic:
-            return [TextDelta(words.instead(name, failed.why)), told]
-        return [*failed.events, told]
 
 
 def _delta(index: int, arguments: str) -> list[ToolCallDelta]:

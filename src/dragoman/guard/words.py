@@ -57,12 +57,16 @@ def other(choice: ToolChoice) -> str:
     return "You called no tool. Call one now, and write nothing else."
 
 
-def looping(name: str, times: int) -> str:
+def looping(name: str, times: int, choice: ToolChoice) -> str:
     """Of a call that has been made again and again."""
-    return (
-        f"{_named(name)} has been called {times} times with these arguments, and was not run again. "
-        "Do something else with what it gave, or answer in words."
-    )
+    begun = f"{_named(name)} has been called {times} times with these arguments, and was not run again."
+    match choice.mode:
+        case "named":
+            return f"{begun} Call it with other arguments."
+        case "required":
+            return f"{begun} Call another tool, or call it with other arguments."
+        case _:
+            return f"{begun} Call another tool, or answer from its result."
 
 
 def instead(name: str, why: str) -> str:

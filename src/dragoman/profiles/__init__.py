@@ -59,7 +59,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Where the facts of this row come from."""
     after_result: Literal["free", "no_repeats", "prose"] = "free"
     """What the model is spared once a tool has answered. "no_repeats": it tends to write the same call again, so such a
-    call is dropped and it is asked once more, without tools. "prose": it cannot make sense of results in markup, so
+    call is held back and the model is re-asked with its result. "prose": it cannot make sense of results in markup, so
     they are told as facts beside the question, and no tools are offered in that turn."""
     reply_tokens: Annotated[int, Meta(ge=0)] = 0
     """Length of a reply where the client names no limit; 0: what the context has room for. For a model that seldom

@@ -56,7 +56,7 @@ class Answer:
         async with aclosing(self._given(session, attempt)) as events:
             async for event in events:
                 yield event
-        if attempt.may_be_asked_again:
+        if attempt.may_be_asked_again and not self._turn.asked_again:
             yield Warning("asked_again", f"{wanted.missed}; the model was asked once more")
             called = attempt.called and not self._conversation.in_words
             if called or not wanted.reply:  # for a reply alone the CLI itself asks
