@@ -64,6 +64,9 @@ def read_json_call(
         return call.fail("expected '{'")
     # Early chat templates of Qwen2.5-Coder show the form with doubled braces, and the model writes them.
     doubled = call.doubled = bool((yield from s.literal("{")))
+    if tagged and not (doubled or keys.name_is_key) and (yield from s.literal("}", after_space=True)):
+        sink.warn("nameless_call", "a call without a name and arguments stays text")
+        return call.fail("the object is empty")
     while True:
         yield from s.space()
         key = yield from _read_key(s)
