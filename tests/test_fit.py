@@ -188,6 +188,7 @@ def test_other_requests_stay_as_they_are(text: str) -> None:
 def test_the_line_about_tools_is_for_the_users_own_text_alone() -> None:
     text = "read notes.txt"
     assert shown(("user", text), tools=(Tool("plan", "Plans."),)) == [text]
+    assert shown(("user", text), tools=READS[1:]) == [f"{text}\nCall read if this is about files or commands."]
     assert shown(("user", text), tool_choice=ToolChoice("none")) == [text]
     assert shown(("user", "hi"), ("assistant", text), ("tool", text)) == ["hi", text, text]
     reminder = "<system-reminder>\nlook at notes.txt\n</system-reminder>"

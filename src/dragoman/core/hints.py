@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from dragoman.core.values import Message, Part, Text, ToolResult
 
-CALL: Final = "Call one of {} if this is about files or commands."
+CALL: Final = "Call {} if this is about files or commands."
 RESULT: Final = "Above is the result of your call. From it, answer or go on: "
 NAMED_TOOLS: Final = 8
 """The most tools that `CALL` names."""
@@ -46,7 +46,8 @@ def added(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Message, .
         messages: The conversation.
         tools: Names of the offered tools for files or commands; none: no tools are named.
     """
-    named = "\n" + CALL.format(", ".join(tools[:NAMED_TOOLS])) if tools else ""
+    some = ("one of " if tools[1:] else "") + ", ".join(tools[:NAMED_TOOLS])
+    named = f"\n{CALL.format(some)}" if tools else ""
     made: list[Message] = []
     question, waits = "", False
     for message in messages:
