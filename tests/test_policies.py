@@ -188,3 +188,24 @@ def test_an_empty_block_leaves_no_marker(name: str) -> None:
         if opener and format.markup.closers and not opener.endswith((" ", "=", "[")):
             closer = next((c for c in format.markup.closers if c.strip("</>|") in opener), format.markup.closers[0])
             assert read(name, f"{opener}{closer}Content") == ['text "Content"']
+
+
+@each_reasoning
+def test_text_behind_a_call_in_reasoning_counts_however_it_is_cut(name: str, opener: str) -> None:
+    format = formats.get(name)
+    closer = format.thoughts[opener]
+    one, other = format.write_calls([CALL]), format.write_calls([OTHER])
+    lines = read(name, f"{opener}Look.\n{one} or not{closer}")
+    assert calls(lines) == [], lines
+    lines = read(name, f"{opener}Look.\n{one} then {other}{closer}")
+    assert calls(lines) == ["call search", "call set_alarm"], lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_limit_within_a_string_of_inner_quotes_leaves_no_shorter_call(name: str) -> None:
+    written = formats.get(name).write_calls([ToolCall("call00001", "search", '{"query": "x\\") y, \\"z\\"} b"}')])
+    text = written.replace('\\"', '"')
+    whole = [line for line in read(name, text) if line.startswith("call")]
+    for at in range(len(text)):
+        some = [line for line in read(name, text[:at], "length", cuts=False) if line.startswith("call")]
+        assert some == whole[: len(some)], text[:at]

@@ -271,8 +271,9 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
         found = yield from s.verbatim_until(ends, write)
         if found == quote:
             if may_be_inner and s.offset > end:
-                ahead = yield from _inner_until(s, may_be_inner, quote)
-                end = s.offset + ahead if ahead >= 0 else 0
+                end = yield from _end_of_string(s, may_be_inner, quote)
+            if end < 0:
+                return cut_off(s)
             if not end or not may_be_inner:
                 emit('"')
                 return ""
@@ -289,25 +290,30 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
             yield from _escape(s, write, char)
 
 
-def _inner_until(s: Scanner, inner: Container, quote: str) -> Leaf[int]:
-    """How far from here the quote is that ends a string, where the one just taken does not; -1 where it does.
+def _end_of_string(s: Scanner, inner: Container, quote: str) -> Leaf[int]:
+    """The offset of the quote that ends a string, where the one just taken does not; 0 where it does.
 
-    It does where what may follow a string follows, or where no other quote is seen that ends it.
+    It does where what may follow a string follows, or where no other quote is seen that ends it. -1: a limit cut the
+    reply off before either was seen.
     """
     behind = _BEHIND_ARGUMENT if inner is CALL else _BEHIND_ITEM
     while not behind.match(s.buf, s.pos):
         rest = s.buf[s.pos : s.pos + _LOOK_CHARS]
         open_yet = len(rest) < _LOOK_CHARS and _MAY_BE_BEHIND_ARGUMENT.fullmatch(rest)
-        if s.closed and _CLOSED_BEHIND.fullmatch(rest):
-            return -1
+        if s.closed and s.stopped and _CLOSED_BEHIND.fullmatch(rest):
+            return 0
         at = -1 if open_yet and not s.closed else s.buf.find(quote, s.pos, s.pos + _AHEAD_CHARS)
         while at >= 0 and (s.buf[at - 1] == "\\" or not behind.match(s.buf, at + 1)):
             at = s.buf.find(quote, at + 1, s.pos + _AHEAD_CHARS)
+        if at >= 0:
+            return s.offset + at - s.pos
         # Enough is there to see what stands behind the last quote that is looked at.
-        if at >= 0 or s.closed or len(s.buf) - s.pos >= _AHEAD_CHARS + _LOOK_CHARS:
-            return at - s.pos if at >= 0 else -1
+        if len(s.buf) - s.pos >= _AHEAD_CHARS + _LOOK_CHARS:
+            return 0
+        if s.closed:
+            return 0 if s.stopped else -1
         yield None
-    return -1
+    return 0
 
 
 def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Leaf[None]:

@@ -247,6 +247,8 @@ class _Sink:
                 self._put(msgspec.structs.replace(event, index=0))
 
     def text(self, text: str) -> None:
+        if self.drafting and text.strip():
+            self.drafting.said = True
         self._add("text", self._replied(text) if self._prompt_chars else text)
 
     def reasoning(self, text: str) -> None:
@@ -404,8 +406,6 @@ class _Sink:
             case "arguments":
                 self._put(ToolCallDelta(self._index, text))
             case "text":
-                if self.drafting and not text.isspace():
-                    self.drafting.said = True
                 self._put(TextDelta(text))
             case "reasoning":
                 self._put(ReasoningDelta(text))
