@@ -107,8 +107,13 @@ def _send(request: Request, to: str) -> None:
         return
     if dialects.get(to).write_request(again, again.model).body != body:
         raise AssertionError(f"{to} wrote {body!r}")
-    if not outgoing.warnings and essence(again) != essence(request):
+    if not outgoing.warnings and _said(again) != _said(request):
         raise AssertionError(f"{to} wrote {body!r}, which says something else")
+
+
+def _said(request: Request) -> dict[str, Any]:
+    """Without the schemas of tools, which are made fit where no server of the API takes others."""
+    return {**essence(request), "tools": [(tool.name, tool.description) for tool in request.tools]}
 
 
 def revalued(body: bytes, chance: random.Random) -> bytes:
