@@ -4,12 +4,15 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import msgspec
 import pytest
 from fuzz import answers, http, mutate, reader, requests, served
 
 from cases import all_cases
 from dragoman import dialects
 from dragoman.core import events as ev
+from dragoman.core.contracts import Outgoing
+from dragoman.core.values import Request
 
 
 @pytest.mark.parametrize("attempt", [reader.attempt, requests.attempt, answers.attempt])
@@ -56,6 +59,18 @@ def test_sees_an_error_that_is_no_callers(monkeypatch: pytest.MonkeyPatch) -> No
     broken = replace(dialects.get("openai_chat"), read_request=read)
     monkeypatch.setattr(dialects, "get", lambda name: broken)
     assert requests.wrong("openai_chat", b"{}") == "UnicodeError(half a character)"
+
+
+def test_sees_a_request_that_says_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":"hi"},{"role":"user","content":"you"}]}'
+    assert requests.wrong("openai_chat", body) == ""
+    chat = dialects.get("openai_chat")
+
+    def write(request: Request, model: str) -> Outgoing:
+        return chat.write_request(msgspec.structs.replace(request, messages=request.messages[:1]), model)
+
+    monkeypatch.setattr(dialects, "get", lambda name: replace(chat, write_request=write))
+    assert "which says something else" in requests.wrong("openai_chat", body)
 
 
 def test_sees_what_a_reader_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
