@@ -32,6 +32,8 @@ REREAD_LIMIT_CHARS: Final = 65_536
 """Of one reply, read twice to tell whether a string has ended; beyond that it goes on."""
 UNCLOSED: Final = "unclosed_object"
 _SLOTS: Final = (*JsonText.__slots__, *PathWise.__slots__, *MendedJson.__slots__)
+FIRST_WINDOW_CHARS: Final = 256
+"""Characters of a value that are searched at once for the end of its call; doubled at each further search."""
 _FENCE: Final = "```"
 _SPACE: Final = " \t\r\n"
 _LINE: Final = re.compile(r"[\r\n]")
@@ -95,10 +97,13 @@ class Unclosed:
         self.value = ClosingJson(s.mends)
         self._s, self._ends, self._wanted = s, ends, wanted
         self._completes = completes and UNCLOSED in s.mends
+        self._window_chars = FIRST_WINDOW_CHARS
 
     def read(self) -> "Leaf[bool]":
         """Take what there is; whether no more can be taken before more text comes."""
         s = self._s
+        if self._wanted and self._take_window(self._wanted):
+            return False
         stop, end = self._bound()
         if stop == len(s.buf):
             s.pos = self.value.feed(s.buf, s.pos, s.closed)
@@ -117,6 +122,18 @@ class Unclosed:
             return True
         yield from self._end(end)
         return True
+
+    def _take_window(self, wanted: "Markers") -> bool:
+        """Read the next characters up to what may end the call; whether any were read."""
+        # A search up to the end of the buffer for each value makes a reply of many values quadratic.
+        s, size = self._s, self._window_chars
+        if len(s.buf) - s.pos <= size:
+            return False
+        window = s.buf[s.pos : s.pos + size]
+        taken = self.value.feed(window[: wanted.find(window, 0, False)[0]].rstrip(_SPACE), 0)
+        s.pos += taken
+        self._window_chars *= 2
+        return taken > 0
 
     def ends_here(self) -> "Leaf[bool]":
         """Whether the call ends where a problem was found, and what is open can be closed."""
