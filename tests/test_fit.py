@@ -9,6 +9,7 @@ from msgspec.structs import replace
 import recording
 from dragoman import agents, dialects
 from dragoman.core import hints, trim
+from dragoman.core.earlier import re_asked
 from dragoman.core.fit import Budget, fitted, head_tokens, within
 from dragoman.core.tokens import GENERIC
 from dragoman.core.values import Message, Request, Role, Text, Tool, ToolCall, ToolChoice, ToolResult
@@ -221,6 +222,16 @@ def test_what_the_user_says_after_results_stays_last() -> None:
     assert hints.added((*said, stop), ()) == (*said, GO_ON, stop)
     said = (HELD, CALLS, Message("user", (*result("1", "2").parts, Text("Stop."))))
     assert hints.added(said, ()) == said
+
+
+def test_a_model_that_is_re_asked_is_not_told_to_call() -> None:
+    """The turn repeats the user's question, and the line would lead to the same call without end."""
+    once = replace(request(), messages=(HELD, CALLS, result("1", "2")))
+    again = re_asked(once, ToolCall("", "read", "{}"))
+    assert "notes.txt" in str(again.messages[-1])
+    assert hints.added(again.messages, ("read",))[-1] == again.messages[-1]
+    failed = (HELD, CALLS, result("1", "2", is_error=True), Message("user", (Text("Look at notes.txt"),)))
+    assert hints.added(failed, ("read",))[-1] == failed[-1]
 
 
 def test_a_call_that_failed_is_not_to_be_answered_from() -> None:

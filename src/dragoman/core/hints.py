@@ -10,6 +10,9 @@ The first is added to a user message about files or commands. With the system te
 tool for half of such requests; with the line in every message it calls tools for general questions too. The second
 comes after results: without it this model refuses to answer, or writes the file that it has read (docs/local.md).
 
+A user message right after results does not get the first: there a model is re-asked that has called a tool, and would
+call it again.
+
 A line depends on what precedes it alone, so a conversation grows at its end and a prompt cache stays good.
 """
 
@@ -49,7 +52,7 @@ def added(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Message, .
     some = ("one of " if tools[1:] else "") + ", ".join(tools[:NAMED_TOOLS])
     named = f"\n{CALL.format(some)}" if tools else ""
     made: list[Message] = []
-    question, waits = "", False
+    question, waits, answering = "", False, False
     for message in messages:
         results = _results(message)
         if waits and not results:
@@ -58,10 +61,11 @@ def added(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Message, .
         own = [n for n, part in enumerate(message.parts) if isinstance(part, Text) and not is_reminder(part)]
         if message.role == "user" and own:
             question, waits = _text(message.parts[own[-1]]), False
-            if named and any(_ABOUT_FILES.search(_text(message.parts[n])) for n in own):
+            if named and not (answering or results) and any(_ABOUT_FILES.search(_text(message.parts[n])) for n in own):
                 parts = list(message.parts)
                 parts[own[-1]] = Text(question + named)
                 message = replace(message, parts=tuple(parts))
+        answering = bool(results) or (answering and message.role != "assistant")
         made.append(message)
     return (*made, _after_results(question)) if waits else tuple(made)
 
