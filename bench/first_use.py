@@ -33,8 +33,8 @@ HOME: Final = Path("/tmp/ada")
 """What the recording shows for a home: the same for everyone who makes it."""
 NOTES: Final = "Meet Ada at the lighthouse on Tuesday."
 START_S: Final = 180.0
-ANSWER: Final = re.compile(r"^● (?!Read|Reading|Bash)\S.*$", re.MULTILINE)
-"""A line of Claude Code's that the model said."""
+ANSWER: Final = re.compile(r"^● (?!Read|Reading|Bash)\S.*(?:\n+ {2}(?!Read|Reading|Bash)\S.*)*", re.MULTILINE)
+"""What the model said, as Claude Code shows it: a line after a dot, and those below it that are indented."""
 READ: Final = re.compile(r"^(●|  )\s?(Read \d+ files?|Read\()", re.MULTILINE)
 """A line of Claude Code's about a file that its tool has read."""
 _APART: Final = """

@@ -65,7 +65,7 @@ def screens(path: Path) -> tuple[list[tuple[float, str]], dict[str, float]]:
             typed[text] = at
         elif kind == "o":
             stream.feed(terminal_text(text))
-            shown.append((at, "\n".join(screen.display)))
+            shown.append((at, "\n".join(line.rstrip() for line in screen.display)))
     return shown, typed
 
 
@@ -82,6 +82,27 @@ def test_the_recording_of_the_first_use(name: str) -> None:
         assert answered_s - asked_s < question.limit_s
         assert "tool_call" not in answer
     assert not any("check actions" in text for _, text in shown)
+
+
+def test_an_answer_of_several_lines_is_one() -> None:
+    screen = """
+❯ What does the file notes.txt say?
+
+  Read 1 file
+
+● The file notes.txt says:
+
+  1. Meet Ada at the lighthouse on Tuesday.
+  2.
+
+✻ Cooked for 1m 26s
+
+  ⏸ manual mode on
+"""
+    said = "● The file notes.txt says:\n\n  1. Meet Ada at the lighthouse on Tuesday.\n  2."
+    assert first_use.answer(screen, first_use.FILE) == said
+    assert first_use.answer(screen, first_use.FILE, 1) == ""
+    assert first_use.answer(screen.replace("Read 1 file", ""), first_use.FILE) == ""
 
 
 @pytest.mark.ran("Claude Code", "Chat Completions")
