@@ -53,6 +53,8 @@ class PythonObjects:
 
     def _end(self, s: Scanner, sink: CallSink, listed: bool) -> Leaf[None]:
         ended = listed and (yield from s.literal("]", after_space=True))
+        if ended and (yield from s.literal("]", after_space=True)):
+            sink.warn("stray_closer", "dropped ] that closes nothing", "]")
         if listed and not ended and not s.cut_off_in("]"):
             sink.warn("missing_closer", "expected ] after the calls")
 

@@ -115,6 +115,8 @@ class PythonCalls:
         """What stands between two calls or behind the last; whether another call comes."""
         comma = yield from s.literal(",", after_space=True)
         bracket = listed and (yield from s.literal("]", after_space=True))
+        if bracket and (yield from s.literal("]", after_space=True)):
+            sink.warn("stray_closer", "dropped ] that closes nothing", "]")
         closed = (yield from s.literal(*self.closers, after_space=True)) if self.closers else bracket
         if bracket or closed:
             sink.listed(False)

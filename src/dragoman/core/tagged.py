@@ -165,16 +165,18 @@ class Tagged:
         ends = tuple((end,) for end in self.call_close)
         return ((self.key_open,), *ends, *((each,) for each in self._behind), ("",))
 
-    def _closers(self, others: Collection[str], framed: bool) -> Mapping[str, Follow]:
-        """What ends a raw value, and what has to follow; `framed`: a line break that is framing stood before it."""
-        closers: dict[str, Follow] = {("\n" if framed else "") + self.value_close: self._behind_value()}
-        closers[self.value_close] = self._behind_value()
+    def _closers(self, others: Collection[str], framed: str) -> Mapping[str, Follow]:
+        """What ends a raw value, and what has to follow; `framed`: the line break before it that is framing."""
+        lines = tuple(dict.fromkeys(("", "\n", framed)))
+        closers: dict[str, Follow] = {
+            line + self.value_close: self._behind_value() for line in (lines if framed else ("",))
+        }
         behind = tuple((*self.after, each) for each in (*self.openers, ""))
         behind += ((*self.after, self.section_close, ""),) if self.section_close else ()
         # The tag that comes next stands on a line of its own, whatever the value does.
-        closers |= {line + end: behind for end in self.call_close for line in ("", "\n")}
+        closers |= {line + end: behind for end in self.call_close for line in lines}
         begins = tuple((start,) for name in sorted(others) for start in self.names(name))
-        return closers | ({line + self.key_open: begins for line in ("", "\n")} if begins else {})
+        return closers | ({line + self.key_open: begins for line in lines} if begins else {})
 
     def _raw(self, s: Scanner, closers: Mapping[str, Follow], emit: Callable[[str], None]) -> Leaf[str]:
         """A raw value up to what closes it, which is returned; a tag that is quoted in it does not."""
@@ -199,7 +201,7 @@ class Tagged:
     ) -> Leaf[str]:
         """One value; what closed it, "" where nothing did."""
         types = _TYPES.get(key.type) or schema.of(key.name)
-        framed = self.newlines and bool((yield from s.literal("\n")))
+        framed = (yield from s.literal("\n", "\r\n")) if self.newlines else ""
         closers = self._closers(schema.names() - {*seen}, framed)
         quoted = self.quote[0] and (yield from s.literal(self.quote[0]))
         if quoted:

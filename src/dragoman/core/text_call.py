@@ -50,7 +50,13 @@ def body(s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
         problem = yield from s.json_value(sink.arguments)
         if problem or (yield from s.literal(CLOSE, after_space=True)):
             return problem
-        return CUT_OFF if s.closed else f"expected {CLOSE}"
+        if not s.closed:
+            return f"expected {CLOSE}"
+        if not s.stopped or not CLOSE.startswith(s.buf[s.pos :].strip()):
+            return CUT_OFF
+        s.pos = len(s.buf)
+        sink.warn("missing_closer", f"expected {CLOSE} before the end of the reply")
+        return ""
     if (yield from s.literal(CLOSE)):
         sink.arguments("{}")
         return ""

@@ -28,8 +28,8 @@ START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", 
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 TAGS: Final = Invoke(call=("", ""), parameter=("<rfl:parameter", "</rfl:parameter>"), newlines=True, lines=False)
 _HEADER = re.compile(
-    r"\s*(?:<\|start\|>assistant\b)?\s*(?:to=([^\s<]+))?\s*(?:<\|channel\|>(\w+))?\s*(?:to=([^\s<]+))?\s*"
-    r"(?:(?:<\|constrain\|>)?xml)?\s*"
+    r"\s*(?:<\|start\|>\s*assistant\b)?\s*(?:to=([^\s<]+))?\s*(?:<\|channel\|>\s*(\w+))?\s*(?:to=([^\s<]+))?\s*"
+    r"(?:(?:<\|constrain\|>)?\s*xml)?\s*"
 )
 
 

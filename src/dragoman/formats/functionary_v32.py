@@ -19,8 +19,8 @@ from dragoman.core.named_json import Head, NamedJson
 from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.writing import json_format
 
-OPEN, LINE, ALL = ">>>", "\n", "all"
-_HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]*\w)\n?")
+OPEN, LINE, CRLF, ALL = ">>>", "\n", "\r\n", "all"
+_HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]*\w)(?:\r?\n)?")
 
 
 def route(header: str, _: str) -> Route | None:
@@ -43,11 +43,11 @@ def around(name: str, _: str) -> tuple[str, str]:
 
 MESSAGES: Final = Channels(
     starts=(OPEN,),
-    bodies=(LINE,),
+    bodies=(LINE, CRLF),
     route=route,
     call=NamedJson(head).read,
     breaks=(OPEN,),
-    first=name_before(LINE),
+    first=name_before(LINE, CRLF),
 )
 
 FORMAT: Final = json_format(

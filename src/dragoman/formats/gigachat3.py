@@ -16,16 +16,17 @@ from typing import Final
 
 from dragoman.core.json_calls import json_calls_format
 
-SEPARATOR, ROLE, TOKEN = "<|message_sep|>", "function call<|role_sep|>\n", "<|function_call|>"
+SEPARATOR, ROLE, TOKEN = "<|message_sep|>", "function call<|role_sep|>", "<|function_call|>"
 OPEN: Final = f"{SEPARATOR}\n\n{ROLE}"
+OPEN_CRLF: Final = f"{SEPARATOR}\r\n\r\n{ROLE}"
 
 FORMAT: Final = json_calls_format(
     name="gigachat3",
     models="GigaChat 3, 3.1",
     source="chat templates of GigaChat 3 (2025-11) and 3.1 (2026), as llama.cpp has them (2026-10)",
-    blocks={OPEN: SEPARATOR, ROLE: SEPARATOR, TOKEN: SEPARATOR},
+    blocks=dict.fromkeys((OPEN, OPEN_CRLF, ROLE, TOKEN), SEPARATOR),
     may_stay_open=True,
-    call=(OPEN, SEPARATOR),
+    call=(f"{OPEN}\n", SEPARATOR),
     separator="",
     thoughts={},
 )

@@ -33,7 +33,7 @@ TAGS: Final = Invoke(
     parameter=("<atem:parameter", "</atem:parameter>"),
     section=("<atem:function_calls>", "</atem:function_calls>"),
 )
-_HEADER = re.compile(r"\s*(?:<\|start\|>assistant\b)?\s*(?:to=([^\s<]+))?\s*")
+_HEADER = re.compile(r"\s*(?:<\|start\|>\s*assistant\b)?\s*(?:to=([^\s<]+))?\s*")
 _TAGGED: Final = TAGS.tagged()
 
 
@@ -64,7 +64,10 @@ def read_calls(s: Scanner, sink: CallSink, header: str) -> Leaf[bool]:
     """The body of a message to a tool."""
     opened = yield from s.literal(TAGS.section[0], after_space=True)
     s.gap = header
-    return (yield from _CALLS.read(s, sink, opened))
+    whole = yield from _CALLS.read(s, sink, opened)
+    while whole and (found := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
+        sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
+    return whole
 
 
 def around(name: str) -> tuple[str, str]:

@@ -37,7 +37,9 @@ def head(s: Scanner, _: str) -> Leaf[Head | None]:
     found = yield from s.field(markers(NAME[1]))
     if not found:
         return None
-    yield from s.literal(OPENS_JSON, f"{ARGUMENTS[0]}{MESSAGE}", ARGUMENTS[0], after_space=True)
+    if (yield from s.literal(ARGUMENTS[0], after_space=True)):
+        for part in (CONSTRAIN, "json", MESSAGE):
+            yield from s.literal(part, after_space=True)
     return Head(found[0].strip())
 
 

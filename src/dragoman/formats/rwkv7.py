@@ -14,13 +14,13 @@ from typing import Final
 
 from dragoman.core.json_calls import json_calls_format
 
-OPEN, CLOSE = "**Tool Call:**\n```json", "```"
+OPEN, OPEN_CRLF, CLOSE = "**Tool Call:**\n```json", "**Tool Call:**\r\n```json", "```"
 
 FORMAT: Final = json_calls_format(
     name="rwkv7",
     models="RWKV-7",
     source="vLLM's parser rwkv7, an open change (2026); the template was not seen",
-    blocks={OPEN: CLOSE},
+    blocks={OPEN: CLOSE, OPEN_CRLF: CLOSE},
     call=(f"{OPEN}\n", f"\n{CLOSE}"),
     separator="\n\n",
 )

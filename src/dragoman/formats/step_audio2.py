@@ -16,7 +16,7 @@ from dragoman.core.named_json import Head, NamedJson
 from dragoman.core.scanner import Leaf, Scanner, markers
 from dragoman.core.writing import json_format
 
-OPEN, CLOSE = "<tool_call>function\n", "</tool_call>"
+OPEN, OPEN_CRLF, CLOSE = "<tool_call>function\n", "<tool_call>function\r\n", "</tool_call>"
 
 
 def head(s: Scanner, _: str) -> Leaf[Head | None]:
@@ -33,7 +33,9 @@ def around(name: str, _: str) -> tuple[str, str]:
     return f"{OPEN}{name}\n", CLOSE
 
 
-MARKUP: Final = Markup(calls={OPEN: NamedJson(head, closers=(CLOSE,)).read}, thoughts=THINK, closers=(CLOSE,))
+MARKUP: Final = Markup(
+    calls=dict.fromkeys((OPEN, OPEN_CRLF), NamedJson(head, closers=(CLOSE,)).read), thoughts=THINK, closers=(CLOSE,)
+)
 
 FORMAT: Final = json_format(
     name="step_audio2",
