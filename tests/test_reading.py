@@ -116,3 +116,15 @@ def test_no_title_is_written_where_there_is_no_terminal_that_has_one(
     os.set_blocking(terminal, False)
     with pytest.raises(BlockingIOError):
         os.read(terminal, 99)
+
+
+def test_a_terminal_that_was_closed_gets_no_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        monkeypatch.setattr("dragoman.cli.run.status.sys", SimpleNamespace(stderr=stream, stdout=stream))
+        monkeypatch.setenv("TERM", "xterm-256color")
+        status = Status(tmp_path / "progress")
+        os.close(ours)
+        status.show("prompt 0/600 tokens")
+        status.close()
+    assert (tmp_path / "progress").read_text() == "prompt 0/600 tokens\n"

@@ -30,7 +30,10 @@ class Status:
         if self._terminal is None or (line and now_s - self._wrote_s < _EVERY_S) or not (line or self._titled):
             return
         self._wrote_s, self._titled = now_s, bool(line)
-        os.write(self._terminal, f"\x1b]2;{line[:_LONGEST]}\x07".encode())
+        try:
+            os.write(self._terminal, f"\x1b]2;{line[:_LONGEST]}\x07".encode())
+        except OSError:  # the terminal was closed
+            self._terminal, self._titled = None, False
 
     def close(self) -> None:
         """Give the title back."""
