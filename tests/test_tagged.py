@@ -16,7 +16,7 @@ from dragoman.library import parse
 
 STRING = {"type": "string"}
 TAGGED = [name for name in formats.names() if formats.get(name).arguments == "tagged"]
-WITH_CLOSERS = [name for name in TAGGED if name not in ("beam", "cohere_cofl", "cwm", "kimi_k3", "minimax_m3")]
+WITH_CLOSERS = [name for name in TAGGED if name not in ("cohere_cofl", "cwm", "kimi_k3", "minimax_m3")]
 """Those in which a tag like `</parameter>` closes a value; in cohere_cofl and minimax_m3 values are nested."""
 CLOSER = re.compile(r"one(\n?(?:</[^<>]+>|<\|tool_arg:end\|>)\n?)")
 

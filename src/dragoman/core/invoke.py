@@ -121,7 +121,7 @@ class Invoke:
             json_body=True,
             around_json=self.around_json,
             quote=self.quote,
-            names=self._names,
+            names=self.names,
         )
 
     def markup(
@@ -187,7 +187,7 @@ class Invoke:
             return Key(self._read(found[0][self.key]))
         return Key(self._read(found[0][self.key]), "string" if stated in _STRINGS else "json")
 
-    def _names(self, name: str) -> tuple[str, ...]:
+    def names(self, name: str) -> tuple[str, ...]:
         """How a parameter's tag goes on where it has this name."""
         shown = escaped(name) if self.escapes else name
         return tuple(f"{self.key}={quote}{shown}{behind}" for quote, behind in (('"', '"'), ("'", "'"), ("", self.end)))

@@ -69,6 +69,7 @@ TAGGED: Final = Tagged(
     call_close=(CALL, END, RETURN),
     openers=(START,),
     newlines=True,
+    names=TAGS.names,
 )
 WRITTEN: Final = replace(TAGS.written, around=around, closers=TAGGED.closers)
 MARKUP: Final = Channels(
