@@ -182,7 +182,7 @@ class _Call:
         if key in (*self._keys.id, *self._keys.other) and (yield from self._s.peek()) != "{":
             return (yield from self._s.json_value(nothing))
         self._next_in_object(key)
-        behind_unknown, self._unknown = self._unknown, False
+        self._unknown = False
         problem = self._resolve(key)
         if self._unknown:
             problem = yield from self._s.json_value(nothing)
@@ -190,8 +190,6 @@ class _Call:
                 self._sink.text(self._s.kept())
                 self._s.keep()
             return problem
-        if behind_unknown:
-            self._s.keep(f", {json.dumps(key, ensure_ascii=False)}: ")
         return problem or (yield from self._read_arguments())
 
     def _next_in_object(self, key: str) -> None:
