@@ -1,11 +1,14 @@
 """A request cut to what a model reads in a given time."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+import cost
 import recording
 from dragoman import agents, dialects
 from dragoman.core import hints, trim
@@ -251,3 +254,12 @@ def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_
     first, last = trim.trimmed(made, "least", GENERIC).request.messages
     assert last == Message("user", (Text("hello"),))
     assert first.parts[0] == Text("Contents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>")
+
+
+@pytest.mark.parametrize("piece", ["a", "a-", "1", "the a ", "a.", "which ", "/", "~/", " ", "\n", "<system-reminder>"])
+def test_lines_are_added_in_linear_time(piece: str) -> None:
+    def work(n: int) -> Callable[[], object]:
+        said = (Message("user", (Text(piece * (n // len(piece))),)),)
+        return partial(hints.added, said, ("read",))
+
+    assert cost.growth(work, 5_000, 20_000, most=2.5) < 2.5

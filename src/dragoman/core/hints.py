@@ -34,7 +34,7 @@ _CALL_LINE: Final = re.compile(r"\n" + re.escape(CALL).replace(r"\{\}", r"[\w, .
 _ABOUT_FILES: Final = re.compile(
     r"\b((the|this|these|those|my|our|all) (\w+ ){0,2}|(what|which) )"
     r"(files?|folders?|director(y|ies)|repo(sitory)?|codebase|code|project|scripts?|tests?)\b"
-    r"|^(please )?run\b|\w[\w-]+\.[a-z]\w{0,9}\b|(?<!\S)(\.{0,2}|~)/\w",
+    r"|^(please )?run\b|(?<![\w-])\w[\w-]+\.[a-z]\w{0,9}\b|(?<!\S)(\.{0,2}|~)/\w",
     re.IGNORECASE | re.MULTILINE,
 )
 """The name of a file, a path, "run …", or certain files: after "How do I delete a folder?" the line led to `rm -rf`."""

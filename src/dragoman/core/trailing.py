@@ -44,6 +44,7 @@ _HEADS: Final = tuple(
 )
 """All of a head before the name, without white space."""
 _CLOSE: Final = re.compile(r"\n[ \t]*`{3,}[ \t]*(?=[\r\n]|\Z)")
+_CLOSE_BEGUN: Final = re.compile(r"\n[ \t]*+`*+[ \t]*+\Z")
 _TURNS: Final = re.compile(r'[\[{}\]"]|\\.?', re.DOTALL)
 
 
@@ -158,8 +159,8 @@ def _behind_fence(s: Scanner, at: int) -> Leaf[int]:
             return close.end() - s.pos
         if s.closed:
             return _LAST
-        line = s.buf.rfind("\n", s.pos + at)
-        at = (line if line >= 0 else len(s.buf)) - s.pos
+        begun = _CLOSE_BEGUN.search(s.buf, s.pos + at)
+        at = (begun.start() if begun else len(s.buf)) - s.pos
         yield None
 
 

@@ -58,7 +58,7 @@ _EXAMPLE: Final = re.compile(r"^<([\w-]*example[\w-]*)>\n.*?^</\1>\n?|^```.*?^``
 _HEADING: Final = re.compile(r"#{1,6} ")
 _NAMED_ITEM: Final = re.compile(r"\s*[-*] [`*]*[\w./-]+[`*]*:")
 """`- code-review: …`"""
-_FACT: Final = re.compile(r"\s*[-*]?\s*[A-Z][\w '()/-]{1,40}: \S|.*\b\d{4}-\d\d-\d\d\b")
+_FACT: Final = re.compile(r"\s*+[-*]?\s*+[A-Z][\w '()/-]{1,40}: \S|.*\b\d{4}-\d\d-\d\d\b")
 """A line such as `- Platform: linux` or `Today's date is 2026-11-22.`"""
 HINT: Final = "Call a tool only if the user asks for something that needs it; otherwise answer in words."
 FILES_HINT: Final = (

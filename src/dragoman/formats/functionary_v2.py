@@ -23,7 +23,7 @@ from dragoman.core.scanner import Leaf, Scanner
 from dragoman.core.writing import json_format
 
 FROM, RECIPIENT, CONTENT, STOP, ALL = "<|from|>", "<|recipient|>", "<|content|>", "<|stop|>", "all"
-_HEADER = re.compile(r"\s*(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>)?\s*([\w.-]+)\s*")
+_HEADER = re.compile(r"\s*+(?:<\|from\|>\s*+assistant\s*+)?(?:<\|recipient\|>\s*+)?([\w.-]+)\s*+")
 
 
 def route(header: str, _: str) -> Route | None:

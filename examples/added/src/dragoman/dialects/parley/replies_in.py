@@ -29,11 +29,11 @@ class Reader(UpstreamReader):
     """One answer."""
 
     def __init__(self, request: Request, turn: Turn) -> None:
-        super().__init__(assembler(request, turn, NAME, NAME_FORM), self._event, self._whole_reply, self._end)
+        super().__init__(assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._calls = 0
 
-    def _end(self) -> bool:
+    def _ended(self) -> bool:
         if self._reason is None:
             return False
         self._out.finish(self._reason)
@@ -50,7 +50,7 @@ class Reader(UpstreamReader):
             self._out.call(self._calls - 1, "", "", piece.more)
         return True
 
-    def _event(self, fields: Fields) -> None:
+    def _frame(self, fields: Fields) -> None:
         self._out.start()
         self._out.text(fields.string("say"))
         if (call := fields.take("do")) is not None:
@@ -60,7 +60,7 @@ class Reader(UpstreamReader):
             self._out.call(self._calls - 1, "", "", arguments)
         self._done(fields)
 
-    def _whole_reply(self, fields: Fields) -> None:
+    def _whole(self, fields: Fields) -> None:
         self._out.start()
         self._out.text(fields.string("say"))
         for call in fields.items("do"):
