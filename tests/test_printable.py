@@ -95,7 +95,7 @@ def test_what_is_told_beside(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == f"dragoman: Agent on m{SHOWN}\n"
 
 
-def test_the_choice_of_a_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_choice_of_a_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("1\n"))
     printed.ask([Offer(MODEL, "far", "", "far")])
     assert steers_nothing(capsys.readouterr().err)

@@ -115,12 +115,13 @@ class PythonCalls:
         """What stands between two calls or behind the last; whether another call comes."""
         comma = yield from s.literal(",", after_space=True)
         bracket = listed and (yield from s.literal("]", after_space=True))
-        if bracket and (yield from s.literal("]", after_space=True)):
-            sink.warn("stray_closer", "dropped ] that closes nothing", "]")
-        closed = (yield from s.literal(*self.closers, after_space=True)) if self.closers else bracket
-        if bracket or closed:
+        if bracket:
             sink.listed(False)
+            if (yield from s.literal("]", after_space=True)):
+                sink.warn("stray_closer", "dropped ] that closes nothing", "]")
+        closed = (yield from s.literal(*self.closers, after_space=True)) if self.closers else bracket
         if closed:
+            sink.listed(False)
             return False
         char = yield from s.peek(after_space=True)
         if char and not bracket and (comma or (self.lines and _begins_name(char))):
