@@ -1,5 +1,6 @@
 """Every case of every format, whole, per character, cut everywhere, in random pieces, and truncated everywhere."""
 
+import itertools
 import random
 import re
 from collections.abc import Iterable
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from cases import DATA, Case, all_cases, shown
 from dragoman import formats
 from dragoman.core import events as ev
+from dragoman.core.contracts import Format
+from dragoman.core.values import ToolCall
 from dragoman.formats import auto
 
 CASES = all_cases()
@@ -91,6 +94,41 @@ def test_truncated_everywhere(case: Case) -> None:
         check_stream(events)
         calls = [line for line in shown(events) if line.startswith("call")]
         assert calls == whole[: len(calls)], f"truncated at {i}"
+
+
+INVENTING = [name for name in formats.names() if (markup := formats.get(name).markup) and markup.invented]
+
+
+def invented_results(format: Format) -> list[str]:
+    """Replies that a made-up result ends: behind a call, and behind one in reasoning."""
+    call, markup = format.write_calls([ToolCall("call00009", "ping", "{}")]), format.markup
+    thoughts = [f"{opener}hm " for opener in format.thoughts][:1]
+    return [before + call + mark for mark in markup.invented for before in ("", *thoughts)] if markup else []
+
+
+def after_the_end(format: Format) -> list[str]:
+    """Reasoning, answers, calls and framing that a model may write on."""
+    call, markup = format.write_calls([ToolCall("call00009", "ping", "{}")]), format.markup
+    assert markup
+    pairs = (*format.thoughts.items(), *markup.answers.items())
+    marks = (*markup.closers, *markup.frames, *format.thoughts.values(), *markup.invented)
+    return ["so", call, *(f"{a}so{call}{b}so" for a, b in pairs), *(f"{a}so{b}{call}" for a, b in pairs), *marks]
+
+
+@pytest.mark.parametrize("name", INVENTING)
+def test_cuts_do_not_change_where_an_invented_result_ends_a_reply(name: str) -> None:
+    """What follows it is dropped, and the calls before it are kept."""
+    format, known = formats.get(name), 0
+    for reader, begin in itertools.product((name, "auto"), invented_results(format)):
+        expected = shown(Case(reader, "", begin, []).read([begin]), ids=True)
+        if expected[-1:] != ["warning invented_result"]:  # reasoning may not be open to calls
+            continue
+        known += reader == name
+        for rest in dict.fromkeys(after_the_end(format)):
+            case = Case(reader, "", begin + rest, [])
+            for cut in ([case.text], [*case.text], [begin, rest], [begin[:-1], begin[-1] + rest[:1], rest[1:]]):
+                assert shown(case.read(cut), ids=True) == expected, cut
+    assert known
 
 
 def random_pieces(text: str, seed: int) -> list[str]:

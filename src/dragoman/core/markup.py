@@ -135,7 +135,6 @@ class Markup:
             found, said = "", said or (yield from self._thoughts(s, sink))
             line = line if said else s.offset
             closer = closer if said else closer or (yield from self._answer(s))
-        _keep_draft(s, sink)
         return False
 
     def _wanted(self, sink: CallSink, answers: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,6 +155,7 @@ class Markup:
         """A marker that begins no call and no answer; whether it stands in text."""
         if found in self.invented:
             sink.over("invented_result", f"the model wrote a tool result of its own: {found}", found)
+            _keep_draft(s, sink)  # at once: the reader is not resumed after the piece that ends the reply
         elif found in self.boxes:
             sink.text("" if first else s.gap)
             return not first
@@ -284,7 +284,7 @@ class Markup:
 
     def _thoughts(self, s: Scanner, sink: CallSink) -> Leaf[bool]:
         """Thoughts, if they come next, and calls that end them; whether text came last."""
-        while opened := (yield from s.literal(*self.thoughts, after_space=True)) if self.thoughts else "":
+        while opened := (yield from self._opens_thoughts(s, sink)):
             _keep_draft(s, sink)
             yield from s.space()
             before = sink.calls
@@ -296,6 +296,12 @@ class Markup:
             yield from _blank_lines(s)
             yield from self._stray_thoughts(s, sink)
         return False
+
+    def _opens_thoughts(self, s: Scanner, sink: CallSink) -> Leaf[str]:
+        """What opens reasoning, if it comes next; never after the end of the reply."""
+        if sink.is_over or not self.thoughts:
+            return ""
+        return (yield from s.literal(*self.thoughts, after_space=True))
 
     def _stray_thoughts(self, s: Scanner, sink: CallSink) -> Leaf[None]:
         """What closes reasoning where none is open: right behind it, or where the reply begins."""
