@@ -25,6 +25,8 @@ Drawn = tuple[Any, Any]
 HERMES: Final = formats.get("hermes")
 REQUIRED: Final = v.ToolChoice("required", parallel=False)
 WORDS: Final = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)
+WHOLE: Final = st.integers(-(10**18), 10**18)
+"""Within 64 bits, as a grammar holds them."""
 NAMES: Final = st.sampled_from(["a", "b", "c d", 'q"', "é", "$ref", "type"])
 FEW: Final = settings().max_examples // 4
 
@@ -75,7 +77,7 @@ def scalars(draw: st.DrawFn) -> Drawn:
         case "const":
             return {"const": "only"}, "only"
         case "any":
-            return draw(st.sampled_from([{}, True, {"description": "d", "default": 1}])), draw(WORDS | st.integers())
+            return draw(st.sampled_from([{}, True, {"description": "d", "default": 1}])), draw(WORDS | WHOLE)
         case _:
             return {"type": "strng"}, draw(WORDS | st.booleans())
 

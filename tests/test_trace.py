@@ -221,7 +221,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     wide = capsys.readouterr().out
     assert ", read by hermes\n" in wide
     assert "offered tool; did you mean 'get_weather'?\n" in wide
-    assert out.endswith("\n1 whole call\n")
+    assert "\n1 whole call\nto change that: " in wide
+    assert " ".join(out.split()).endswith(wide.splitlines()[-1])
     assert main([*command, "--stream"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert "".join(line["raw"] for line in lines) == (tmp_path / "reply.txt").read_text()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
-from textwrap import indent, wrap
+from textwrap import fill, indent, wrap
 from typing import Any
 
 import msgspec
@@ -184,8 +184,14 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
     how = How("parse", offered=tools is not None, cut=args.cut_off, tail=tail)
-    print("\n".join([*explained(spans), advice(spans, how)]))
+    print("\n".join([*explained(spans), filled(advice(spans, how))]))
     return 0
+
+
+def filled(line: str) -> str:
+    """The line, in a terminal broken where that ends."""
+    columns = get_terminal_size((0, 0)).columns
+    return fill(line, columns, break_on_hyphens=False, break_long_words=False) if columns else line
 
 
 def explained(spans: Iterable[Span]) -> list[str]:

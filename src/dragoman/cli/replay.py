@@ -175,7 +175,7 @@ def _advised(told: list[_Explained]) -> Iterator[str]:
     if not told:
         yield f"{NOTHING}: the model wrote no text"
     for text in told:
-        yield f"{text.title}: {text.advice}" if len(told) > 1 else text.advice
+        yield parse.filled(f"{text.title}: {text.advice}" if len(told) > 1 else text.advice)
 
 
 def _left(now: "Captured") -> Iterator[str]:
