@@ -84,7 +84,8 @@ def trailing_calls(s: Scanner, sink: CallSink, gap: str, ends: Collection[str], 
         warning = taken(first, gap + s.buf[s.pos :])
         sink.warn(warning.code, warning.message, warning.raw)
         said = yield from bare_calls(s, _Behind(sink, gap), tag)
-        yield from s.space()
+        if not said:
+            yield from s.space()
         return said
     if ahead.name:
         s.shows = True
