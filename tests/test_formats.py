@@ -131,6 +131,23 @@ def test_cuts_do_not_change_where_an_invented_result_ends_a_reply(name: str) -> 
     assert known
 
 
+FAILED_AT_THE_END = (
+    '{"name": "ping" {}',
+    '{"name": "ping" \n {}',
+    '[{"name": "ping" {}]',
+    '```json\n{"name": "ping" {}\n```\n',
+)
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_json_that_fails_as_a_trailing_call_is_returned_as_written(name: str) -> None:
+    for text in FAILED_AT_THE_END:
+        case = Case(name, "", f"So:\n{text}", [], {"lenient": ""})
+        for cut in ([case.text], [*case.text]):
+            assert "".join(e.text for e in case.read(cut) if isinstance(e, ev.TextDelta)) == case.text
+            assert not any(isinstance(e, ev.ToolCallStart) for e in case.read(cut))
+
+
 def random_pieces(text: str, seed: int) -> list[str]:
     chance, pieces = random.Random(seed), []
     while text:
