@@ -1,6 +1,7 @@
 """`--explain` always ends with what to change, or that there is nothing to change."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,12 @@ OUTCOMES = {
     "a cut call": ("CUT", ("--cut-off",), "max_tokens"),
     "a call that ends": ("CUT", (), "max_tokens"),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are not folded."""
+    monkeypatch.setattr("dragoman.cli.parse.get_terminal_size", lambda _: os.terminal_size((0, 0)))
 
 
 def last_line(text: str, name: str, flags: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
