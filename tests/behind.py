@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -77,9 +78,9 @@ async def ask(url: str, front: str, request: Request = ASKED, **more: Any) -> An
     ids = itertools.count()
     reader = dialect.reader(request, Turn("1", 0, lambda: f"{next(ids):024}"))
     reply = collect([*reader.feed(answer.content), *reader.close()])
-    return Answer(
-        reply, [label.partition(":")[0] for label in answer.headers.get("x-dragoman-warnings", "").split(", ")]
-    )
+    # Those that come once the head of a stream is out are in its comments.
+    told = [answer.headers.get("x-dragoman-warnings", ""), *re.findall(r"(?m)^: dragoman-warnings (.+)$", answer.text)]
+    return Answer(reply, [label.partition(":")[0] for labels in told for label in labels.split(", ")])
 
 
 def cut(text: str, size: int = 3) -> Sequence[str]:

@@ -500,10 +500,16 @@ async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeyp
         assert here.backend.state()["cold_starts"] == cold_before + 1  # type: ignore[operator]
 
 
+def only_waits(here: Place) -> bool:
+    """The process that waits is the only one; that of the answer before has ended."""
+    state = here.backend.state()
+    return state["warm"] == state["processes"] == len(here.running()) == 1
+
+
 async def test_one_that_dies_while_it_waits_is_tidied_up(tmp_path: Path) -> None:
     async with place(tmp_path, warm=1) as here:
         await here.ask("plain")
-        await eventually(lambda: here.backend.state()["warm"] and len(here.running()) == 1)
+        await eventually(lambda: only_waits(here))
         (waiting,) = here.running()
         os.kill(waiting, signal.SIGKILL)
         await eventually(lambda: not here.backend.state()["processes"])

@@ -356,8 +356,8 @@ def _opened(s: Scanner, opener: str) -> Leaf[Container]:
     """What an opening bracket begins: of a brace a set where its first item is no key, which comes out as an array."""
     if opener != "{":
         return LIST if opener == "[" else TUPLE
-    while not (first := _FIRST.match(s.buf, s.pos)):
-        if s.closed or len(s.buf) - s.pos >= _LOOK_CHARS or (yield from s.peek(after_space=True)) in ("}", ""):
+    while not (first := _FIRST.match(s.buf, s.pos, s.pos + _AHEAD_CHARS)):
+        if s.closed or len(s.buf) - s.pos >= _AHEAD_CHARS or (yield from s.peek(after_space=True)) in ("}", ""):
             return DICT
         yield None
     return DICT if first[1] == ":" else SET
