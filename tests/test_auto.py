@@ -67,7 +67,17 @@ ORDINARY = {
     *("</result", "<functions>", "<result>", "</invoke>", "</parameter>", "<invoke", "<parameter", "</response>"),
     *("<response>", "</response", "</function>", ">>>", "Here is my response:", "Here is my thought process:"),
     *("Here's my response:", "Here's my thought process:", "</answer>", "<answer>", "</think:opensource>"),
-    *("<think:opensource>", "</param>", "<function", "<function ", "<param", "</tool", "<tool>", "</mm:think>"),
+    *(
+        "<think:opensource>",
+        "</param>",
+        "<function",
+        "<function ",
+        "<function\n",
+        "<param",
+        "</tool",
+        "<tool>",
+        "</mm:think>",
+    ),
     *("<mm:think>", "</arguments>", "</server_name>", "</tool_name>", "<arguments>", "<server_name>", "<tool_name>"),
     *("[/THINK]", "[THINK]", "</AVAILABLE_TOOLS", "<AVAILABLE_TOOLS>", "</seed:think>"),
 }

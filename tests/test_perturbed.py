@@ -1,6 +1,6 @@
 """Small deviations from a format's own layout do not change the calls that are read, in any format.
 
-White space between markers, Windows' line ends, and a closing marker that is missing or written twice.
+White space between markers or within a tag, Windows' line ends, and a closing marker that is missing or written twice.
 """
 
 import itertools
@@ -25,6 +25,7 @@ CALLS = [
 ]
 NAMES_AND_VALUES = ("search", "query", "days", "news", "more", "37", "48")
 GAPS = ("\n", " ", "\r\n", "\n\n")
+ATTRIBUTE = re.compile(r"(?<=[\w|\"]) (?!to=)(?=(\w+)=)")
 EXCEPTIONS = {
     ("command_r", "two closers"): "its closer is a code fence, and a second one may begin code",
     ("minimax_m3", "gap"): "its marker stands before every tag and is a part of it",
@@ -77,6 +78,10 @@ def perturbed(format: Format, text: str, kind: str) -> Iterator[str]:
     match kind:
         case "gap":
             yield from gaps(format, text)
+        case "in tag":
+            for found in ATTRIBUTE.finditer(text):
+                yield from (text[: found.start()] + gap + text[found.end() :] for gap in ("\n", "\n  ", "  "))
+            yield re.sub(f"{ATTRIBUTE.pattern}\\w+=", r" \1 = ", text)
         case "line ends":
             yield text.replace("\n", "\r\n")
         case "around":
@@ -90,7 +95,7 @@ def perturbed(format: Format, text: str, kind: str) -> Iterator[str]:
             raise ValueError(kind)
 
 
-@pytest.mark.parametrize("kind", ["gap", "line ends", "around", "no closer", "two closers"])
+@pytest.mark.parametrize("kind", ["gap", "in tag", "line ends", "around", "no closer", "two closers"])
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_are_the_same(name: str, kind: str) -> None:
     format = formats.get(name)

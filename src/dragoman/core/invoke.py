@@ -22,6 +22,7 @@ from dragoman.core.tagged import Key, Tagged, Wrapped
 
 ATTRIBUTE_LIMIT: Final = 8
 """The most attributes that a tag may have; vendors' have up to three."""
+_NAME_ENDS: Final = markers(*"=<>{}[]()\"'`/,; \t\r\n")
 _ENTITIES: Final = {"&amp;": "&", "&quot;": '"', "&lt;": "<", "&gt;": ">", "&apos;": "'"}
 _ENTITY = re.compile("|".join(_ENTITIES))
 _STRINGS: Final = ("true", "string", "str", "raw", "text")
@@ -39,15 +40,18 @@ def attributes(s: Scanner, end: str) -> Leaf[tuple[Mapping[str, str], bool] | No
         if ended:
             return found, ended != end
         yield from s.space()
-        name = yield from s.field(markers("=", end))
-        if name is None or name[1] == end or len(found) == ATTRIBUTE_LIMIT:
+        name = yield from s.field(_NAME_ENDS)
+        if name is None or not name[0] or len(found) == ATTRIBUTE_LIMIT:
             return None
-        quote = yield from s.literal('"', "'")
+        s.pos -= len(name[1])
+        if not (yield from s.literal("=", after_space=True)):
+            return None
+        quote = yield from s.literal('"', "'", after_space=True)
         value = yield from s.field(markers(quote) if quote else markers(" ", "\n", end))
         if value is None:
             return None
         s.pos -= 0 if quote else len(value[1])
-        found[name[0].strip()] = value[0]
+        found[name[0]] = value[0]
 
 
 def unescaped(text: str) -> str:
@@ -106,11 +110,16 @@ class Invoke:
         line = "\n" if self.lines else ""
         return self.section[0] + line, line + self.section[1]
 
+    @property
+    def openers(self) -> tuple[str, ...]:
+        """What opens a call; the first is the format's own."""
+        return tuple(f"{each}{self.call[0]}{space}" for each in (self.before, *self.also) for space in " \n")
+
     def tagged(self) -> Tagged:
         """The reader of one call."""
         return Tagged(
             self._head,
-            key_open=self.parameter[0] + " ",
+            key_open=self.parameter[0],
             key=self.read_key,
             value_close=self.parameter[1],
             call_close=(self.call[1],),
@@ -129,7 +138,7 @@ class Invoke:
     ) -> Markup:
         """The reader of a reply; `sections` are others that mean the same."""
         call = self.tagged()
-        openers = tuple(f"{each}{self.call[0]} " for each in (self.before, *self.also))
+        openers = self.openers
         around = [s for s in (self.section, *sections) if s[0]]
         calls = {opened: Wrapped(call.read, openers, closed).read for opened, closed in around}
         if self.bare or not around:

@@ -122,6 +122,8 @@ class Markup:
             first = s.offset - len(s.gap + found) <= line
             if found in openers:
                 said = yield from self._calls_here(s, sink, found, first)
+                if said:
+                    _cut_short(s, sink.text)
             elif found in answers and found in (closer or found):
                 found, said = yield from self._ends_answer(s, sink, found, openers)
                 closer = closer if said else ""
@@ -268,6 +270,8 @@ class Markup:
             if whole and not found:
                 sink.warn("missing_opener", f"expected {next(iter(self.calls))} before the call")
             any_call, failed = any_call or whole, not whole
+            if failed:
+                _cut_short(s, sink.text)
         return _section_end(s, sink, (before, "".join(noise), found or ""), any_call, failed)
 
     def _next(self, s: Scanner, sink: CallSink, emit: Callable[[str], None]) -> Leaf[str | None]:
@@ -328,6 +332,7 @@ class Markup:
                 yield from _reread(s, sink, closer, said)
                 return False
             _keep_draft(s, sink)
+            _cut_short(s, sink.reasoning)
             said = True
         return False
 
@@ -404,6 +409,17 @@ def _blank_lines(s: Scanner) -> Leaf[None]:
     """Templates put a blank line behind reasoning."""
     while (yield from s.literal("\n", "\r\n")):
         pass
+
+
+def _cut_short(s: Scanner, emit: Callable[[str], None]) -> None:
+    """Emit all that is left of a text that a limit ended.
+
+    Where that end alone decides that something is no call, what stands in it is not looked at again: had the text gone
+    on, it could have been part of a call.
+    """
+    if s.closed and not s.stopped and s.pos < len(s.buf):
+        rest, s.pos = s.buf[s.pos :], len(s.buf)
+        emit(rest)
 
 
 def _section_end(s: Scanner, sink: CallSink, raw: tuple[str, str, str], any_call: bool, failed: bool) -> bool:

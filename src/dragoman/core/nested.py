@@ -73,7 +73,7 @@ class Nested:
         seen: set[str] = set()
         before = around[0]
         while not (yield from s.literal(close, after_space=True)):
-            if not (yield from s.literal(self.value[0] + " ", after_space=True)):
+            if not (yield from s.literal(self.value[0], after_space=True)):
                 if not depth:
                     yield from s.space()
                     return (yield from left_open(s, sink, bool(seen), close, self.value[0]))
@@ -111,7 +111,7 @@ class Nested:
                 return problem
             return CUT_OFF if s.closed else f"expected {self.value[1]}"
         emit('"')
-        ends = {self.value[1]: ((self.value[0] + " ",), (close,), ("",))}
+        ends = {self.value[1]: ((self.value[0],), (close,), ("",))}
         if not (yield from s.raw_until(ends, string_writer(emit))):
             return CUT_OFF
         emit('"')

@@ -36,6 +36,7 @@ SHARED: Final[Mapping[str, Mapping[str, str]]] = {
     "<|start|>": {"": "harmony"},
     "<|channel|>": {"": "harmony"},
     "<｜DSML｜invoke ": {"": "deepseek_v32"},
+    "<｜DSML｜invoke\n": {"": "deepseek_v32"},
     "<｜DSML｜function_calls>": {"": "deepseek_v32"},
     "<｜DSML｜tool_calls>": {"": "deepseek_v4"},
 }

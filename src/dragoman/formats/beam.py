@@ -63,7 +63,7 @@ def around(name: str) -> tuple[str, str]:
 
 TAGGED: Final = Tagged(
     head,
-    key_open=TAGS.parameter[0] + " ",
+    key_open=TAGS.parameter[0],
     key=TAGS.read_key,
     value_close=TAGS.parameter[1],
     call_close=(CALL, END, RETURN),

@@ -29,7 +29,6 @@ THOUGHTS: Final = {"<|START_THINKING|>": "<|END_THINKING|>"}
 FRAMES: Final = ("<|START_TEXT|>", "<|END_TEXT|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
 FLAT: Final = Invoke(CALL, ("<cofl:tool_param", "</cofl:tool_param>"), SECTION, says="string", escapes=True)
 NESTED: Final = Nested(VALUE, FLAT.tagged())
-OPENER: Final = f"{CALL[0]} "
 ITEM: Final = '<cofl:tool_result id="{id}" is_error="{error}"><cofl:tool_result_item index="0">{"content": '
 ITEM_END: Final = "}</cofl:tool_result_item></cofl:tool_result>"
 RESULT: Final = (f"<cofl:tool_results>{ITEM}", f"{ITEM_END}</cofl:tool_results>")
@@ -42,7 +41,7 @@ def write_call(call: ToolCall) -> str:
 
 def before(name: str, id: str = "") -> str:
     """What stands before the arguments of this tool."""
-    return f'{OPENER}id="{escaped(id or "0")}" name="{escaped(name)}">'
+    return f'{FLAT.openers[0]}id="{escaped(id or "0")}" name="{escaped(name)}">'
 
 
 def hold(tool: Tool) -> HeldCall:
@@ -55,7 +54,8 @@ FORMAT: Final = text_format(
     models="Command of 2026 (cmd5)",
     source="render_cmd5 of cohere-melody 0.15.3 (2026-10)",
     read=Markup(
-        calls={SECTION[0]: Wrapped(NESTED.read, (OPENER,), SECTION[1]).read, OPENER: NESTED.read},
+        calls={SECTION[0]: Wrapped(NESTED.read, FLAT.openers, SECTION[1]).read}
+        | dict.fromkeys(FLAT.openers, NESTED.read),
         thoughts=THOUGHTS,
         closers=(CALL[1], SECTION[1]),
         frames=FRAMES,

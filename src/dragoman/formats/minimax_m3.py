@@ -27,7 +27,8 @@ from dragoman.core.writing import text_format
 
 MARK: Final = "]<]minimax[>["
 SECTION: Final = (f"{MARK}<tool_call>", f"{MARK}</tool_call>")
-INVOKE, INVOKE_END = f"{MARK}<invoke ", f"{MARK}</invoke>"
+INVOKE, INVOKE_END = f"{MARK}<invoke", f"{MARK}</invoke>"
+OPENERS: Final = (f"{INVOKE} ", f"{INVOKE}\n")
 THOUGHTS: Final = {"<mm:think>": "</mm:think>"}
 
 
@@ -44,7 +45,7 @@ def write_call(call: ToolCall) -> str:
 
 def before(name: str) -> str:
     """What stands before the arguments of this tool."""
-    return f'{INVOKE}name="{name}">'
+    return f'{INVOKE} name="{name}">'
 
 
 def hold(tool: Tool) -> HeldCall:
@@ -54,7 +55,7 @@ def hold(tool: Tool) -> HeldCall:
 
 CALL: Final = Elements(head, MARK, "</invoke>")
 MARKUP: Final = Markup(
-    calls={SECTION[0]: Wrapped(CALL.read, (INVOKE,), SECTION[1]).read, INVOKE: CALL.read},
+    calls={SECTION[0]: Wrapped(CALL.read, OPENERS, SECTION[1]).read} | dict.fromkeys(OPENERS, CALL.read),
     thoughts=THOUGHTS,
     closers=(INVOKE_END, SECTION[1]),
 )

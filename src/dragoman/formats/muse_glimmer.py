@@ -78,7 +78,7 @@ def around(name: str) -> tuple[str, str]:
 
 
 WRITTEN: Final = replace(TAGS.written, around=around)
-_CALLS: Final = Wrapped(replace(_TAGGED, head=head).read, (TAGS.call[0] + " ",), TAGS.section[1])
+_CALLS: Final = Wrapped(replace(_TAGGED, head=head).read, TAGS.openers, TAGS.section[1])
 MARKUP: Final = Channels(
     starts=(START,),
     bodies=(MESSAGE,),
@@ -87,7 +87,7 @@ MARKUP: Final = Channels(
     ends=dict.fromkeys(ENDS, ANYTHING),
     breaks=(START,),
     first=first,
-    blocks=(TAGS.section[0], TAGS.call[0] + " "),
+    blocks=(TAGS.section[0], *TAGS.openers),
 )
 
 FORMAT: Final = text_format(
