@@ -7,7 +7,7 @@ from typing import Final
 from dragoman import formats
 from dragoman.gateway import Gateway
 
-GC_THRESHOLDS: Final = (700, 3, 1000)
+GC_THRESHOLDS: Final = (700, 3, 5000)
 """For `gc.set_threshold`. A pass visits each object that requests in progress hold, about 300 of a stream, and finds
 next to nothing. By Python's own (700, 10, 10) passes over the two younger generations held the event loop for up to
 48 ms of CPU time at 200 streams, and full ones, every 20 s, for up to 78 ms: so smaller passes, and few full ones."""
