@@ -188,3 +188,33 @@ def test_soup_of_markers(text: str) -> None:
         said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
         dropped = "".join(e.raw for e in events if isinstance(e, ev.Warning) and e.code in DROPS)
         assert sorted("".join((said + dropped).split())) == sorted("".join(text.split()))
+
+
+BROKEN_OFF = (
+    "\\",
+    "\\u",
+    "\\u1",
+    "\\u12e",
+    "\\ud83d",
+    "\\ud83d\\",
+    "\\ud83d\\u",
+    "\\x",
+    "\\n",
+    '\\"',
+    "'",
+    '"',
+    "\\ud83d\\ude",
+)
+"""What a string may end in that was never closed."""
+
+
+@pytest.mark.parametrize("name", [name for name in formats.names() if formats.get(name).arguments == "JSON"])
+def test_a_string_that_is_broken_off_before_the_end_of_its_call(name: str) -> None:
+    """Behind an escape that is not complete, what closes the call is seen wherever the text is cut."""
+    written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word"}')])
+    for broken, gap in itertools.product(BROKEN_OFF, ("", "\n", "\r\n ")):
+        text = written.replace('word"}', f"word{broken}{gap}")
+        case = Case(name, "", text, [])
+        whole = shown(case.read([text]))
+        for at in range(written.index("word"), len(text)):
+            assert shown(case.read([text[:at], text[at:]])) == whole, (text, at)

@@ -78,6 +78,10 @@ class ClosingJson(MendedJson):
         self._state, self.problem = DONE, ""
         return True
 
+    def step(self, buf: str, pos: int) -> int:
+        """Read one part of the value, such as an escape, where all of it can be seen; where that ends."""
+        return pos if self.problem or self._state == DONE else self._step(buf, pos, False)
+
     @property
     def in_text(self) -> bool:
         """The next character belongs to a string that is a value."""
@@ -110,8 +114,7 @@ class Unclosed:
             return True
         s.pos += self.value.feed(s.buf[s.pos : stop], 0)
         if s.pos < stop or not self.value.in_text:
-            until = max(end, stop + 1)
-            before, s.pos = s.pos, s.pos + self.value.feed(s.buf[s.pos : until], 0)
+            before, s.pos = s.pos, self._past(stop, end)
             if s.pos == before and not self.value.problem:
                 s.pos = self.value.feed(s.buf, s.pos, s.closed)
             return s.pos in (before, len(s.buf))
@@ -155,6 +158,13 @@ class Unclosed:
         text = s.buf[s.pos : start]
         line = _LINE.search(text, len(text.rstrip(_SPACE)))
         return (s.pos + line.start() if line else start), end
+
+    def _past(self, stop: int, end: int) -> int:
+        """Read on where the text up to `stop` does not suffice: a single escape, or up to behind the call's closer."""
+        s = self._s
+        if self.value.in_text:
+            return self.value.step(s.buf, s.pos)
+        return s.pos + self.value.feed(s.buf[s.pos : max(end, stop + 1)], 0)
 
     def _end(self, end: int) -> "Leaf[None]":
         """In a string, before what looks like the call's end: read on behind it, or complete the value."""
