@@ -26,17 +26,17 @@ from typing import Any, cast
 
 from bench import offline
 from bench.forty import Tap
-from dragoman import profiles
-from dragoman.backends import weights
-from dragoman.backends.embedded import Embedded
-from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.backends.engine import Engine
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.engine import Engine
 from dragoman.backends.replay import Replay
+from dragoman.catalog import models
+from dragoman.config import ServerConfig
 from dragoman.core.contracts import Backend
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from dragoman.server import run as server
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "backends" / "claude_code"
 MODEL = "qwen2.5-coder-1.5b"
@@ -189,8 +189,8 @@ def keep(run: Run, witness: Witness, model: str, folder: Path) -> None:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "client": f"Claude Code {next(x for x in run.lines if x.get('subtype') == 'init')['claude_code_version']}",
         "model": model,
-        "format": profiles.get(model).format,
-        "weights_sha256": profiles.get(model).sha256,
+        "format": models.get(model).format,
+        "weights_sha256": models.get(model).sha256,
         "engine": f"xllamacpp {version('xllamacpp')}",
     }
     said = [PROMPT, NOTES]

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from bench import offline
 from bench.terminal import Terminal
-from dragoman.backends import weights
+from dragoman.backends.embedded import weights
 
 RECORDINGS: Final = Path(__file__).parent.parent / "tests" / "data" / "recordings"
 MODEL: Final = "qwen2.5-coder-1.5b"

@@ -26,16 +26,17 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from dragoman import formats, profiles
-from dragoman.backends import weights
-from dragoman.backends.embedded import Embedded
-from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.backends.engine import Output, Piece
+from dragoman import formats
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.engine import Output, Piece
+from dragoman.catalog import models
 from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart, Warning
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice
+from dragoman.gateway.gateway import Gateway
+from dragoman.parsing.reply_reader import ReplyReader
 
 FOLDER = Path(__file__).parent.parent / "tests" / "data" / "backends" / "forty"
 MODEL = "qwen2.5-coder-1.5b"
@@ -292,7 +293,7 @@ def _head(model: str) -> dict[str, str]:
         "how": "python -m bench.forty --record",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "model": model,
-        "weights_sha256": profiles.get(model).sha256,
+        "weights_sha256": models.get(model).sha256,
         "engine": f"xllamacpp {version('xllamacpp')}",
         "settings": f"temperature 0, max_tokens {REPLY_TOKENS}, tool_choice auto, {len(tools())} tools",
     }

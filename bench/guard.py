@@ -13,10 +13,10 @@ from bench.samples import arguments, deltas, prose
 from bench.timing import Timing, compare
 from dragoman import dialects
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.values import Message, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.guard.compiled_schema import Compiled, compiled
 from dragoman.guard.guard import Guard
 from dragoman.guard.policy import Policy
-from dragoman.guard.schemas import Compiled, compiled
 
 SIZE: Final = 2000
 STEP: Final = 4

@@ -10,8 +10,8 @@ from bench.timing import Timing, compare
 from dragoman import formats
 from dragoman.core.contracts import Format
 from dragoman.core.events import AnyEvent, ToolCallEnd
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import ToolCall
+from dragoman.core.messages import ToolCall
+from dragoman.parsing.reply_reader import ReplyReader
 
 GOAL_NS: Final = 1500
 GROWTH_GOAL: Final = 12

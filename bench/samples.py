@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any, Final
 
-from dragoman.core.values import Tool
+from dragoman.core.messages import Tool
 
 _LINES = (
     "def total(orders: list[Order]) -> Decimal:",

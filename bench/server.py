@@ -34,18 +34,18 @@ import msgspec
 from bench import offline
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
+from dragoman.config import ServerConfig
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Backend, Dialect, Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Request, ToolCall, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, ToolCall, Usage
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
+from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.server import run as server
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
+from dragoman.server.client_watch import Receive
 from dragoman.server.exchange import Scope, Send, encoded, respond
-from dragoman.server.watch import Receive
 
 MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
 AT_ONCE: Final = 8
@@ -255,8 +255,8 @@ def main(kind: str, port: str = "", more: str = "") -> int:
 
 def behind(url: str, trusted: str = "") -> list[Backend]:
     """A server of each API, or one, trusted, of this API."""
-    from dragoman.backends.http import Http  # here, as its packages would count as memory of the others
-    from dragoman.backends.http_config import HttpConfig
+    from dragoman.backends.http.backend import Http  # here, as its packages would count as memory of the others
+    from dragoman.backends.http.config import HttpConfig
 
     apis = [trusted] if trusted else dialects.names()
     return [Http(api, HttpConfig(url=url, api=api, models=MODELS, trusted=bool(trusted)), os.environ) for api in apis]
@@ -265,7 +265,7 @@ def behind(url: str, trusted: str = "") -> list[Backend]:
 def claude(url: str, warm: int, home: Path) -> Backend:
     """The CLI, which has nobody's home and can reach nobody else."""
     from dragoman.backends.claude_cli import ClaudeCli
-    from dragoman.backends.claude_cli_config import ClaudeCliConfig
+    from dragoman.backends.claude_cli.config import ClaudeCliConfig
 
     nowhere = "http://127.0.0.1:9"
     environ = offline.environment(

@@ -1,4 +1,4 @@
-"""How far the estimates of `core/tokens.py` are from what tokenizers count, and how long they take.
+"""How far the estimates of `core/token_estimate.py` are from what tokenizers count, and how long they take.
 
 `python -m bench.tokens` prints the error of each tokenizer on each kind of text, the table of docs/tokens.md.
 """
@@ -11,8 +11,8 @@ from bench.corpora import ENGLISH_AND_CODE, KB, corpora
 from bench.figures import Figure
 from bench.timing import compare
 from bench.vocabularies import counters
-from dragoman.core.tokens import GENERIC, Vocabulary
-from dragoman.profiles import vocabularies
+from dragoman.catalog import tokenizers
+from dragoman.core.token_estimate import GENERIC, Vocabulary
 
 GOAL_PERCENT = 10.0
 """On English, code and JSON."""
@@ -55,7 +55,7 @@ def measure(quick: bool) -> Iterator[Figure]:
             timing = compare(partial(GENERIC.estimate, text), partial(data.count, b" a"), rounds)
             value, best = (x / 1000 * KB / len(data) for x in (timing.median, timing.best))
             yield Figure(f"estimate, {kind}", value, "µs/KB", best, timing.ratio, "bytes.count", GOAL_US)
-    for name, vocabulary in vocabularies.named().items():
+    for name, vocabulary in tokenizers.named().items():
         if name in counters():
             found = errors(texts, name, vocabulary)
             worst = max((k for k in found.kinds if k in ENGLISH_AND_CODE), key=lambda k: abs(found.kinds[k]))
@@ -66,7 +66,7 @@ def main() -> None:
     """Print the table."""
     texts = corpora("measured")
     rows = []
-    for name, vocabulary in vocabularies.named().items():
+    for name, vocabulary in tokenizers.named().items():
         if name in counters():
             rows.append((name, errors(texts, name, vocabulary)))
             rows.append((f"{name}, by the generic weights", errors(texts, name, GENERIC)))

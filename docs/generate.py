@@ -27,14 +27,13 @@ import faults
 import kinds
 
 import test_canitoolcall as neutral
-from dragoman import cli, formats
+from dragoman import cli, config, formats
+from dragoman.catalog.format_coverage import Proven
 from dragoman.cli.formats import facts
-from dragoman.profiles.proven import Proven
-from dragoman.server import config
 
 DOCS = Path(__file__).parent
 CASES = DOCS.parent / "tests" / "data" / "formats"
-PROVEN = DOCS.parent / "src" / "dragoman" / "profiles" / "proven.toml"
+PROVEN = DOCS.parent / "src" / "dragoman" / "catalog" / "format_coverage.toml"
 NOTE = "<!-- Written by docs/generate.py: run `make docs`. -->\n\n"
 
 

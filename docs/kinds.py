@@ -1,9 +1,9 @@
 """Writes the page of kinds of servers from their rows."""
 
-from dragoman.profiles import servers
-from dragoman.profiles.servers import Kind
+from dragoman.catalog import servers
+from dragoman.catalog.servers import Kind
 
-INTRO = """What is known of servers, by kind: a row each in `src/dragoman/profiles/servers.toml`.
+INTRO = """What is known of servers, by kind: a row each in `src/dragoman/catalog/servers.toml`.
 `kind = "NAME"` in `[servers.NAME]` takes one, and `dragoman probe` and mode `auto` recognise them ([probe](probe.md)).
 What is measured of a server says more than its row, and its own settings win over both.
 

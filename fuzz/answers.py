@@ -30,8 +30,8 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
 )
-from dragoman.core.jsontext import JsonText
-from dragoman.core.values import Request, Tool
+from dragoman.core.messages import Request, Tool
+from dragoman.text.json_stream import JsonText
 from fuzz.mutate import damaged, run, smallest, spliced
 from fuzz.requests import WORDS, revalued
 

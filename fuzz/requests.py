@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from crossing import essence
 from dragoman import dialects
 from dragoman.core.errors import CallerError, UnsupportedError
-from dragoman.core.values import Request
+from dragoman.core.messages import Request
 from fuzz.mutate import damaged, run, smallest, spliced
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "dialects"

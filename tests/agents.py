@@ -18,7 +18,7 @@ from typing import Any, Final
 from bench import offline
 from bench.claude_code import QUIET
 
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,
     Finish,

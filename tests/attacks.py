@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from dragoman import formats
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.contracts import Format
 
 WORD = "pomegranate"

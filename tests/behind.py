@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import httpx2
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
-from dragoman.core.values import Message, Reply, Request, Text, Tool, ToolCall
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Message, Reply, Request, Text, Tool, ToolCall
+from dragoman.gateway.gateway import Gateway
 from far import END, HEAD, Play, piece
 from gateway import DEADLINE_S
 from scripted import serving

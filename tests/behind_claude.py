@@ -17,8 +17,8 @@ from bench import offline
 
 from agents import NOWHERE
 from dragoman.backends.claude_cli import ClaudeCli
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.core import values as v
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -30,8 +30,8 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.names import NAME_FORM, Names
-from dragoman.gateway import Gateway
+from dragoman.core.identifiers import NAME_FORM, Names
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from scripted import Script, Scripted, Sent, served, serving
 

@@ -20,8 +20,8 @@ from typing import Literal
 
 from dragoman import formats
 from dragoman.core import events as ev
-from dragoman.core.reader import Delivery, ReplyReader
-from dragoman.core.values import Tool
+from dragoman.core.messages import Tool
+from dragoman.parsing.reply_reader import Delivery, ReplyReader
 
 DATA = Path(__file__).parent / "data"
 ALARM = {

@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.contracts import Outgoing
-from dragoman.core.names import ID, NAME_FORM, spelled
+from dragoman.core.identifiers import ID, NAME_FORM, spelled
 
 TOLD: Final = {
     "conversation": (

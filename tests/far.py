@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import httpx2
 
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.gateway import Gateway
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.gateway.gateway import Gateway
 from gateway import CHAT, DEADLINE_S, MESSAGES, shape_of
 from scripted import serving
 

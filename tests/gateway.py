@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from dragoman.backends import weights
+from dragoman.backends.embedded import weights
 
 MODEL = "smollm2-135m"
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import Collector
 from dragoman.core.errors import BackendError
 from dragoman.core.events import (

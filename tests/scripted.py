@@ -13,13 +13,13 @@ import httpx2
 import uvicorn
 
 from dragoman import dialects
+from dragoman.config import ServerConfig
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
-from dragoman.core.values import Request, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from gateway import DEADLINE_S, http_request
 
 Script: TypeAlias = Callable[["Scripted", Request], AsyncGenerator[AnyEvent, None]]

@@ -12,7 +12,7 @@ from bench.accuracy.ladder import LADDER, Answer, Rung, climb
 from jsonschema import Draft202012Validator
 
 from dragoman.core.events import ToolCallEnd, Warning
-from dragoman.core.values import Tool, ToolCall
+from dragoman.core.messages import Tool, ToolCall
 
 DOC = Path(__file__).parent.parent / "docs" / "accuracy.md"
 TAGS, RAW, MENDED, AGAIN, HELD, HELD_MENDED, HELD_AGAIN, ATOMIC = LADDER

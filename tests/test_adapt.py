@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from openai.lib._pydantic import _ensure_strict_json_schema
 
 import cost
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.core import targets
-from dragoman.core import values as v
-from dragoman.core.adapt import Adapted, adapt, summary
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core import messages as v
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, Warning
-from dragoman.core.schema_walk import CHANGE_LIMIT, DEPTH_LIMIT, Change
-from dragoman.core.targets import RELAXING, TARGETS, Target
+from dragoman.schema import targets
+from dragoman.schema.adapt import Adapted, adapt, summary
+from dragoman.schema.relax import CHANGE_LIMIT, DEPTH_LIMIT, Change
+from dragoman.schema.targets import RELAXING, TARGETS, Target
 from scripted import Scripted, served
 
 each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))

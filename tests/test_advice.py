@@ -9,7 +9,7 @@ import pytest
 from dragoman import explain, formats
 from dragoman.cli import main
 from dragoman.cli._advice import CHANGE, NOTHING, How, advice
-from dragoman.core.values import ToolCall
+from dragoman.core.messages import ToolCall
 
 TOOLS = [{"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]
 PLAIN = '{"name": "get_weather", "arguments": {"city": "Paris"}}'

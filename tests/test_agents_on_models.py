@@ -20,8 +20,8 @@ import blocks
 import ran
 from agents import NOTES
 from blocks import GATEWAY, Block
-from dragoman.conversion import random_id
-from dragoman.core import values as v
+from dragoman.api.convert import random_id
+from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from gateway import DEADLINE_S, environment, running
 from scripted import Script, Scripted, served

@@ -11,9 +11,9 @@ import agents
 import ran
 from agents import NOTES, Calling
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.gateway import Gateway
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.gateway.gateway import Gateway
 from scripted import IMPATIENT, served, serving
 
 BEHIND = pytest.mark.parametrize("behind", dialects.names())

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import BackendError, BusyError
 from dragoman.core.events import (
     AnyEvent,
@@ -26,8 +26,8 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.values import Request, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.gateway import Gateway
 from gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
 from scripted import Script, Scripted, body, eventually, plain, served, serving, silent_then_plain
 

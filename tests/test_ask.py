@@ -17,13 +17,14 @@ import pytest
 from bench import offline
 from rich.console import Console
 
+from dragoman.api.convert import random_id
+from dragoman.api.parse import parse
 from dragoman.cli import main
-from dragoman.cli._printable import printable
-from dragoman.cli.ask import tools as demo
+from dragoman.cli._terminal_safe import printable
+from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.columns import Columns
-from dragoman.cli.ask.page import Head, Page, Plain, Sum
-from dragoman.cli.ask.wire import Wire, difference
-from dragoman.conversion import random_id
+from dragoman.cli.ask.plain_view import Head, Page, Plain, Sum
+from dragoman.cli.ask.raw_text import Wire, difference
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.events import (
@@ -41,9 +42,8 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.values import Request, Text, Tool, ToolCall, Usage
+from dragoman.core.messages import Request, Text, Tool, ToolCall, Usage
 from dragoman.dialects import get
-from dragoman.library import parse
 from gateway import command, environment, run
 from scripted import Scripted, in_thread, plain
 

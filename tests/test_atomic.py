@@ -7,7 +7,7 @@ import pytest
 from cases import Case, all_cases, shown
 from dragoman import formats
 from dragoman.core import events as ev
-from dragoman.core.reader import ReplyReader
+from dragoman.parsing.reply_reader import ReplyReader
 
 CASES = all_cases()
 

@@ -7,8 +7,8 @@ import pytest
 from attacks import marks
 from cases import Case, all_cases, shown
 from dragoman import formats
-from dragoman.core.control import CONTROL
-from dragoman.core.escape import neutralise
+from dragoman.text.control_tokens import CONTROL
+from dragoman.text.escape import neutralise
 
 NOT_SEEN = ("beam", "inkling", "llama3_json", "xlam")
 """Formats whose calls nothing opens, or nothing but what the prompt has ended in."""

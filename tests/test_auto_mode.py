@@ -12,18 +12,18 @@ import msgspec
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.auto import LEAKED, LOOK_AGAIN_S, Auto
-from dragoman.backends.connection import Connection
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig, PerModel
-from dragoman.backends.probe.remembered import remember
+from dragoman.api.convert import random_id
+from dragoman.backends.http.auto_mode import LEAKED, LOOK_AGAIN_S, Auto
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig, PerModel
+from dragoman.backends.http.connection import Connection
+from dragoman.backends.http.model_modes import Ways
+from dragoman.backends.probe.cache import remember
+from dragoman.backends.probe.context import WEATHER
 from dragoman.backends.probe.report import Choice
-from dragoman.backends.probe.subject import WEATHER
-from dragoman.backends.ways import Ways
-from dragoman.conversion import random_id
 from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, Finish, ToolCallStart, Warning
-from dragoman.core.values import Message, Request, Text
+from dragoman.core.messages import Message, Request, Text
 from far import Server, server
 from odd import NOTHING_HERE, Answer, Says, chat, models, odd
 from scripted import eventually

@@ -17,9 +17,9 @@ from bench.samples import DIALECTS, agent_body, small_body
 from bench.server import ALIKE, AT_ONCE, Floor, Synthetic
 
 from dragoman import dialects
-from dragoman.gateway import Gateway
+from dragoman.config import ServerConfig
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 
 
 @pytest.fixture(autouse=True)

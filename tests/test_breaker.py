@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from dragoman.backends.breaker import FAILURES, REST_S, Breaker
+from dragoman.backends.http.circuit_breaker import FAILURES, REST_S, Breaker
 from dragoman.core.errors import BackendError, ContextOverflowError, DragomanError, SilenceError, UpstreamError
 
 

@@ -17,7 +17,7 @@ from canitoolcall.results import Observation, ParsedToolCall, ParseResult, Statu
 
 from dragoman import ToolCallReader, formats
 from dragoman.core import events as ev
-from dragoman.core.reader import Delivery
+from dragoman.parsing.reply_reader import Delivery
 
 FORMATS = (
     ("deepseek", "x-deepseek-v3", "deepseek_v3"),

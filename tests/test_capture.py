@@ -16,15 +16,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
-from dragoman.core.redact import Redactor, headers, secret_variables
-from dragoman.core.values import Request, Usage
-from dragoman.gateway import Gateway
-from dragoman.server import captures
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.gateway import Gateway
+from dragoman.redaction.redact import Redactor, headers, secret_variables
+from dragoman.server.capture import store
 from far import END, HEAD, Play, Server, ask, dies, piece, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import Scripted, eventually, serving
@@ -227,7 +227,7 @@ async def test_the_oldest_go(tmp_path: Path) -> None:
         await eventually(lambda: len(folders(tmp_path)) == 3)
     assert ids(folders(tmp_path)) == [*made[2:], ""]
     newest = folders(tmp_path)[1]
-    captures.prune(tmp_path, count=5, size_bytes=1)
+    store.prune(tmp_path, count=5, size_bytes=1)
     assert folders(tmp_path) == [newest, tmp_path / "mine"]  # the last one stays, however large
 
 
@@ -264,7 +264,7 @@ async def test_a_template_that_is_gone_breaks_no_answer(tmp_path: Path) -> None:
 def test_a_folder_that_there_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"cannot make .*: not a directory - at server.capture"):
-        captures.folder(str(tmp_path / "file" / "kept"))
+        store.folder(str(tmp_path / "file" / "kept"))
 
 
 async def test_a_client_that_leaves(tmp_path: Path) -> None:

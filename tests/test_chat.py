@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import cost
 from dragoman import dialects, formats
-from dragoman.core import values as v
-from dragoman.core.chat import ChatTurn, as_chat
+from dragoman.api.parse import parse
+from dragoman.core import messages as v
 from dragoman.core.contracts import Format
-from dragoman.library import parse
+from dragoman.prompting.chat_renderer import ChatTurn, as_chat
 
 HERMES, AUTO_FORMAT, KIMI = formats.get("hermes"), formats.get("auto"), formats.get("kimi_k2")
 WEATHER = v.Tool("get_weather", "The weather now.", '{"type": "object", "properties": {"city": {"type": "string"}}}')

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.core.chunks import chunked
+from dragoman.config import ServerConfig
 from dragoman.core.collect import collect
 from dragoman.core.events import (
     AnyEvent,
@@ -21,10 +21,10 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.values import Request, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.delta_size import chunked
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from far import FRONTS
 from scripted import AS_PLAYED, Scripted
 

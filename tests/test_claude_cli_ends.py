@@ -17,8 +17,8 @@ from bench import offline
 from agents import NOWHERE
 from claude_cli import fake
 from dragoman.backends.claude_cli import ClaudeCli
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.core import values as v
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.core import messages as v
 from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, Start, TextDelta
 from gateway import MESSAGES, Gateway, ask, exists, running, until

@@ -20,9 +20,9 @@ import pytest
 
 from claude_cli import fake
 from dragoman.backends.claude_cli import ClaudeCli
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.process import Process
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from far import FRONTS, RESPONSES, ends_as_failed
 from gateway import CHAT, DEADLINE_S, MESSAGES, ask, exists, http_request, running, shape_of, until
 from scripted import eventually, serving

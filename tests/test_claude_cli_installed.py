@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.backends.claude_cli import installed
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from dragoman.backends.claude_cli import discovery
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core.errors import ConfigError
 from gateway import exists, until
 
@@ -19,9 +19,9 @@ def program(folder: Path, script: str, name: str = "claude") -> Path:
     return path
 
 
-async def found(path: Path | str, mode: str = "auto", **environ: str) -> installed.Installed:
+async def found(path: Path | str, mode: str = "auto", **environ: str) -> discovery.Installed:
     environ = {"PATH": os.defpath, **environ}
-    return await installed.find(ClaudeCliConfig(command=str(path), mode=mode), environ)
+    return await discovery.find(ClaudeCliConfig(command=str(path), mode=mode), environ)
 
 
 async def refused(path: Path | str, mode: str = "auto") -> str:
@@ -98,7 +98,7 @@ async def test_a_stub_of_the_npm_package_names_its_install_step(tmp_path: Path, 
 
 
 async def test_one_that_hangs_is_ended_with_all_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "_DEADLINE_S", 3.0)
+    monkeypatch.setattr(discovery, "_DEADLINE_S", 3.0)
     path = program(tmp_path, f"sleep 1000 & echo $! $$ > {tmp_path}/pids; wait")
     assert "says nothing within 3 s" in await refused(path)
     pids = (tmp_path / "pids").read_text().split()

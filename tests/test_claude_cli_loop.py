@@ -17,9 +17,9 @@ import pytest
 from bench import offline
 
 from agents import NOWHERE
-from dragoman import gateway as near
 from dragoman.backends.claude_cli import ClaudeCli
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.gateway import gateway as near
 from gateway import DEADLINE_S, MODEL, Gateway
 from scripted import serving
 

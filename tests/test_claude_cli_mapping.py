@@ -19,12 +19,12 @@ from dragoman import dialects
 from dragoman.backends.claude_cli import ClaudeCli, command, models
 from dragoman.backends.claude_cli.attempt import Attempt
 from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import native
-from dragoman.backends.claude_cli.policy import Wanted, policy
 from dragoman.backends.claude_cli.process import Line, Process
 from dragoman.backends.claude_cli.session import Session
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.core import values as v
+from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, policy
+from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -37,7 +37,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import Scripted, served, serving
 

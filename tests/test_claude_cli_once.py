@@ -11,8 +11,8 @@ from bench import offline
 
 from agents import NOWHERE
 from dragoman.backends.claude_cli import ClaudeCli
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.core import values as v
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -24,8 +24,8 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.values import FinishReason
-from dragoman.gateway import Gateway
+from dragoman.core.messages import FinishReason
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from gateway import CHAT, DEADLINE_S
 from scripted import Scripted, served, serving

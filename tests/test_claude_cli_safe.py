@@ -22,11 +22,11 @@ from bench import offline
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.backends.claude_cli import ClaudeCli, command, safe
+from dragoman.backends.claude_cli import ClaudeCli, command, isolation_check
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import Conversation, Offered
 from dragoman.backends.claude_cli.process import Line, one_line, place
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Finish
@@ -345,7 +345,7 @@ def init(tools: object, servers: object) -> Line:
     ],
 )
 def test_one_with_the_clients_tools_alone_is_taken(tools: object, servers: object, conversation: Conversation) -> None:
-    safe.check(init(tools, servers), conversation)
+    isolation_check.check(init(tools, servers), conversation)
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_one_with_the_clients_tools_alone_is_taken(tools: object, servers: objec
 )
 def test_one_that_could_do_more_is_refused(tools: object, servers: object, named: str) -> None:
     with pytest.raises(BackendError, match=re.escape(named)):
-        safe.check(init(tools, servers), OFFERED)
+        isolation_check.check(init(tools, servers), OFFERED)
 
 
 REFUSED = "the login of claude is for its owner alone"

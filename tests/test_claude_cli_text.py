@@ -16,9 +16,9 @@ import pytest
 from bench import offline
 
 from behind_claude import behind_claude
-from dragoman.backends.claude_cli import installed
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.core import values as v
+from dragoman.backends.claude_cli import discovery
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from gateway import DEADLINE_S, MESSAGES
 from scripted import Scripted
@@ -234,8 +234,8 @@ async def test_one_waits_for_the_next_request(tmp_path: Path, claude: dict[str, 
 
 async def test_the_oldest_is_the_one_that_is_named(tmp_path: Path) -> None:
     path = f"{offline.node().parent}:{os.defpath}"
-    found = await installed.find(
+    found = await discovery.find(
         ClaudeCliConfig(command=str(offline.old_claude_code())), offline.environment(tmp_path, PATH=path)
     )
     assert found.mode == "text"
-    assert found.version == installed.TEXT_SINCE
+    assert found.version == discovery.TEXT_SINCE

@@ -15,11 +15,11 @@ from bench import claude_code, offline
 import agents
 from agents import NOTES, OURS, Calling
 from dragoman import dialects
+from dragoman.config import ServerConfig
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
-from dragoman.core.values import Request, Text, ToolCall, ToolResult
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, Text, ToolCall, ToolResult
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from gateway import DEADLINE_S
 from scripted import IMPATIENT, Scripted, served
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import agents
-from dragoman.backends.claude_cli.prompt import unread
+from dragoman.backends.claude_cli.prompt_escape import unread
 from scripted import Served, plain, served
 
 JOINER = "\u2060"

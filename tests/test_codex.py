@@ -21,7 +21,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.values import Request, Usage
+from dragoman.core.messages import Request, Usage
 from scripted import IMPATIENT, Scripted, Sent, served
 
 PATCH = '*** Begin Patch\n*** Add File: new.txt\n+Grüße, "Ada"\n*** End Patch\n'

@@ -9,11 +9,11 @@ import httpx2
 import openai
 import pytest
 
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.compaction import Seal
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import ConfigError, RequestError, UnsupportedError
-from dragoman.gateway import Gateway
+from dragoman.gateway.compaction import Seal
+from dragoman.gateway.gateway import Gateway
 from far import RESPONSES, Play, Server, server, whole
 from gateway import shape_of
 from scripted import Scripted, plain, serving

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dragoman import cli
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.probe.remembered import remember
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.probe.cache import remember
 from dragoman.backends.probe.report import Choice
 from dragoman.cli.completion import all_model_names, model_names
 from gateway import environment, run

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from behind import ARGUMENTS, ASKED, FRONTS, QUESTION, ask, gateway
 from dragoman import formats
-from dragoman.backends.completions import RENEW_S, Templates
-from dragoman.backends.connection import Connection
-from dragoman.backends.http_config import HttpConfig, PerModel
-from dragoman.backends.ways import Ways
+from dragoman.backends.http.config import HttpConfig, PerModel
+from dragoman.backends.http.connection import Connection
+from dragoman.backends.http.model_modes import Ways
+from dragoman.backends.text_mode.completions import RENEW_S, Templates
 from dragoman.core.errors import ConfigError
-from dragoman.core.values import Message, Reasoning, Request, Sampling, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Message, Reasoning, Request, Sampling, Text, ToolCall, ToolChoice, ToolResult
 from far import END, HEAD, server, soon, whole
 from test_breaker import Clock
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman import config
 from dragoman.core.errors import ConfigError
-from dragoman.server import config
 from dragoman.server import run as server
 from gateway import run
 

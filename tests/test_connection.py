@@ -11,10 +11,10 @@ import httpx2
 import pytest
 import trustme
 
-from dragoman.backends import again, breaker
-from dragoman.backends import connection as connections
-from dragoman.backends.connection import Connection
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http import circuit_breaker, retry
+from dragoman.backends.http import connection as connections
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.http.connection import Connection
 from dragoman.core.errors import BackendError, SilenceError, UpstreamError
 from far import END, HEAD, Play, Server, ask, gateway, piece, says_nothing, server, soon, told, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
@@ -34,7 +34,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def pause(wait_s: float) -> None:
         waited.append(wait_s)
 
-    monkeypatch.setattr(again, "pause", pause)
+    monkeypatch.setattr(retry, "pause", pause)
     monkeypatch.setattr("random.random", lambda: 0.0)
     return waited
 
@@ -265,7 +265,7 @@ async def test_the_other_end_of_a_connection_is_looked_for() -> None:
 async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    monkeypatch.setattr(breaker, "FAILURES", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILURES", 1)
     async with server(whole(500, REFUSED)) as behind, connection(behind.url) as far:
         for _ in range(3):
             with pytest.raises(UpstreamError):
@@ -277,8 +277,8 @@ async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
 async def test_a_server_that_was_left_alone_is_tried_once(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(breaker, "FAILURES", 1)
-    monkeypatch.setattr(breaker, "REST_S", 0.0)
+    monkeypatch.setattr(circuit_breaker, "FAILURES", 1)
+    monkeypatch.setattr(circuit_breaker, "REST_S", 0.0)
     async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=2) as far:
         for asked in (3, 4, 5):
             with pytest.raises(UpstreamError):
@@ -291,7 +291,7 @@ async def test_a_server_that_was_left_alone_is_tried_once(
 async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    monkeypatch.setattr(breaker, "FAILURES", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILURES", 1)
     async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=0) as far:
         with pytest.raises(UpstreamError):
             await all_of(far)
@@ -378,18 +378,18 @@ async def eventually_state(url: str, **wanted: object) -> None:
 
 
 async def test_a_server_that_fails_again_and_again_is_left_alone_then_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "FAILURES", 2)
+    monkeypatch.setattr(circuit_breaker, "FAILURES", 2)
     async with server(whole(500, REFUSED)) as behind, gateway(behind.url) as url:
         for path in (CHAT, MESSAGES):
             assert (await ask(url, path, False)).status_code == 502
         for path, status in ((CHAT, 503), (MESSAGES, 529)):
             refused = await ask(url, path, True)
             assert refused.status_code == status
-            assert 1 <= int(refused.headers["retry-after"]) <= breaker.REST_S
+            assert 1 <= int(refused.headers["retry-after"]) <= circuit_breaker.REST_S
             assert told(path, refused) == "far failed 2 times in a row and is left alone for a while"
         await eventually_state(url, breaker="open", ready=True)
         assert len(behind.asked) == 2
-        monkeypatch.setattr(breaker, "FAILURES", 3)  # as if it had rested
+        monkeypatch.setattr(circuit_breaker, "FAILURES", 3)  # as if it had rested
         behind.play = whole(200, COMPLETION)
         assert (await ask(url, CHAT, False)).status_code == 200
         await eventually_state(url, breaker="closed")

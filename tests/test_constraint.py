@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import formats
-from dragoman.backends.constraint import for_json, for_tools
+from dragoman.backends.embedded.grammar import for_json, for_tools
 from dragoman.core import events as ev
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import collect
-from dragoman.core.reader import ReplyReader
-from dragoman.guard.judge import judge
 from dragoman.guard.policy import STEPS
+from dragoman.guard.verdict import judge
+from dragoman.parsing.reply_reader import ReplyReader
 
 HERMES = formats.get("hermes")
 BYTES = llguidance.LLTokenizer("byte")

@@ -13,12 +13,12 @@ from msgspec import Raw
 
 import cost
 from dragoman import dialects
-from dragoman.backends.embedded import Embedded
-from dragoman.core.context_edits import CLEARED, Edited, EditsContext, edited
+from dragoman.backends.embedded.backend import Embedded
 from dragoman.core.errors import RequestError
-from dragoman.core.tokens import GENERIC
-from dragoman.core.values import Reasoning, Request, ToolCall, ToolResult
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Reasoning, Request, ToolCall, ToolResult
+from dragoman.core.token_estimate import GENERIC
+from dragoman.gateway.gateway import Gateway
+from dragoman.wire.context_edits import CLEARED, Edited, EditsContext, edited
 from far import server
 from gateway import MESSAGES
 from scripted import Scripted, plain, serving

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core import values as v
-from dragoman.core.conversation import NO_RESULT, in_order
+from dragoman.core import messages as v
+from dragoman.wire.history import NO_RESULT, in_order
 
 DATA = Path(__file__).parent / "data" / "conversations.txt"
 CASES = [block.partition("\n") for block in re.split(r"^# ", DATA.read_text(), flags=re.M)[1:]]

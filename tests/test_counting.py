@@ -14,13 +14,13 @@ from anthropic.types.beta.message_count_tokens_params import MessageCountTokensP
 from openai.types.responses.input_token_count_params import InputTokenCountParams
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import tokenizers
 from dragoman.core.contracts import Counting
-from dragoman.core.tokens import GENERIC
-from dragoman.core.values import Message, Request, Sampling, Text, Tool
-from dragoman.gateway import Count, Gateway
-from dragoman.profiles import vocabularies
+from dragoman.core.messages import Message, Request, Sampling, Text, Tool
+from dragoman.core.token_estimate import GENERIC
+from dragoman.gateway.gateway import Count, Gateway
 from gateway import DEADLINE_S, shape_of
 from scripted import Scripted, plain, served
 
@@ -209,5 +209,5 @@ async def test_a_request_is_counted_under_the_models_own_name() -> None:
     gateway = Gateway([Scripted(plain, ["claude-opus-4-8"])], {"fast": "claude-opus-4-8"})
     asked = Request("fast", (words,))
     count = await gateway.count(asked)
-    assert count == Count(vocabularies.find("claude-opus-4-8").estimate_request(asked), estimated=True)
+    assert count == Count(tokenizers.find("claude-opus-4-8").estimate_request(asked), estimated=True)
     assert count.tokens > 1.3 * GENERIC.estimate_request(asked)

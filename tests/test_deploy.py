@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from dragoman import cli
+from dragoman import config as settings
 from dragoman.core.errors import ConfigError
-from dragoman.gateway import Gateway
-from dragoman.server import config as settings
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 
 ROOT = Path(__file__).parent.parent

@@ -21,8 +21,8 @@ from dragoman.core.collect import Collector
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
-from dragoman.core.values import Message, Request, Text, Tool, ToolCall
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Message, Request, Text, Tool, ToolCall
+from dragoman.gateway.gateway import Gateway
 
 WORDS = "Reading it."
 ARGUMENTS = '{"path": "/tmp/x"}'

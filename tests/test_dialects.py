@@ -33,7 +33,7 @@ import pytest
 from dragoman import dialects
 from dragoman.core import errors
 from dragoman.core import events as ev
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Dialect
 

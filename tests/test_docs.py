@@ -19,16 +19,16 @@ import pytest
 from bench import offline
 
 import blocks
-import dragoman.gateway
+import dragoman.gateway.gateway
 import ran
 from agents import words
 from blocks import BLOCKS, GATEWAY, PAGES, ROOT, Block, Command, matches
 from dragoman import cli
-from dragoman.backends.http import Http
-from dragoman.core import values as v
+from dragoman import config as settings
+from dragoman.backends.http.backend import Http
+from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.values import Request
-from dragoman.server import config as settings
+from dragoman.core.messages import Request
 from gateway import DEADLINE_S, Gateway, environment
 from scripted import Scripted, in_thread
 
@@ -206,7 +206,7 @@ def test_toml(
     for name in re.findall(r'key_env = "(\w+)"', block.code):
         monkeypatch.setenv(name, "none")
     if config.servers and all(server.models for server in config.servers.values()):
-        gateway = dragoman.gateway.Gateway(
+        gateway = dragoman.gateway.gateway.Gateway(
             [Http(name, server, os.environ) for name, server in config.servers.items()], config.aliases
         )
         assert all(gateway.plan(Request(model=alias, messages=())) for alias in config.aliases)

@@ -14,22 +14,22 @@ from typing import Any
 import pytest
 from bench import offline
 
-from dragoman import profiles
-from dragoman.backends import pinned
-from dragoman.backends.claude_cli import login
-from dragoman.backends.claude_cli.installed import Installed
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.probe.remembered import remember
+from dragoman.backends.claude_cli import auth_status
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.claude_cli.discovery import Installed
+from dragoman.backends.embedded import checksums
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.probe.cache import remember
 from dragoman.backends.probe.report import Choice
+from dragoman.catalog import models as model_catalog
 from dragoman.cli.doctor.finding import Finding, told
-from dragoman.cli.doctor.listening import refused, span
-from dragoman.cli.doctor.screen import screen
+from dragoman.cli.doctor.gateway import refused, span
+from dragoman.cli.doctor.metrics_client import Calls, url
+from dragoman.cli.doctor.report import screen
+from dragoman.config import ServerConfig
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.values import Request, Text
+from dragoman.core.messages import Request, Text
 from dragoman.guard.policy import Policy
-from dragoman.server.config import ServerConfig
-from dragoman.server.counted import Calls, url
 from far import server, whole
 from gateway import CHAT, environment, run, running
 from scripted import Scripted, Served, in_thread, plain, served
@@ -86,10 +86,10 @@ def test_nothing_is_set_up(tmp_path: Path) -> None:
 def test_weights_that_have_changed(tmp_path: Path) -> None:
     """Told by their time; by their bytes alone where they are read for that."""
     (tmp_path / "weights").mkdir()
-    file, model = tmp_path / "weights" / "smollm2-135m.gguf", profiles.default()
+    file, model = tmp_path / "weights" / "smollm2-135m.gguf", model_catalog.default()
     with file.open("wb") as sparse:
         sparse.truncate(model.size_bytes)
-    pinned.keep(file, model.sha256)
+    checksums.keep(file, model.sha256)
     status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
     assert (status, told["weights"]["verdict"]) == (0, "ok")
     status, told = doctor(tmp_path, "--weights", DRAGOMAN_HOME=str(tmp_path))
@@ -159,18 +159,18 @@ def test_what_the_processes_do_not_get_is_no_login(tmp_path: Path) -> None:
 async def test_a_version_that_cannot_tell_is_not_asked(tmp_path: Path) -> None:
     """It would take the words for a prompt."""
     nowhere = Installed(str(tmp_path / "not there"), (2, 1, 39), "text")
-    assert await login.asked(nowhere, ClaudeCliConfig(), {}) == login.Login(None)
+    assert await auth_status.asked(nowhere, ClaudeCliConfig(), {}) == auth_status.Login(None)
 
 
 @pytest.mark.parametrize("said", [b"", b"Not logged in", b"[]", b'{"other": 1}', b"\xff", b'{"loggedIn": "yes"}'])
 def test_an_answer_that_is_none(said: bytes) -> None:
-    assert login.read(said) == login.Login(None)
+    assert auth_status.read(said) == auth_status.Login(None)
 
 
 def test_an_answer_of_a_subscription() -> None:
     """And nothing of whose it is."""
     said: dict[str, Any] = {"loggedIn": True, "authMethod": "claude.ai", "email": "a@b.c", "subscriptionType": "max"}
-    assert login.read(json.dumps(said).encode()) == login.Login(True, "claude.ai, max")
+    assert auth_status.read(json.dumps(said).encode()) == auth_status.Login(True, "claude.ai, max")
 
 
 def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:

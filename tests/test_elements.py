@@ -4,8 +4,8 @@ import pytest
 
 from cases import Case, shown
 from dragoman import formats
-from dragoman.core.elements import DEPTH_LIMIT
-from dragoman.core.values import ToolCall
+from dragoman.core.messages import ToolCall
+from dragoman.parsing.shapes.nested_elements import DEPTH_LIMIT
 
 MARK = "]<]minimax[>["
 

@@ -17,21 +17,22 @@ import pytest_asyncio
 from bench.forty import Tap
 
 import recording
-from dragoman import dialects, profiles
-from dragoman.backends import weights
-from dragoman.backends.embedded import Embedded
-from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.backends.engine import Done, Engine, Output, Piece, Progress
+from dragoman import dialects
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.engine import Done, Engine, Output, Piece, Progress
+from dragoman.catalog import models
 from dragoman.core import events as ev
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BusyError, ConfigError, ContextOverflowError, RequestError
-from dragoman.core.tokens import GENERIC
+from dragoman.core.token_estimate import GENERIC
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
-PROFILE = profiles.default()
+PROFILE = models.default()
 SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
 WEATHER = v.Tool("get_weather", "Weather in a city.", SCHEMA)
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -41,7 +42,7 @@ def silent(_: str) -> None:
     """Nobody listens."""
 
 
-def backend(profile: profiles.ModelProfile = PROFILE, **config: Any) -> Embedded:
+def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> Embedded:
     """Without an engine that runs."""
     return Embedded(weights.find(PROFILE.name), profile, EmbeddedConfig(**config), silent)
 

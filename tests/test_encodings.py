@@ -10,11 +10,11 @@ import pytest
 from backports import zstd
 
 import cost
+from dragoman.config import ServerConfig
 from dragoman.core.errors import EncodingError, RequestError, TooLargeError
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from dragoman.server import encodings
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from far import FRONTS
 from scripted import Scripted, plain
 

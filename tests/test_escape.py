@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import cost
 from dragoman import formats
-from dragoman.core import values as v
-from dragoman.core.control import CONTROL, control_tokens
-from dragoman.core.escape import Markers, neutralise, neutralise_json, neutralise_request, neutralise_strings
+from dragoman.core import messages as v
+from dragoman.text.control_tokens import CONTROL, control_tokens
+from dragoman.text.escape import Markers, neutralise, neutralise_json, neutralise_request, neutralise_strings
 
 MARKERS = formats.get("hermes").markers
 

@@ -15,11 +15,11 @@ from bench.loop import Sampler
 
 import growing
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.gateway import Gateway
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.config import ServerConfig
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from far import server
 from test_linear import BEHIND, plays, posted
 
@@ -106,11 +106,11 @@ async def test_a_prompt_is_rendered_in_a_thread(
 
 _WARM: Final = """
 import gc, sys
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from dragoman.server import run
 run.warm_up(Gateway([]))
 frozen, loaded = gc.get_freeze_count(), set(sys.modules)
-import dragoman.guarded, dragoman.formats.auto
+import dragoman.gateway.guarded_stream, dragoman.formats.auto
 assert frozen > 10_000, frozen
 assert set(sys.modules) == loaded, set(sys.modules) - loaded
 """

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dragoman.core import events as ev
 from dragoman.core.errors import BackendError
 from dragoman.core.events import Block, Order, OrderError, Step
-from dragoman.core.values import Usage
+from dragoman.core.messages import Usage
 
 # One letter an event; the grammar is then a regular expression, written here a second time and independently.
 LETTERS: dict[str, ev.AnyEvent] = {

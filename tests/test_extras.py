@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import extras
-from dragoman.backends import engine_worker
+from dragoman.backends.embedded import worker
 
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name != "all"}
@@ -93,4 +93,4 @@ def test_what_the_engine_needs_of_the_system(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     with pytest.raises(ImportError, match=r"such file or directory; install it: apt-get install libgomp1 \(or: dnf"):
-        engine_worker._load({}, "", "")
+        worker._load({}, "", "")

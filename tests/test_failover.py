@@ -10,9 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from dragoman.backends import breaker
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman import config as settings
+from dragoman.backends.http import circuit_breaker
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from dragoman.cli.serve import explained
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import (
@@ -24,9 +25,8 @@ from dragoman.core.errors import (
     UpstreamError,
 )
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta, Warning
-from dragoman.core.values import Request
-from dragoman.gateway import Gateway
-from dragoman.server import config as settings
+from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
 from far import FRONTS, Play, Server, ask, dies, ends_as_failed, server, told, whole
 from gateway import CHAT
 from scripted import Script, Scripted, serving
@@ -89,7 +89,7 @@ BUSY = BusyError("full", retry_after_s=3)
 @pytest.mark.parametrize("raised", [True, False], ids=["raised", "told in its stream"])
 async def test_the_next_of_an_aliass_models_is_asked(raised: bool, caplog: pytest.LogCaptureFixture) -> None:
     one, two = Named("one", fails(BUSY, raised=raised)), Named("two", answers("Hello"))
-    with caplog.at_level(logging.WARNING, "dragoman.gateway"):
+    with caplog.at_level(logging.WARNING, "dragoman.gateway.gateway"):
         events = await answer([one, two], "coder", {"coder": ["one/m", "only-two"]})
     assert text(events) == "Hello, only-two"
     assert (type(events[0]), events[0].model) == (Start, "coder")  # type: ignore[union-attr]
@@ -196,7 +196,7 @@ async def test_a_gateway_is_ready_where_one_of_its_servers_is(there: tuple[bool,
 
 
 async def test_a_server_that_is_left_alone_is_passed_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "FAILURES", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILURES", 1)
     async with server(whole(500, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
         for _ in range(3):
             assert (await ask(url, CHAT, True)).status_code == 200

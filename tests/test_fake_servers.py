@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from behind import FRONTS, PING, WEATHER, Answer, ask, gateway
-from dragoman.backends.choice import heeded
+from dragoman.backends.http.tool_choice import heeded
 from dragoman.core.errors import UpstreamError
-from dragoman.core.values import Message, Request, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Message, Request, Text, ToolCall, ToolChoice, ToolResult
 from far import Play, server
 from servers import fakes
 from servers.fakes import ANSWER, CITIES, Fake

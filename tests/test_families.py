@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dragoman import formats
+from dragoman.catalog import families
 from dragoman.core.errors import ConfigError
-from dragoman.profiles import families
 
 NAMES = Path(__file__).parent / "data" / "model_names.txt"
 ROWS = [line.rsplit(maxsplit=1) for line in NAMES.read_text().splitlines() if not line.startswith("#")]

@@ -21,15 +21,15 @@ from docs import faults
 from docs.faults import Fault
 
 from dragoman import dialects
-from dragoman.backends import again, breaker
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http import circuit_breaker, retry
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.sse import EVENT_LIMIT_BYTES
-from dragoman.core.values import Request
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
+from dragoman.wire.sse import EVENT_LIMIT_BYTES
 from far import FRONTS, HEAD, RESPONSES, Play, Server, ask, ends_as_failed, server, soon, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
 from scripted import eventually, serving
@@ -210,7 +210,7 @@ TOLD = [(name, api) for name, api in TOLD if name != "long_line" or api == APIS[
 
 @pytest.mark.parametrize(("name", "api"), TOLD)
 async def test_what_clients_are_told(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "FAILURES", 10**6)
+    monkeypatch.setattr(circuit_breaker, "FAILURES", 10**6)
     await happens(name, api, FRONTS)
 
 
@@ -220,7 +220,7 @@ UNREAD = ("garbage", "garbage_in_mid_stream")
 
 @pytest.mark.parametrize(("name", "api"), [(name, api) for name, api in TOLD if name not in UNREAD])
 async def test_so_they_are_where_answers_pass_unread(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "FAILURES", 10**6)
+    monkeypatch.setattr(circuit_breaker, "FAILURES", 10**6)
     await happens(name, api, [dialects.get(api).path], trusted=True)
 
 
@@ -382,7 +382,7 @@ async def test_a_client_that_leaves_lets_go_of_the_server(
         paused.set()
         await asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr(again, "pause", pause)
+    monkeypatch.setattr(retry, "pause", pause)
     async with server(stage.play) as behind, contextlib.AsyncExitStack() as stack:
         url = stack.enter_context(full()) if name == "connecting" else behind.url
         made = await stack.enter_async_context(gate(url, "openai_chat", **settings))

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 import cost
 import recording
 from dragoman import agents, dialects
-from dragoman.core import hints, trim
-from dragoman.core.earlier import re_asked
-from dragoman.core.fit import Budget, fitted, head_tokens, within
-from dragoman.core.tokens import GENERIC
-from dragoman.core.values import Message, Request, Role, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Message, Request, Role, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.core.repeated_call import re_asked
+from dragoman.core.token_estimate import GENERIC
+from dragoman.prompting import hints, trim
+from dragoman.prompting.prompt_budget import Budget, fitted, head_tokens, within
 
 SENT = {name: sent for name, sent in recording.recorded() if name.endswith(" 1") and "sdks" not in name}
 TOOLS = {

@@ -14,7 +14,7 @@ from cases import DATA, Case, all_cases, shown
 from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.contracts import Format
-from dragoman.core.values import ToolCall
+from dragoman.core.messages import ToolCall
 from dragoman.formats import auto
 
 CASES = all_cases()

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dragoman import formats
-from dragoman.backends.template import ChatTemplate
-from dragoman.core import values as v
+from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.core import messages as v
 
 HERMES = formats.get("hermes")
 TAGS = (

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from gateway import DEADLINE_S
 from scripted import Scripted, served

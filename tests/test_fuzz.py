@@ -12,7 +12,7 @@ from cases import all_cases
 from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core.contracts import Outgoing
-from dragoman.core.values import Request
+from dragoman.core.messages import Request
 
 
 @pytest.mark.parametrize("attempt", [reader.attempt, requests.attempt, answers.attempt])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.config import ServerConfig
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError
 from dragoman.core.events import (
@@ -22,10 +23,9 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.values import Request, Tool, ToolChoice, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, Tool, ToolChoice, Usage
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from gateway import CHAT
 from scripted import Script, Scripted, body, plain, served
 

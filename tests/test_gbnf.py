@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from dragoman import formats, profiles
-from dragoman.backends import weights
-from dragoman.core import values as v
+from dragoman import formats
+from dragoman.api.parse import parse
+from dragoman.backends.embedded import weights
+from dragoman.catalog import models
+from dragoman.constraints.gbnf import Gbnf, gbnf
+from dragoman.constraints.grammar import Json, Raw
+from dragoman.constraints.llguidance import lark
+from dragoman.constraints.structural_tag import structural_tag
+from dragoman.core import messages as v
 from dragoman.core.contracts import Constraint, HeldCall
-from dragoman.core.gbnf import Gbnf, gbnf
-from dragoman.core.lark import lark
-from dragoman.core.pieces import Json, Raw
-from dragoman.core.structural_tag import structural_tag
-from dragoman.library import parse
 from engines import accepts
 
 
@@ -152,7 +153,7 @@ def engine() -> Iterator[Any]:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.model.path = str(weights.find(profiles.default().name))
+    params.model.path = str(weights.find(models.default().name))
     params.n_ctx, params.verbosity, params.warmup = 1024, 1, False
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1  # several wait for one another on a busy machine
     return xllamacpp.Server(params)

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from behind import ARGUMENTS, FRONTS, PING, QUESTION, WEATHER, Answer, ask, gateway, writes
-from dragoman import profiles
-from dragoman.backends.embedded import Embedded
-from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.backends.gguf import Metadata
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.core.values import Message, Request, Text, ToolCall, ToolChoice, ToolResult
-from dragoman.gateway import Gateway
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.gguf import Metadata
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import models
+from dragoman.core.messages import Message, Request, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from far import END, HEAD, piece, server
 from scripted import serving
@@ -93,7 +93,7 @@ Count = Callable[[], int]
 
 @contextlib.asynccontextmanager
 async def embedded(*texts: str, policy: Policy | None = None) -> AsyncIterator[tuple[str, Count, Model]]:
-    profile = replace(profiles.default(), name="m", after_result="no_repeats")
+    profile = replace(models.default(), name="m", after_result="no_repeats")
     metadata = Metadata("m", CHATML, 4096, "", "", ("<|im_start|>", "<|im_end|>"), ())
     backend = Embedded("m.gguf", profile, EmbeddedConfig(), lambda _: None, metadata)  # type: ignore[arg-type]
     backend.engine = model = Model(*texts)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.backends.gguf import Metadata, metadata
+from dragoman.backends.embedded.gguf import Metadata, metadata
 from dragoman.core.errors import ConfigError
 
 _FORMS = {"u8": (0, "B"), "i8": (1, "b"), "u16": (2, "H"), "i16": (3, "h"), "u32": (4, "I"), "i32": (5, "i")}

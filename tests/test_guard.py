@@ -12,8 +12,8 @@ from dragoman.core import events as ev
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError
-from dragoman.core.values import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.guard import Guard
 from dragoman.guard.policy import STEPS, Delivery, Policy
 from gateway import CHAT, DEADLINE_S, MESSAGES

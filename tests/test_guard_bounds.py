@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import cost
-from dragoman.guard import bounds
-from dragoman.guard.bounds import sizes
-from dragoman.guard.schemas import compiled
+from dragoman.guard import validation_cost
+from dragoman.guard.compiled_schema import compiled
+from dragoman.guard.validation_cost import sizes
 
 LONG_S = 2.0
 """CPU time that nothing here may take, on any machine; most take a thousandth of it."""
@@ -212,5 +212,5 @@ def test_the_size_of_a_value() -> None:
     assert sizes({"a": [1, {"b": "x" * 640}], "c" * 64: None}).levels == (2, 2, 2, 11)
     assert sizes([2**64, 2**64 - 1, 10**300]).digits == (2, 1 + 15)
     assert sizes([1, [2]]).below == [4, 3, 1]
-    with pytest.raises(bounds.Unbounded):
+    with pytest.raises(validation_cost.Unbounded):
         sizes([[0] * 60000] * 2)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.core.resolve import STEPS as NAMES
-from dragoman.core.resolve import Found, Offered
-from dragoman.core.values import Tool
-from dragoman.guard.judge import judge
+from dragoman.core.messages import Tool
+from dragoman.core.tool_name_match import STEPS as NAMES
+from dragoman.core.tool_name_match import Found, Offered
 from dragoman.guard.policy import ARGUMENTS
+from dragoman.guard.verdict import judge
 
 PAGE = (Path(__file__).parent.parent / "docs/guard.md").read_text()
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.guard import schemas
-from dragoman.guard.problems import place, shown
-from dragoman.guard.schemas import Compiled, compiled, parsed
+from dragoman.guard import compiled_schema
+from dragoman.guard.compiled_schema import Compiled, compiled, parsed
+from dragoman.guard.violations import place, shown
 
 TRIP = {
     "type": "object",
@@ -152,7 +152,7 @@ def test_the_schema_at_a_path() -> None:
 
 def test_problems_and_what_they_quote_are_bounded() -> None:
     problems = of({"items": {"type": "string"}}).problems([1] * 500)
-    assert len(problems) == schemas.PROBLEM_LIMIT
+    assert len(problems) == compiled_schema.PROBLEM_LIMIT
     (problem,) = of({"type": "string"}).problems({"k" * 5000: ["v" * 5000] * 50, "b": {"c": 1}})
     assert len(problem.message) < 200
     (problem,) = of({"enum": [f"value {i}" for i in range(5000)]}).problems("x" * 5000)
@@ -213,7 +213,7 @@ def test_a_schema_without_a_draft_may_be_of_an_older_one() -> None:
             '{"a":' * 5000 + "1" + "}" * 5000,
             "the schema ",
         ),  # from Python 3.14 on it is JSON, and too deep for the check
-        ('{"description": "' + "x" * schemas.SCHEMA_CHARS + '"}', "more than 500,000 characters"),
+        ('{"description": "' + "x" * compiled_schema.SCHEMA_CHARS + '"}', "more than 500,000 characters"),
     ],
     ids=range(14),
 )
@@ -278,13 +278,13 @@ def test_what_is_no_json_that_can_be_held_is_not_checked(arguments: str) -> None
 def test_schemas_are_compiled_once_and_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '{"title": "kept"}'
     assert compiled(text) is compiled("".join([text]))
-    monkeypatch.setattr(schemas, "KEPT", 4)
+    monkeypatch.setattr(compiled_schema, "KEPT", 4)
     first = compiled('{"title": "0"}')
     for i in range(1, 5):
         compiled(f'{{"title": "{i}"}}')
         assert compiled('{"title": "0"}') is first, "what is used stays"
-    assert len(schemas._kept) == 4
-    monkeypatch.setattr(schemas, "KEPT_CHARS", 1000)
+    assert len(compiled_schema._kept) == 4
+    monkeypatch.setattr(compiled_schema, "KEPT_CHARS", 1000)
     for i in range(5):
         compiled(f'{{"title": "{"x" * 400}{i}"}}')
-    assert sum(map(len, schemas._kept)) <= 1000
+    assert sum(map(len, compiled_schema._kept)) <= 1000

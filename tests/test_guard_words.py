@@ -2,9 +2,9 @@
 
 import pytest
 
-from dragoman.core.values import ToolChoice
-from dragoman.guard import words
-from dragoman.guard.problems import VALUE_CHARS
+from dragoman.core.messages import ToolChoice
+from dragoman.guard import feedback
+from dragoman.guard.violations import VALUE_CHARS
 
 LONG = "x" * 1_000_000
 
@@ -12,11 +12,11 @@ LONG = "x" * 1_000_000
 @pytest.mark.parametrize(
     "told",
     [
-        words.unknown(LONG, ["ping"]),
-        words.unread(LONG),
-        words.invalid(LONG, ()),
-        words.looping(LONG, 3, ToolChoice()),
-        words.instead(LONG, "no tool"),
+        feedback.unknown(LONG, ["ping"]),
+        feedback.unread(LONG),
+        feedback.invalid(LONG, ()),
+        feedback.looping(LONG, 3, ToolChoice()),
+        feedback.instead(LONG, "no tool"),
     ],
     ids=["unknown", "unread", "invalid", "looping", "instead"],
 )
@@ -31,14 +31,14 @@ def test_a_long_name_is_cut(told: str) -> None:
     [
         ([], "The tools are: . Answer"),
         (["ping", "get_news"], "The tools are: ping, get_news."),
-        (["a"] * words.NAMES, f"{', '.join(['a'] * words.NAMES)}."),
-        (["a"] * (words.NAMES + 1), f"{', '.join(['a'] * words.NAMES)}, …."),
+        (["a"] * feedback.NAMES, f"{', '.join(['a'] * feedback.NAMES)}."),
+        (["a"] * (feedback.NAMES + 1), f"{', '.join(['a'] * feedback.NAMES)}, …."),
         (["ping", LONG, "get_news"], "The tools are: ping, …."),
         ([LONG], "The tools are: …."),
-        (["y" * 64] * 40, f"{', '.join(['y' * 64] * (words.NAMES_CHARS // 64))}, …."),
+        (["y" * 64] * 40, f"{', '.join(['y' * 64] * (feedback.NAMES_CHARS // 64))}, …."),
     ],
 )
 def test_the_list_of_tools_is_cut(offered: list[str], listed: str) -> None:
-    told = words.unknown("pong", offered)
+    told = feedback.unknown("pong", offered)
     assert told.startswith("There is no tool pong. The tools are: ")
     assert listed in told

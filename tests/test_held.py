@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import formats
+from dragoman.constraints.gbnf import gbnf
+from dragoman.constraints.llguidance import lark
+from dragoman.constraints.reply_schema import json_schema
+from dragoman.constraints.structural_tag import structural_tag
 from dragoman.core import events as ev
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Constraint, Format
-from dragoman.core.gbnf import gbnf
-from dragoman.core.json_schema import json_schema
-from dragoman.core.lark import lark
-from dragoman.core.reader import ReplyReader
-from dragoman.core.structural_tag import structural_tag
+from dragoman.parsing.reply_reader import ReplyReader
 from engines import accepts, sampled
 
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dragoman import formats
-from dragoman.backends.constraint import for_tools
+from dragoman.backends.embedded.grammar import for_tools
+from dragoman.constraints.gbnf import gbnf
+from dragoman.constraints.structural_tag import structural_tag
 from dragoman.core import events as ev
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import collect
-from dragoman.core.gbnf import gbnf
-from dragoman.core.reader import ReplyReader
-from dragoman.core.structural_tag import structural_tag
+from dragoman.parsing.reply_reader import ReplyReader
 from engines import accepts, sampled
 
 Drawn = tuple[Any, Any]

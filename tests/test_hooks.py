@@ -7,12 +7,12 @@ import httpx2
 import pytest
 
 import dragoman
+from dragoman.config import ServerConfig
 from dragoman.core.errors import BackendError, DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Start, TextDelta
-from dragoman.core.values import Request
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from far import CHAT
 from scripted import Scripted, plain
 

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from dragoman import dialects
-from dragoman.backends import breaker
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http import circuit_breaker
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from far import (
     FRONTS,
     HEAD,
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared() -> AsyncIterator[Server]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(breaker, "FAILURES", 10**6)  # it serves the failures of all tests
+        patched.setattr(circuit_breaker, "FAILURES", 10**6)  # it serves the failures of all tests
         async with server(says_nothing) as behind, gateway(behind.url) as behind.gateway:
             yield behind
 
@@ -298,7 +298,7 @@ async def test_it_is_asked_for_its_models() -> None:
 )
 async def test_a_list_that_is_none_is_told(play: Play, words: str, caplog: pytest.LogCaptureFixture) -> None:
     async with server(play) as behind:
-        with caplog.at_level(logging.WARNING, "dragoman.backends.http"):
+        with caplog.at_level(logging.WARNING, "dragoman.backends.http.backend"):
             assert await listed(behind.url) == []
     (record,) = caplog.records
     assert words in record.getMessage()

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.core import values as v
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core import messages as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError

@@ -3,7 +3,7 @@
 import asyncio
 
 from dragoman.core.events import AnyEvent, TextDelta
-from dragoman.server.inbox import Inbox
+from dragoman.server.event_queue import Inbox
 
 LONG_S = 30.0
 

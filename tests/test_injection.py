@@ -21,17 +21,17 @@ import cost
 from attacks import OWN, PLACES, TOOLS, WORD, all_formats, attacks, conversation, marks
 from cases import all_cases
 from dragoman import formats
-from dragoman.backends import as_text
-from dragoman.backends.claude_cli import as_prompt
-from dragoman.backends.template import ChatTemplate
+from dragoman.backends.claude_cli import single_prompt
+from dragoman.backends.text_mode import request as as_text
+from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.core import events as ev
-from dragoman.core import values as v
-from dragoman.core.chat import ChatTurn, as_chat, own_markup
+from dragoman.core import messages as v
 from dragoman.core.contracts import Format
-from dragoman.core.control import control_tokens
 from dragoman.core.errors import RequestError
-from dragoman.core.reader import ReplyReader
 from dragoman.identify import format_for
+from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.prompting.chat_renderer import ChatTurn, as_chat, own_markup
+from dragoman.text.control_tokens import control_tokens
 
 KINDS = tuple(attacks(formats.get("hermes")))
 
@@ -194,7 +194,7 @@ TAGS = ("<previous_response>", "</previous_response>", "<previous_response")
 
 
 def test_by_the_claude_cli_in_words() -> None:
-    format = as_prompt.FORMAT
+    format = single_prompt.FORMAT
     words = everything(format, (*TAGS, "\ufdd0", "\ufdd00\ufdd0"))
     for place in (place for place in PLACES if place not in ("opaque", "choice")):
         bad, good = (shown_to_claude(conversation(w, place)) for w in (words, WORD))
@@ -203,7 +203,7 @@ def test_by_the_claude_cli_in_words() -> None:
 
 
 def shown_to_claude(request: v.Request) -> str:
-    messages = as_prompt.flat(request).request.messages
+    messages = single_prompt.flat(request).request.messages
     return "\n".join(p.text if isinstance(p, v.Text) else "[]" for m in messages for p in m.parts)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuts import cuttings, pieces, places
-from dragoman.core.jsontext import NUMBER_LIMIT_CHARS, JsonText
-from dragoman.core.mended_json import MendedJson
+from dragoman.text.json_stream import NUMBER_LIMIT_CHARS, JsonText
+from dragoman.text.tolerant_json import MendedJson
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),

@@ -8,11 +8,11 @@ import httpx2
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import servers
 from dragoman.core.errors import ConfigError
-from dragoman.core.targets import RELAXING
-from dragoman.profiles import servers
+from dragoman.schema.targets import RELAXING
 from far import gateway, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
 

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from dragoman.cli import _line
-from dragoman.cli._line import Line
+from dragoman.cli import _progress_line
+from dragoman.cli._progress_line import Line
 from scripted import eventually
 
 
@@ -22,8 +22,8 @@ def test_it_is_written_over_and_gone_at_the_end() -> None:
 
 
 async def test_it_counts_seconds_while_something_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_line, "_SOON_S", 0.0)
-    monkeypatch.setattr(_line, "_EVERY_S", 0.001)
+    monkeypatch.setattr(_progress_line, "_SOON_S", 0.0)
+    monkeypatch.setattr(_progress_line, "_EVERY_S", 0.001)
     out = Terminal()
     line = Line(out)
     with line.counting():

@@ -18,19 +18,19 @@ from msgspec.structs import replace
 import cost
 import growing
 from dragoman import dialects, formats
-from dragoman.backends.claude_cli import as_prompt, conversation
+from dragoman.backends.claude_cli import conversation, single_prompt
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.template import ChatTemplate
-from dragoman.core.conversation import in_order
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.config import ServerConfig
 from dragoman.core.errors import RequestError
-from dragoman.core.values import Request
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.answer import LARGE_BYTES
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
+from dragoman.wire.history import in_order
 from far import Server, server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,7 +71,7 @@ TEMPLATE: Final = template()
 HERE: Final[dict[str, Callable[[Request], object]]] = {
     "embedded": prompt,
     "claude_cli": lambda request: conversation.native(request, Spec("m")),
-    "claude_cli, in words": lambda request: as_prompt.conversation(request, Spec("m"), NATIVE_SINCE),
+    "claude_cli, in words": lambda request: single_prompt.conversation(request, Spec("m"), NATIVE_SINCE),
 }
 
 

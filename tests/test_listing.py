@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dragoman.backends import listing, refused
-from dragoman.backends.connection import Connection
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.listing import AGAIN_S, Listing
-from dragoman.backends.refused import REMEMBERED_S, Refusals
+from dragoman.backends.http import model_list, unsupported_params
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.http.connection import Connection
+from dragoman.backends.http.model_list import AGAIN_S, Listing
+from dragoman.backends.http.unsupported_params import REMEMBERED_S, Refusals
 from dragoman.core.contracts import Outgoing
 from far import Play, Server, ask, gateway, server, told, whole
 from gateway import CHAT, MESSAGES
@@ -92,14 +92,14 @@ async def test_who_waits_for_it_may_leave() -> None:
 
 
 async def test_it_is_asked_anew_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "ANEW_S", 0.01)
+    monkeypatch.setattr(model_list, "ANEW_S", 0.01)
     async with server(lists("one")) as behind, started(behind, Clock()) as models:
         behind.play = lists("two")
         await eventually(lambda: models.ids == ("two",))
 
 
 async def test_a_model_that_came_later_is_found_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "AGAIN_S", 0.0)
+    monkeypatch.setattr(model_list, "AGAIN_S", 0.0)
     async with server(lists("one")) as behind, gateway(behind.url, models=()) as url:
         unknown = await ask(url, CHAT, False, model="two")
         assert (unknown.status_code, "unknown model 'two'" in told(CHAT, unknown)) == (404, True)
@@ -122,7 +122,7 @@ def asked(**settings: float) -> Outgoing:
 def refusals(clock: Clock, *words: str) -> Refusals:
     made, before = Refusals(clock), asked(temperature=0.2, top_k=5)
     for said in words:
-        made.remember("m", said, before, refused.without(before, said))
+        made.remember("m", said, before, unsupported_params.without(before, said))
     return made
 
 

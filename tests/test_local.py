@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.local import for_server
+from dragoman.backends.request_limits import for_server
 from far import ask, gateway, server, whole
 from gateway import CHAT, DEADLINE_S
 from gateway import MESSAGES as PATH

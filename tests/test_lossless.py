@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from crossing import lost
 from dragoman import dialects
-from dragoman.core.conversation import in_order
 from dragoman.core.errors import UnsupportedError
+from dragoman.wire.history import in_order
 from vendors import Json, requests
 
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])

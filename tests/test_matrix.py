@@ -18,9 +18,9 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.core import values as v
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core import messages as v
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError, DragomanError
@@ -38,9 +38,9 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.names import ID, legal_id
-from dragoman.core.stops import StopStrings
-from dragoman.gateway import Gateway
+from dragoman.core.identifiers import ID, legal_id
+from dragoman.gateway.gateway import Gateway
+from dragoman.text.stop_strings import StopStrings
 from gateway import DEADLINE_S
 from scripted import Scripted, served, serving
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.core import values as v
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core import messages as v
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError, UnknownReplyError
 from dragoman.core.events import (
@@ -32,8 +32,8 @@ from dragoman.core.events import (
     VendorBlock,
     Warning,
 )
-from dragoman.gateway import Gateway
-from dragoman.memory import VALUE_BYTES, Memory, Recalled
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.response_store import VALUE_BYTES, Memory, Recalled
 from gateway import DEADLINE_S
 from scripted import Script, Scripted, plain, served, serving
 

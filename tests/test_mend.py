@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dragoman.guard.mend import Mended, mend
+from dragoman.guard.compiled_schema import Compiled, compiled
 from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.schemas import Compiled, compiled
-from dragoman.guard.spread import STEP
+from dragoman.guard.repair import Mended, mend
+from dragoman.guard.repair_spread import STEP
 
 N = {"type": "integer"}
 S = {"type": "string"}

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from dragoman.guard import mend as mending
-from dragoman.guard.mend import LONGEST, WORK, mend
+from dragoman.guard import repair as mending
+from dragoman.guard.compiled_schema import Compiled
 from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.problems import Problem
-from dragoman.guard.schemas import Compiled
-from dragoman.guard.spread import spread
+from dragoman.guard.repair import LONGEST, WORK, mend
+from dragoman.guard.repair_spread import spread
+from dragoman.guard.violations import Problem
 
 N = {"type": "integer"}
 

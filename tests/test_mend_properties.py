@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from dragoman.core.values import Tool
-from dragoman.guard.judge import Verdict, judge
-from dragoman.guard.mend import mend
+from dragoman.core.messages import Tool
+from dragoman.guard.compiled_schema import Compiled, compiled
 from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.schemas import Compiled, compiled
+from dragoman.guard.repair import mend
+from dragoman.guard.verdict import Verdict, judge
 from made import Made
 
 VALID = 3_000

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuts import cuttings, places
-from dragoman.core.jsontext import JsonText
-from dragoman.core.mended_json import GAP_LIMIT_CHARS, KEY_LIMIT_CHARS, MendedJson
-from dragoman.core.slips import ALL_SLIPS, SLIPS
+from dragoman.text.json_repairs import ALL_SLIPS, SLIPS
+from dragoman.text.json_stream import JsonText
+from dragoman.text.tolerant_json import GAP_LIMIT_CHARS, KEY_LIMIT_CHARS, MendedJson
 from test_jsontext import junk, styles, tails, values
 
 

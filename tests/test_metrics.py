@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import BackendError, BusyError
 from dragoman.core.events import (
     AnyEvent,
@@ -29,13 +29,13 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.values import Request, Tool, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, Tool, Usage
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from dragoman.server.exchange import Route
-from dragoman.server.metrics import OTHER, Metrics
-from dragoman.server.record import Record
-from dragoman.server.tally import FAILED, OUTCOMES
+from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.call_outcomes import FAILED, OUTCOMES
+from dragoman.server.observe.metrics import OTHER, Metrics
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import Scripted, body, eventually, plain, served, serving
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.config import ServerConfig
 from dragoman.core.contracts import Model
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
-from dragoman.core.values import Request
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from far import server, whole
 from gateway import MESSAGES
 from scripted import Scripted, serving

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from behind import ARGUMENTS, ASKED, FRONTS, PING, QUESTION, WEATHER, ask, cut, gateway, writes
-from dragoman import dialects, formats
-from dragoman.backends import as_text
-from dragoman.backends.http_config import HttpConfig, PerModel
-from dragoman.backends.reread import Reread
-from dragoman.backends.ways import Way, Ways
+from dragoman import config, dialects, formats
+from dragoman.backends.http.config import HttpConfig, PerModel
+from dragoman.backends.http.model_modes import Way, Ways
+from dragoman.backends.text_mode import request
+from dragoman.backends.text_mode.response import Reread
+from dragoman.core.call_limit import one_call
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import ConfigError
@@ -32,9 +33,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.one_call import one_call
-from dragoman.core.values import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
-from dragoman.server import config
+from dragoman.core.messages import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
 from far import END, HEAD, piece, server, soon, whole
 
 MODES = ["parse", "inject"]
@@ -290,7 +289,7 @@ def test_the_settings_say_how_a_model_is_asked() -> None:
 
 def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytest.LogCaptureFixture) -> None:
     measured = Way("inject", "glm", why="the probe found no tools")
-    with caplog.at_level(logging.INFO, "dragoman.backends.ways"):
+    with caplog.at_level(logging.INFO, "dragoman.backends.http.model_modes"):
         open_, stated = ways(), ways(mode="native")
         assert open_.of("m").mode == "native"
         for each in (open_, stated):
@@ -395,10 +394,10 @@ EVENTS = st.one_of(
 def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, parallel: bool, reason: Any) -> None:
     ids = itertools.count()
     turn = Turn("1", 0, lambda: f"{next(ids):024}")
-    new = partial(as_text.reader, request=ASKED, tools=ASKED.tools, turn=turn)
+    new = partial(request.reader, request=ASKED, tools=ASKED.tools, turn=turn)
     known = formats.get(name) if name else None
     reader = (lambda begins: new(known)) if known else None
-    leaks = None if name == "auto" else as_text.leaks(ASKED, new)
+    leaks = None if name == "auto" else request.leaks(ASKED, new)
     reread = Reread(reader, leaks, turn.new_id, {}, lambda: None, parallel=parallel, repeats=name != "hermes")
     events: list[AnyEvent] = [Start("1", "m", 0)]
     calls = 0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core import values as v
-from dragoman.core.names import ANY, ID, LONG_NAME_FORM, NAME_FORM, Names, id_for, legal_id, own_id, spelled
+from dragoman.core import messages as v
+from dragoman.core.identifiers import ANY, ID, LONG_NAME_FORM, NAME_FORM, Names, id_for, legal_id, own_id, spelled
 
 TEXTS = st.text(st.sampled_from("ab_-./: é\x00\ud800") | st.characters(), min_size=1, max_size=150)
 FORMS = pytest.mark.parametrize("form", [NAME_FORM, LONG_NAME_FORM], ids=["64", "128"])

@@ -5,11 +5,11 @@ import socket
 
 import pytest
 
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.nearby import Nearby, nearby, ports
-from dragoman.gateway import Gateway
-from dragoman.profiles import servers
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.probe.discover import Nearby, nearby, ports
+from dragoman.catalog import servers
+from dragoman.gateway.gateway import Gateway
 from far import says_nothing, server, whole
 from scripted import plain, served, serving
 
@@ -61,7 +61,7 @@ async def test_where_nothing_listens_nothing_is_found() -> None:
 
 
 async def test_one_that_says_nothing_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.backends.nearby.TELL_S", 0.1)
+    monkeypatch.setattr("dragoman.backends.probe.discover.TELL_S", 0.1)
     async with server(says_nothing) as silent, server(MODELS) as behind:
         found = await nearby({}, [port_of(silent.url), port_of(behind.url)])
     assert [each.models for each in found] == [("qwen3",)]

@@ -6,8 +6,8 @@ import pytest
 
 from dragoman import ToolCallReader, formats
 from dragoman.core import events as ev
-from dragoman.core.notation import DEPTH_LIMIT
-from dragoman.core.values import Tool, ToolCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.shapes.object_notation import DEPTH_LIMIT
 
 SHAPES = {
     "gemma4": ("<|tool_call>call:ping{a:", "}<tool_call|>"),

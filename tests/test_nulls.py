@@ -15,7 +15,7 @@ from typing_extensions import is_typeddict
 import vendors
 from dragoman import dialects
 from dragoman.core import events as ev
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.errors import CallerError
 from test_dialects import SMALLEST
 from test_recorded_requests import BY_PATH, RECORDED

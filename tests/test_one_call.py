@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from dragoman import dialects
-from dragoman.answering import Answer
-from dragoman.core import values as v
+from dragoman.api.engine_session import Answer
+from dragoman.core import messages as v
+from dragoman.core.call_limit import CALLS_LIMIT, one_call
 from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.one_call import CALLS_LIMIT, one_call
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from scripted import Scripted
 

@@ -8,13 +8,14 @@ from bench import forty
 from msgspec.structs import replace
 
 from behind import ASKED, FRONTS, QUESTION, WEATHER, ask, gateway, writes
-from dragoman import formats, profiles
-from dragoman.backends import weights
-from dragoman.backends.embedded import Embedded
-from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.backends.own_words import Listener, OwnWords
-from dragoman.backends.template import ChatTemplate
-from dragoman.core import values as v
+from dragoman import formats
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
+from dragoman.catalog import models
+from dragoman.core import messages as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Turn
 from dragoman.core.events import (
@@ -179,7 +180,7 @@ def test_no_recorded_call_is_in_the_formats_own_form() -> None:
 
 
 async def test_the_embedded_model_is_shown_its_own_text() -> None:
-    profile = replace(profiles.default(), after_result="free")
+    profile = replace(models.default(), after_result="free")
     embedded: Any = Embedded(weights.find(profile.name), profile, EmbeddedConfig(), lambda _: None)
     embedded.engine = tap = forty.Tap(Playing(FENCED, "It is sunny."))
     asked = v.Request(profile.name, (QUESTION,), (WEATHER,))

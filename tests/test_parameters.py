@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from dragoman import formats
-from dragoman.backends.constraint import for_tools
-from dragoman.core import values as v
-from dragoman.core.gbnf import gbnf
-from dragoman.core.lark import lark
-from dragoman.core.structural_tag import structural_tag
-from dragoman.library import parse
+from dragoman.api.parse import parse
+from dragoman.backends.embedded.grammar import for_tools
+from dragoman.constraints.gbnf import gbnf
+from dragoman.constraints.llguidance import lark
+from dragoman.constraints.structural_tag import structural_tag
+from dragoman.core import messages as v
 from engines import accepts
 
 ONE = v.ToolChoice("required", parallel=False)

@@ -8,9 +8,9 @@ import httpx2
 import openai
 import pytest
 
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.gateway import Gateway
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.gateway.gateway import Gateway
 from dragoman.server import form
 from dragoman.server.paths import PASSED
 from far import END, HEAD, Play, Server, server, whole

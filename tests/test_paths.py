@@ -7,10 +7,10 @@ import httpx2
 import openai
 import pytest
 
-from dragoman.gateway import Gateway
+from dragoman.config import ServerConfig
+from dragoman.gateway.gateway import Gateway
 from dragoman.server import paths
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from far import CHAT, FRONTS, MESSAGES, RESPONSES
 from scripted import Scripted, plain
 

@@ -14,8 +14,8 @@ from dragoman import formats
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Format
 from dragoman.core.events import Finish, Start
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Reasoning, Text, Tool, ToolCall
+from dragoman.core.messages import Reasoning, Text, Tool, ToolCall
+from dragoman.parsing.reply_reader import ReplyReader
 
 SCHEMA = '{"type": "object", "properties": {"query": {"type": "string"}, "days": {"type": "integer"}}}'
 TOOLS = [Tool("search", "", SCHEMA)]

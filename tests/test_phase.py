@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman import dialects
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Turn
-from dragoman.core.values import Message
+from dragoman.core.messages import Message
 from test_deviations import VALIDATES, answered, chat, delta, frames, messages, response
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from dragoman.backends.places import Places
+from dragoman.backends.concurrency_limit import Places
 from dragoman.core.errors import BusyError
 from test_breaker import Clock
 

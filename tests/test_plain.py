@@ -80,7 +80,7 @@ def test_control_tokens_that_are_meant_read_as_ever(case: Case) -> None:
     """Told apart or not, a reply whose control tokens are such says the same."""
     control = control_of(case.format)
     reader = case.reader()
-    hinted = dragoman.core.reader.ReplyReader(
+    hinted = dragoman.parsing.reply_reader.ReplyReader(
         formats.get(case.format),
         None if case.options.get("tools") == "any" else TOOLS,
         new_id=lambda: "1",

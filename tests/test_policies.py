@@ -9,8 +9,8 @@ from cases import TOOLS, shown
 from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.contracts import Format
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import ToolCall
+from dragoman.core.messages import ToolCall
+from dragoman.parsing.reply_reader import ReplyReader
 
 NAMES = [name for name in formats.names() if name != "auto"]
 CALL = ToolCall("call00001", "search", '{"query": "news"}')

@@ -16,10 +16,10 @@ from rich.console import Console
 from dragoman import cli
 from dragoman.agents import Launch
 from dragoman.cli import serve
-from dragoman.cli._line import Line
+from dragoman.cli._progress_line import Line
 from dragoman.cli.ask.columns import Columns
-from dragoman.cli.run import printed
-from dragoman.cli.run.behind import Offer
+from dragoman.cli.run import output
+from dragoman.cli.run.select_model import Offer
 from dragoman.cli.serve import LOG_LINE, ForPeople
 from dragoman.core.events import Step, Warning
 from far import END, HEAD, Server, ask, piece, server, whole
@@ -85,7 +85,7 @@ async def test_run_offers_no_such_name(tmp_path: Path) -> None:
 
 def test_what_would_be_started() -> None:
     launch = Launch(("agent", MODEL), {"OPENAI_MODEL": MODEL}, {"file": MODEL})
-    said = printed.shown(launch, Path("folder"), {})
+    said = output.shown(launch, Path("folder"), {})
     assert steers_nothing(said)
     assert said.count(SHOWN) == 3
 
@@ -97,7 +97,7 @@ def test_what_is_told_beside(capsys: pytest.CaptureFixture[str]) -> None:
 
 async def test_the_choice_of_a_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("1\n"))
-    printed.ask([Offer(MODEL, "far", "", "far")])
+    output.ask([Offer(MODEL, "far", "", "far")])
     assert steers_nothing(capsys.readouterr().err)
 
 

@@ -1,6 +1,6 @@
 """`dragoman probe`, against a real server and made-up ones: what is found, what is advised, what is said in trouble.
 
-The made-up ones do what real ones were seen to do (profiles/servers.toml names who).
+The made-up ones do what real ones were seen to do (catalog/servers.toml names who).
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman import dialects, formats
-from dragoman.backends import nearby
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.probe import DECISIVE, MEASURES, Report, probe
-from dragoman.backends.probe.leaked import Leaked, leaked
-from dragoman.backends.probe.measures.images import red_png
-from dragoman.backends.probe.reach import connected
-from dragoman.backends.probe.subject import WEATHER
-from dragoman.backends.probe.telling import Telling, members
+from dragoman import config, dialects, formats
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.probe import DECISIVE, MEASURES, Report, discover, probe
+from dragoman.backends.probe.checks.content import red_png
+from dragoman.backends.probe.connect import connected
+from dragoman.backends.probe.context import WEATHER
+from dragoman.backends.probe.detect_format import Leaked, leaked
+from dragoman.backends.probe.server_info import Telling, members
+from dragoman.catalog import servers
 from dragoman.cli import main
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.events import (
@@ -38,11 +38,9 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Request, ToolCall, Usage
-from dragoman.gateway import Gateway
-from dragoman.profiles import servers
-from dragoman.server import config
+from dragoman.core.messages import Request, ToolCall, Usage
+from dragoman.gateway.gateway import Gateway
+from dragoman.parsing.reply_reader import ReplyReader
 from odd import NOTHING_HERE, Answer, Says, call, chat, models, odd, refused, stream
 from scripted import Scripted, serving
 
@@ -816,7 +814,7 @@ async def test_servers_on_this_machine_are_listed(
 
     async with odd(of(calls)) as unknown, odd(vllm) as known, odd(other) as page:
         urls = [server.url for server in (unknown, known, page)]
-        monkeypatch.setattr(nearby, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
+        monkeypatch.setattr(discover, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
         status, out, _ = await asyncio.to_thread(command, capsys)
         assert status == 0
         assert out == f"{urls[0]}/v1  of no known kind  m\n{urls[1]}/v1  vLLM  a, b\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe import DECISIVE, probe
 from gateway import MODEL, apart, running
 from servers import real, rounds

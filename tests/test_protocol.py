@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.gateway import Gateway
-from dragoman.server.config import ServerConfig
+from dragoman.config import ServerConfig
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.protocol import HEAD_BYTES, HEADERS
 from dragoman.server.run import serving
 from gateway import CHAT, DEADLINE_S, http_request

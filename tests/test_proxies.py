@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.backends.proxies import proxy_for
+from dragoman.backends.http.proxy import proxy_for
 from dragoman.core.errors import ConfigError
 from far import ask, gateway, server, whole
 from gateway import CHAT

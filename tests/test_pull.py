@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import profiles
-from dragoman.backends import pinned, weights
+from dragoman.backends.embedded import checksums, weights
+from dragoman.catalog import models
 from dragoman.cli import pull
 from dragoman.core.errors import ConfigError, UpstreamError
 
@@ -48,7 +48,7 @@ def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert head.split() == ["NAME", "SIZE", "LICENCE", "HERE", "WHAT", "IT", "IS"]
     assert rows[0].startswith("smollm2-135m (default)  98.4 MB   Apache-2.0  no    Starts in a second")
     assert rows[0].endswith(" Also called smollm2, smollm2-135m-instruct.")
-    assert [row.split()[0] for row in rows[: len(profiles.models())]] == [model.name for model in profiles.models()]
+    assert [row.split()[0] for row in rows[: len(models.models())]] == [model.name for model in models.models()]
     assert any(row.startswith("qwen3-4b ") and " yes " in row for row in rows)
     assert "qwen2.5-coder-1.5b: A re-upload by a third party" in rows[-1]
 
@@ -60,10 +60,10 @@ def test_a_terminal_breaks_the_list() -> None:
 
 def test_what_is_here_is_not_fetched(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home.mkdir()
-    file, model = home / "smollm2-135m.gguf", profiles.default()
+    file, model = home / "smollm2-135m.gguf", models.default()
     with file.open("wb") as sparse:
         sparse.truncate(model.size_bytes)
-    pinned.keep(file, model.sha256)
+    checksums.keep(file, model.sha256)
     assert run() == 0
     out, err = capsys.readouterr()
     assert out == f"{home / 'smollm2-135m.gguf'}\n"
@@ -169,4 +169,4 @@ def test_default_model_is_pulled_for_real(home: Path, capsys: pytest.CaptureFixt
     assert run() == 0
     found = Path(capsys.readouterr().out.strip())
     assert found == weights.path("smollm2-135m") == home / "smollm2-135m.gguf"
-    assert hashlib.sha256(found.read_bytes()).hexdigest() == profiles.default().sha256
+    assert hashlib.sha256(found.read_bytes()).hexdigest() == models.default().sha256

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from dragoman import dialects, formats
-from dragoman.backends.as_text import injected
-from dragoman.backends.local import for_server
-from dragoman.backends.readable import losses, readable
-from dragoman.core import values as v
+from dragoman.backends.request_limits import for_server
+from dragoman.backends.text_mode.content_fallback import losses, readable
+from dragoman.backends.text_mode.request import injected
+from dragoman.core import messages as v
 from dragoman.core.errors import RequestError, UnsupportedError
 
 RESULT = {"type": "search_result", "source": "https://x", "title": "T", "content": [{"type": "text", "text": "4711"}]}

@@ -15,8 +15,8 @@ from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.collect import collect
 from dragoman.core.errors import MisuseError
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Text, Tool, ToolCall
+from dragoman.core.messages import Text, Tool, ToolCall
+from dragoman.parsing.reply_reader import ReplyReader
 
 HERMES = formats.get("hermes")
 

@@ -12,10 +12,10 @@ import pytest
 from dragoman.cli.run.status import Status
 from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
+from dragoman.core.messages import Request
 from dragoman.core.progress import Progress
-from dragoman.core.values import Request
-from dragoman.gateway import Gateway
-from dragoman.server.reading import Reading
+from dragoman.gateway.gateway import Gateway
+from dragoman.server.observe.prompt_progress import Reading
 from gateway import CHAT
 from scripted import IMPATIENT, Scripted, body, serving
 

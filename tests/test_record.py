@@ -22,8 +22,8 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.values import Usage
-from dragoman.server.record import Record
+from dragoman.core.messages import Usage
+from dragoman.server.observe.access_log import Record
 from gateway import CHAT
 from scripted import body
 

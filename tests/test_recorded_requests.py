@@ -12,7 +12,7 @@ import pytest
 import recording
 import test_codex
 from dragoman import dialects
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.contracts import Dialect
 from dragoman.core.errors import CallerError
 from scripted import Sent

@@ -19,9 +19,9 @@ import pytest
 import pytest_asyncio
 
 from dragoman import dialects
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.gateway import Gateway
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.gateway.gateway import Gateway
 from far import (
     END,
     FRONTS,

@@ -11,9 +11,9 @@ import pytest
 
 from dragoman import formats
 from dragoman.core.contracts import Format
-from dragoman.core.reader import ReplyReader
-from dragoman.core.scanner import Markers, Scanner
-from dragoman.core.values import Tool, ToolCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.text.scanner import Markers, Scanner
 
 CHARS = 1200
 """Repeated text of the smaller work: more than any window of characters that a reader looks at."""

@@ -21,18 +21,18 @@ from hypothesis import strategies as st
 import blocks
 from behind_claude import Says, Turns, behind_claude
 from dragoman import cli
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.played import Cut, Recut
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
-from dragoman.core.filler import Filler, Spared, changed
-from dragoman.core.redact import Redactor
-from dragoman.core.values import Request, Usage
-from dragoman.gateway import Gateway
-from dragoman.server.captured import error_of, event_of
-from dragoman.server.stages import error_json, event_json, jsonl, line_of, piece_of
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.gateway import Gateway
+from dragoman.redaction.anonymize import Filler, Spared, changed
+from dragoman.redaction.redact import Redactor
+from dragoman.server.capture.files import error_json, event_json, jsonl, line_of, piece_of
+from dragoman.server.capture.load import error_of, event_of
+from dragoman.server.capture.replay_backend import Cut, Recut
 from far import RESPONSES, Play, Server, ask, dies, falls_silent, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
 from scripted import Scripted, plain, serving

@@ -20,8 +20,8 @@ from behind import ARGUMENTS, ASKED, FRONTS, QUESTION, Answer, ask, cut, gateway
 from cases import shown
 from cuts import cuttings, places
 from dragoman import dialects, formats
-from dragoman.backends import as_text
-from dragoman.backends.rescue import Leaks, Quotes
+from dragoman.backends.text_mode import request as as_text
+from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Turn
 from dragoman.core.events import (
@@ -34,8 +34,8 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Message, Reasoning, Request, Text, ToolCall, ToolChoice, ToolResult, Usage
+from dragoman.core.messages import Message, Reasoning, Request, Text, ToolCall, ToolChoice, ToolResult, Usage
+from dragoman.parsing.reply_reader import ReplyReader
 from far import END, HEAD, Server, piece, server, whole
 
 DATA = Path(__file__).parent / "data"
@@ -534,7 +534,7 @@ async def test_it_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> Non
             for _ in range(2):
                 await ask(url, "openai_chat")
             assert backend.state()["rescued"] == 4
-    lines = [r.getMessage() for r in caplog.records if r.name == "dragoman.backends.http"]
+    lines = [r.getMessage() for r in caplog.records if r.name == "dragoman.backends.http.backend"]
     assert len(lines) == 1
     assert "leaves calls of m in the text" in lines[0]
     records = [json.loads(r.getMessage()) for r in caplog.records if r.name == "dragoman.access"]

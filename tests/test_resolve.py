@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.core import resolve
-from dragoman.core.resolve import STEPS, Found, Offered
+from dragoman.core import tool_name_match
+from dragoman.core.tool_name_match import STEPS, Found, Offered
 
 TOOLS = ["get_weather", "set_alarm", "get_alarm", "mcp__files__read_file", "upload_report", "enable_lights", "Bash"]
 
@@ -103,8 +103,8 @@ def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Counter[str]()
     names = [f"mcp__many__server_tool_name_{number}x" for number in range(1000)]
     for name in ("plain", "_words"):
-        was = getattr(resolve, name)
-        monkeypatch.setattr(resolve, name, _counted(was, name, looks))
+        was = getattr(tool_name_match, name)
+        monkeypatch.setattr(tool_name_match, name, _counted(was, name, looks))
     for _ in range(3):
         offered = Offered(names)
         for written in ("servre_tol_nam", "servre_tol_nam", "another_name"):
@@ -126,7 +126,7 @@ def test_what_came_of_a_name_is_kept_but_not_of_any_number() -> None:
     for number in range(1000):
         assert offered.resolve(f"nothing_{number}") is None
     assert offered.resolve("GetWeather") == Found("get_weather", "name_case")
-    assert len(offered._resolved) == resolve._KEPT
+    assert len(offered._resolved) == tool_name_match._KEPT
 
 
 def test_a_step_that_is_left_out_is_not_taken() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dragoman
 from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError, UnsupportedError
-from dragoman.core.values import Reasoning, Text, ToolCall
+from dragoman.core.messages import Reasoning, Text, ToolCall
 from dragoman.identify import format_for
 
 THINK = {"open": "<think>", "close_pattern": r"</think>\s*"}

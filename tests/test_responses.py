@@ -8,7 +8,7 @@ import openai
 import pydantic
 import pytest
 
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.errors import BackendError, BusyError
 from dragoman.core.events import (
     AnyEvent,

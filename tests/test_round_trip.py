@@ -12,9 +12,9 @@ from dragoman import formats
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Format
 from dragoman.core.events import Finish, Start
-from dragoman.core.reader import ReplyReader
-from dragoman.core.typed import as_json, as_string
-from dragoman.core.values import ToolCall
+from dragoman.core.messages import ToolCall
+from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.schema.argument_types import as_json, as_string
 
 few = settings(max_examples=max(20, settings().max_examples // 8))  # for each of many formats
 each = pytest.mark.parametrize("format", [formats.get(name) for name in formats.names()], ids=lambda f: f.name)

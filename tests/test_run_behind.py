@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from dragoman.backends import nearby
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman import config as settings
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.probe import discover
 from dragoman.cli.run import preface
-from dragoman.cli.run.behind import Behind, Offer, Wanted, chosen, chosen_there, running
+from dragoman.cli.run.select_model import Behind, Offer, Wanted, chosen, chosen_there, running
 from dragoman.core.errors import BackendError, ConfigError
-from dragoman.gateway import Gateway
-from dragoman.server import config as settings
+from dragoman.gateway.gateway import Gateway
 from far import Play, server, whole
 from gateway import DEADLINE_S
 from scripted import serving
@@ -36,9 +36,9 @@ async def behind(
     **more: Any,
 ) -> Behind:
     """What is chosen where servers are at these URLs, and a gateway at that port; `flags` are settings."""
-    monkeypatch.setattr(nearby, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
+    monkeypatch.setattr(discover, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
     for patience in ("OPEN_S", "TELL_S"):  # of a busy machine
-        monkeypatch.setattr(nearby, patience, DEADLINE_S)
+        monkeypatch.setattr(discover, patience, DEADLINE_S)
     config, origin = settings.load(None, {}, {"server.port": int(gateway.rpartition(":")[2]), **(flags or {})})
     plainly = {
         "agent": "claude",

@@ -24,8 +24,8 @@ import gateway
 import odd
 from agents import NOWHERE
 from dragoman.agents import Launch
-from dragoman.cli.run import printed
-from dragoman.cli.run.child import Attended, interruptible
+from dragoman.cli.run import output
+from dragoman.cli.run.child_process import Attended, interruptible
 from dragoman.core.errors import ConfigError
 from gateway import DEADLINE_S, command, environment, exists
 from scripted import in_thread, plain
@@ -344,7 +344,7 @@ def test_of_what_is_merged_with_ours_the_users_names_alone_are_shown(name: str) 
     environ, *args = given[name]
     made = launched(name, *args, "--append", "Bearer abcdefgh", "seen-in-the-environment", environ=environ)
     assert "lovelace" in str((made.environ, made.files))
-    told = printed.shown(made, Path("/private"), {"OWN_TOKEN": "seen-in-the-environment"})
+    told = output.shown(made, Path("/private"), {"OWN_TOKEN": "seen-in-the-environment"})
     assert "DATABASE_URL" in told
     assert "permissions" in told
     assert "http://127.0.0.1:1" in told
@@ -390,13 +390,13 @@ async def test_what_no_variable_can_hold_is_refused() -> None:
 
 @pytest.mark.parametrize("value", ["plain", "two words", "it's", '"$HOME" `id` \\ \n;'])
 def test_variables_are_quoted_for_the_shell(value: str) -> None:
-    line = printed.environment(Launch(("x",), {"VALUE": value, "GONE": None}), "posix", {})
+    line = output.environment(Launch(("x",), {"VALUE": value, "GONE": None}), "posix", {})
     shell = subprocess.run(
         ["sh", "-c", f'{line}\nprintf %s "$VALUE${{GONE-gone}}"'], env={"GONE": "x"}, capture_output=True, text=True
     )
     assert shell.stdout == f"{value}gone"
-    assert printed.environment(Launch(("x",), {"V": "it's"}), "powershell", {}) == "$Env:V = 'it''s'"
-    assert printed.environment(Launch(("x",), {"V": "it's \\"}), "fish", {}) == "set -gx V 'it\\'s \\\\'"
+    assert output.environment(Launch(("x",), {"V": "it's"}), "powershell", {}) == "$Env:V = 'it''s'"
+    assert output.environment(Launch(("x",), {"V": "it's \\"}), "fish", {}) == "set -gx V 'it\\'s \\\\'"
 
 
 @pytest.mark.parametrize(
@@ -409,15 +409,15 @@ def test_variables_are_quoted_for_the_shell(value: str) -> None:
     ],
 )
 def test_a_proxy_is_not_asked_for_this_machine(given: Mapping[str, str], kept: object) -> None:
-    assert printed.direct(given) == (kept or {} if not isinstance(kept, str) else {"NO_PROXY": kept, "no_proxy": kept})
+    assert output.direct(given) == (kept or {} if not isinstance(kept, str) else {"NO_PROXY": kept, "no_proxy": kept})
 
 
-@pytest.mark.parametrize("shell", printed.SHELLS)
+@pytest.mark.parametrize("shell", output.SHELLS)
 def test_what_is_printed_keeps_a_proxy_from_this_machine(shell: str) -> None:
     made = Launch(("x",), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
-    said = printed.environment(made, shell, {"HTTP_PROXY": "http://proxy", "NO_PROXY": "intra"})
+    said = output.environment(made, shell, {"HTTP_PROXY": "http://proxy", "NO_PROXY": "intra"})
     assert said.count("intra,127.0.0.1,localhost") == 2
-    assert "NO_PROXY" not in printed.environment(made, shell, {})
+    assert "NO_PROXY" not in output.environment(made, shell, {})
 
 
 def beside(far: str) -> dict[str, str]:

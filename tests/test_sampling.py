@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from dragoman.backends.sampling import ignored, settings
-from dragoman.core import values as v
+from dragoman.backends.text_mode.sampling import ignored, settings
+from dragoman.core import messages as v
 from dragoman.core.errors import RequestError
 
 

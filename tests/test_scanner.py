@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuts import cuttings, pieces, places
-from dragoman.core.jsontext import NUMBER_LIMIT_CHARS
-from dragoman.core.scanner import CUT_OFF, SPACE, STRING_LIMIT_CHARS, Follow, Leaf, Markers, Plain, Scanner, markers
+from dragoman.text.json_stream import NUMBER_LIMIT_CHARS
+from dragoman.text.scanner import CUT_OFF, SPACE, STRING_LIMIT_CHARS, Follow, Leaf, Markers, Plain, Scanner, markers
 
 Emit = Callable[[str], None]
 Run = Callable[[Scanner, Emit], Leaf[Any]]

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 import vendors
 from dragoman import dialects
 from dragoman.core import events as ev
-from dragoman.core import openai_fields
-from dragoman.core import values as v
-from dragoman.core.adapt import adapt
+from dragoman.core import messages as v
 from dragoman.core.errors import CallerError, UnsupportedError
-from dragoman.core.targets import ANTHROPIC, ANTHROPIC_STRICT, OPENAI
+from dragoman.schema.adapt import adapt
+from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT, OPENAI
+from dragoman.wire import openai_fields
 from test_dialects import CASES, SENT, SMALLEST, Case, each
 
 ASKED = [c for c in CASES if c.kind.startswith("request")]

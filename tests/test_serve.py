@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dragoman.backends import weights
+from dragoman.backends.embedded import weights
 from gateway import CHAT, MESSAGES, MODEL, Gateway, ask, connect, exists, http_request, run, running, shape_of, until
 
 pytestmark = pytest.mark.model

@@ -21,7 +21,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.values import Request, ToolResult, Usage
+from dragoman.core.messages import Request, ToolResult, Usage
 from gateway import DEADLINE_S, apart, running
 from gateway import run as command
 from scripted import Scripted, in_thread

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core import shape
 from dragoman.core.errors import MisuseError, RequestError
-from dragoman.core.shape import Cursor, Fields
+from dragoman.text import json_cursor
+from dragoman.text.json_cursor import Cursor, Fields
 
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -17,11 +17,11 @@ TREES = st.recursive(
 
 
 def value(text: str) -> Cursor:
-    return shape.at(b'{"x":' + text.encode() + b"}").fields().need("x")
+    return json_cursor.at(b'{"x":' + text.encode() + b"}").fields().need("x")
 
 
 def fields(text: str) -> Fields:
-    return shape.at(text.encode()).fields()
+    return json_cursor.at(text.encode()).fields()
 
 
 def walk(cursor: Cursor) -> object:
@@ -42,14 +42,14 @@ def walk(cursor: Cursor) -> object:
 @given(TREES, st.booleans())
 def test_every_value_is_read_as_json_reads_it(tree: object, ascii_only: bool) -> None:
     text = json.dumps(tree, ensure_ascii=ascii_only)
-    assert walk(shape.at(text.encode())) == tree
+    assert walk(json_cursor.at(text.encode())) == tree
 
 
 @pytest.mark.parametrize(
     "text", ["1.10", "12345678901234567890", '{ "b": 1, "a" : [ ] }', r'"\u00e9\/"', "-0.0", "1e5", "null", "true"]
 )
 def test_text_is_verbatim(text: str) -> None:
-    assert shape.at(text.encode()).text == text
+    assert json_cursor.at(text.encode()).text == text
 
 
 ERRORS = [
@@ -104,19 +104,19 @@ def test_errors_say_what_where(text, look, message) -> None:
 )
 def test_bodies_that_are_not_json(body: bytes, message: str) -> None:
     with pytest.raises(RequestError) as raised:
-        shape.at(body)
+        json_cursor.at(body)
     assert raised.value.message == message
 
 
 def test_a_body_as_text() -> None:
-    assert shape.at('{"x":"é"}').fields().string("x") == "é"
+    assert json_cursor.at('{"x":"é"}').fields().string("x") == "é"
     with pytest.raises(RequestError, match="expected JSON in UTF-8"):
-        shape.at('{"x":"\ud83d"}')
+        json_cursor.at('{"x":"\ud83d"}')
 
 
 def test_a_body_that_is_no_text() -> None:
     with pytest.raises(MisuseError, match=r"expected JSON as bytes or str, got dict; json\.dumps makes it"):
-        shape.at({"model": "m"})  # type: ignore[arg-type]
+        json_cursor.at({"model": "m"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_optional_members() -> None:
 
 @pytest.mark.parametrize("item", [b"1", b"{}", b'""', b"[]", b'{"role":"user","content":"a"}', b'"\\""'])
 def test_a_request_has_so_many_values_at_most(item: bytes) -> None:
-    body = b'{"messages":[' + b",".join([item] * (shape.VALUES + 2)) + b"]}"
+    body = b'{"messages":[' + b",".join([item] * (json_cursor.VALUES + 2)) + b"]}"
     with pytest.raises(RequestError, match="expected at most"):
-        shape.request(body)
+        json_cursor.request(body)
 
 
 def test_what_stands_in_texts_is_no_value() -> None:
-    text = json.dumps({"text": '{"a": 1}, ' * shape.VALUES})
-    assert len(shape.request(text).fields().need("text").string()) == 10 * shape.VALUES
+    text = json.dumps({"text": '{"a": 1}, ' * json_cursor.VALUES})
+    assert len(json_cursor.request(text).fields().need("text").string()) == 10 * json_cursor.VALUES
 
 
 def test_an_array_has_so_many_items_at_most() -> None:
@@ -187,4 +187,4 @@ def test_an_array_has_so_many_items_at_most() -> None:
 
 def test_a_byte_order_mark_is_named() -> None:
     with pytest.raises(RequestError, match="got a byte order mark before it; send the body without"):
-        shape.at(b'\xef\xbb\xbf{"x": 1}')
+        json_cursor.at(b'\xef\xbb\xbf{"x": 1}')

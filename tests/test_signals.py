@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dragoman.cli.doctor import here
-from dragoman.gateway import Gateway
+from dragoman.cli.doctor import local
+from dragoman.config import ServerConfig
+from dragoman.gateway.gateway import Gateway
 from dragoman.server import run
-from dragoman.server.config import ServerConfig
 from scripted import Scripted, plain
 
 ENDING = [signal.SIGTERM, signal.SIGINT]
@@ -94,10 +94,10 @@ async def test_an_agent_that_says_no_version_is_ended(
         return started[-1]
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", remembered)
-    monkeypatch.setattr(here, "sys", SimpleNamespace(platform=platform))
-    monkeypatch.setattr(here, "_VERSION_S", 0.05)
+    monkeypatch.setattr(local, "sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr(local, "_VERSION_S", 0.05)
     if platform == "win32":
         monkeypatch.delattr(os, "killpg")
-    assert await here._version(str(program)) == ""
+    assert await local._version(str(program)) == ""
     (child,) = started
     assert child.returncode == -signal.SIGKILL

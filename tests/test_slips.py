@@ -9,10 +9,10 @@ from cuts import cuttings
 from dragoman import dialects, formats
 from dragoman.core import events as ev
 from dragoman.core.contracts import Turn
-from dragoman.core.reader import MENDS, ReplyReader
-from dragoman.core.slips import ALL_SLIPS, SLIPS
-from dragoman.core.values import Request, Tool, ToolCall
-from dragoman.core.wrapped import unwrapped
+from dragoman.core.messages import Request, Tool, ToolCall
+from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.text.json_repairs import ALL_SLIPS, SLIPS
+from dragoman.text.unwrap_arguments import unwrapped
 
 TOOL = Tool("get_weather", parameters='{"type": "object", "properties": {"city": {"type": "string"}}}')
 MEANT = '{"city": "Paris", "on": true}'

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.core.details import ANNOTATIONS, CITATIONS
 from dragoman.core.events import BREAK, AnyEvent, Detail, Finish, ReasoningDelta, TextDelta, ToolCallStart
-from dragoman.core.sources import Sources
+from dragoman.core.response_details import ANNOTATIONS, CITATIONS
+from dragoman.wire.web_sources import Sources
 from test_deviations import VALIDATES, answered, frames, messages, over, wide
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from cuts import places
 from dragoman import dialects
-from dragoman.backends.relay import HttpRelay
+from dragoman.backends.http.passthrough import HttpRelay
 from dragoman.core import events as ev
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import collect
 from dragoman.core.contracts import Dialect, Turn
 from dragoman.core.errors import DragomanError
-from dragoman.core.splice import Splice, named
+from dragoman.wire.passthrough import Splice, named
 from test_dialects import ANSWERS, CASES, STREAMS, Case, each, stream
 from test_dialects import whole as whole_body
 from test_upstream import body as upstream_body

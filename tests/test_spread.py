@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dragoman.core.values import Tool
-from dragoman.guard.judge import judge
-from dragoman.guard.mend import Mended
+from dragoman.core.messages import Tool
+from dragoman.guard.compiled_schema import compiled
 from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.schemas import compiled
-from dragoman.guard.spread import MOST, STEP, spread
+from dragoman.guard.repair import Mended
+from dragoman.guard.repair_spread import MOST, STEP, spread
+from dragoman.guard.verdict import judge
 
 S = {"type": "string"}
 N = {"type": "integer"}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import far
 from dragoman import dialects
-from dragoman.core import sse
 from dragoman.core.errors import UpstreamError
-from dragoman.core.sse import Decoder, ServerSentEvent
+from dragoman.wire import sse
+from dragoman.wire.sse import Decoder, ServerSentEvent
 
 LINES = st.sampled_from(["data: a", "data:b", "data", "event: x", "id: 7", ":", ": note", "é", "", "", ""])
 ENDS = st.sampled_from(["\n", "\r", "\r\n", "\r\n", ""])

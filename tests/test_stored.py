@@ -8,9 +8,9 @@ import httpx2
 import openai
 import pytest
 
-from dragoman.gateway import Gateway
+from dragoman.config import ServerConfig
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
 from scripted import Scripted, plain
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": None}

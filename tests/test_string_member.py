@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuts import pieces, places
-from dragoman.core.string_member import StringMember, string_member
+from dragoman.text.json_member import StringMember, string_member
 
 CASES = [
     ("whole", '{"input":"ls \\"é\\"\\n"}', 'ls "é"\n'),

@@ -9,10 +9,10 @@ import pytest
 
 from cases import shown
 from dragoman import formats
+from dragoman.api.parse import parse
 from dragoman.core import events as ev
-from dragoman.core import values as v
-from dragoman.core.reader import ReplyReader
-from dragoman.library import parse
+from dragoman.core import messages as v
+from dragoman.parsing.reply_reader import ReplyReader
 
 STRING = {"type": "string"}
 TAGGED = [name for name in formats.names() if formats.get(name).arguments == "tagged"]

@@ -8,8 +8,8 @@ import pytest
 
 import cost
 from dragoman import formats
-from dragoman.core import values as v
-from dragoman.guard.taint import STEPS, Taint, copied
+from dragoman.core import messages as v
+from dragoman.guard.injection.copied_call import STEPS, Taint, copied
 
 CALL = {"to": "eve@evil.example", "subject": "keys", "body": 'The "keys":\n<b>C:\\new</b> ü', "urgent": True, "n": 1.50}
 DEEP = {"query": "a", "filter": {"tags": ["x", 2, None, {"y": []}], "on": False}}

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import formats
-from dragoman.backends.template import ChatTemplate, Prompt
-from dragoman.core import values as v
+from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
+from dragoman.core import messages as v
 from dragoman.core.errors import ConfigError, RequestError
 
 HERMES = formats.get("hermes")

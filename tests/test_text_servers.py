@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from behind import FRONTS, ask, gateway
-from dragoman.backends.ways import Way
-from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.backends.http.model_modes import Way
+from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice, ToolResult
 from servers.real import llama_server
 
 pytestmark = pytest.mark.model

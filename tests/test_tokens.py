@@ -11,12 +11,12 @@ from bench.tokens import GOAL_PERCENT, errors
 from bench.vocabularies import counters
 
 import cost
-from dragoman.core import values as v
+from dragoman.catalog import tokenizers
+from dragoman.catalog.tokenizers import find, named, read
+from dragoman.core import messages as v
 from dragoman.core.errors import ConfigError
-from dragoman.core.pictures import size_of
-from dragoman.core.tokens import GENERIC, IMAGE_TOKENS, SHAPES, Vocabulary
-from dragoman.profiles import vocabularies
-from dragoman.profiles.vocabularies import find, named, read
+from dragoman.core.image_size import size_of
+from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, Vocabulary
 
 TEXTS = {kind: pieces for kind, pieces in corpora("measured").items() if kind in ENGLISH_AND_CODE}
 
@@ -183,4 +183,4 @@ def test_a_picture_that_is_no_base64(data: str) -> None:
 
 def test_the_known_families_are_told_apart() -> None:
     text = "\n".join(TEXTS["Python"][:3])
-    assert vocabularies.find("claude-opus-5").estimate(text) > 1.3 * vocabularies.find("gpt-5").estimate(text)
+    assert tokenizers.find("claude-opus-5").estimate(text) > 1.3 * tokenizers.find("gpt-5").estimate(text)

@@ -14,7 +14,7 @@ from cases import TOOLS, Case, all_cases
 from dragoman import formats
 from dragoman.cli import main
 from dragoman.core import events as ev
-from dragoman.core.trace import Kind, Tracer
+from dragoman.parsing.trace import Kind, Tracer
 
 CASES = all_cases()
 OFFERED = [dragoman.Tool("get_weather"), dragoman.Tool("ping")]

@@ -7,9 +7,9 @@ import pytest
 
 from dragoman import formats
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, Warning
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Message, Text, ToolCall, ToolResult
+from dragoman.core.messages import Message, Text, ToolCall, ToolResult
 from dragoman.guard.policy import Policy
+from dragoman.parsing.reply_reader import ReplyReader
 from test_guard import TOOLS, Asked, answered, calls, codes, words
 
 TYPE = '{"type": "function", '

@@ -14,20 +14,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import recording
-from dragoman import dialects, profiles
-from dragoman.backends import weights
-from dragoman.backends.embedded import Embedded
-from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.backends.http import Http
-from dragoman.backends.http_config import HttpConfig
+from dragoman import dialects
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.http.backend import Http
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import models
 from dragoman.cli import main
-from dragoman.core import trim
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Warning
-from dragoman.core.tokens import GENERIC
-from dragoman.core.trim import first_sentence
+from dragoman.core.token_estimate import GENERIC
+from dragoman.prompting import trim
+from dragoman.prompting.trim import first_sentence
 from far import ask, gateway, server, whole
 from gateway import MESSAGES
 from test_embedded import Playing
@@ -279,7 +280,7 @@ def test_the_command_says_what_is_no_request(tmp_path: Path, capsys: pytest.Capt
 
 
 async def test_the_embedded_model_is_asked_in_short() -> None:
-    profile = profiles.default()
+    profile = models.default()
     embedded: Any = Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None)
     embedded.engine = tap = forty.Tap(Playing("Hello."))
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
@@ -293,6 +294,6 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
 
 
 def test_the_embedded_model_knows_no_other_tier() -> None:
-    profile = profiles.default()
+    profile = models.default()
     with pytest.raises(ConfigError, match="unknown tier 'all'"):
         Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="all"), lambda _: None)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from dragoman import formats
-from dragoman.core import targets
-from dragoman.core import values as v
-from dragoman.core.adapt import adapt
-from dragoman.core.type_names import with_json_types
-from dragoman.guard.schemas import compiled
-from dragoman.library import parse
+from dragoman.api.parse import parse
+from dragoman.core import messages as v
+from dragoman.guard.compiled_schema import compiled
+from dragoman.schema import targets
+from dragoman.schema.adapt import adapt
+from dragoman.schema.type_names import with_json_types
 
 MEANT: list[tuple[Any, Any]] = [
     ("float", {"type": "number"}),

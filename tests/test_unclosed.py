@@ -7,8 +7,8 @@ import pytest
 
 from dragoman import formats
 from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallIncomplete
-from dragoman.core.reader import MENDS, ReplyReader
-from dragoman.core.values import Tool, ToolCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.reply_reader import MENDS, ReplyReader
 
 TOOL = Tool("get_weather", "", '{"type": "object"}')
 ARGUMENTS = ('{"city": "Paris"}', '{"at": {"h": [1, 2]}, "city": "Paris"}', '{"city": "Paris", "days": 3}')

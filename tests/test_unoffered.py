@@ -7,9 +7,9 @@ import pytest
 from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Message, Text, Tool, ToolCall, ToolResult
+from dragoman.core.messages import Message, Text, Tool, ToolCall, ToolResult
 from dragoman.guard.policy import Policy
+from dragoman.parsing.reply_reader import ReplyReader
 from test_guard import TOOLS, Asked, answered, calls, codes, told, words
 
 GREET = '{"name": "greet", "arguments": {"who": "Ann"}}'

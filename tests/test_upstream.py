@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cuts import pieces, places
 from dragoman import dialects
 from dragoman.core import events as ev
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import Collector, collect
 from dragoman.core.contracts import Reader, Turn
 from test_dialects import ANSWERS, CASES, STREAMS, Case, each, event

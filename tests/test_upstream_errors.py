@@ -6,7 +6,7 @@ import pytest
 
 from dragoman import dialects
 from dragoman.core.errors import ContextOverflowError, UpstreamError
-from dragoman.core.upstream_errors import answered_error
+from dragoman.wire.upstream_errors import answered_error
 
 PROMPT = [
     "prompt is too long: 5000 tokens > 4096 maximum",

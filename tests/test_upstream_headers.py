@@ -11,9 +11,9 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from dragoman.backends.hidden import Secrets
+from dragoman.backends.http.hide_key import Secrets
 from dragoman.core.errors import UpstreamError
-from dragoman.core.upstream_headers import of_error, passed_on
+from dragoman.wire.upstream_headers import of_error, passed_on
 from far import END, FRONTS, HEAD, Play, ask, gateway, piece, server, told, whole
 from gateway import CHAT
 

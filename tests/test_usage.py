@@ -7,7 +7,7 @@ import anthropic
 import msgspec
 import pytest
 
-from dragoman.core import values as v
+from dragoman.core import messages as v
 from dragoman.core.collect import Collector
 from dragoman.core.errors import BackendError
 from dragoman.core.events import (
@@ -23,7 +23,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.tokens import GENERIC
+from dragoman.core.token_estimate import GENERIC
 from dragoman.core.usage import UsageFiller
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import Script, Scripted, body, served

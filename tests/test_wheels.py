@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.backends import wheels
+from dragoman.backends.embedded import wheels
 from dragoman.core.errors import ConfigError, UpstreamError
 
 CONTENT = b"GGUF" + bytes(range(256)) * 40

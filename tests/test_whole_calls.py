@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dragoman import dialects
-from dragoman.answering import Answer
-from dragoman.core import values as v
+from dragoman.api.engine_session import Answer
+from dragoman.core import messages as v
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import (
@@ -21,7 +21,7 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
 )
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import DELIVERIES, Delivery, Policy
 from scripted import Scripted
 

@@ -14,7 +14,7 @@ import pytest
 
 from cases import DATA
 from dragoman import formats
-from dragoman.core.values import Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
 
 CALLS = {
     "get_weather": '{"city": "Paris", "days": 3}',

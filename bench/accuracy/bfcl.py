@@ -20,7 +20,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from bench.accuracy.cases import Case
-from dragoman.core.values import Message, Text, Tool, ToolCall
+from dragoman.core.messages import Message, Text, Tool, ToolCall
 
 CATEGORIES = ("simple_python", "multiple", "parallel", "irrelevance")
 SEED = 7

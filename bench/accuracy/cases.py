@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall
+from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall
 
 WHEN = (
     "Call a function only where it does what is asked. One call does one thing: for several things, write several "

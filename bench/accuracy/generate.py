@@ -18,14 +18,14 @@ from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
 from bench.accuracy.texts import RUNGS, Said, Written, read, turn
-from dragoman.backends import weights
-from dragoman.backends.embedded import Embedded
-from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.backends.engine import Done, Output, Piece, Progress
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.engine import Done, Output, Piece, Progress
 from dragoman.core.events import Failure
-from dragoman.core.values import Request, ToolChoice
+from dragoman.core.messages import Request, ToolChoice
+from dragoman.gateway.guarded_stream import guarded
 from dragoman.guard.policy import Policy
-from dragoman.guarded import guarded
 
 TEXTS = Path(".cache/accuracy")
 """Where they are kept; a file a model."""

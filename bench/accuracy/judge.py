@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from bench.accuracy import bfcl
 from bench.accuracy.cases import Case, own
-from dragoman.core.values import JsonText, ToolCall
+from dragoman.core.messages import JsonText, ToolCall
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from bench.accuracy.cases import Case
 from bench.accuracy.texts import Said, Written, turn
 from bench.forty import whole_calls
 from dragoman.core.events import AnyEvent
-from dragoman.core.values import ToolCall
+from dragoman.core.messages import ToolCall
+from dragoman.gateway.guarded_stream import guarded
 from dragoman.guard.policy import Policy
-from dragoman.guarded import guarded
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from dragoman import formats, profiles
-from dragoman.backends.repeats import RepeatGuard
+from dragoman import formats
+from dragoman.backends.embedded.repeats import RepeatGuard
+from dragoman.catalog import models as model_catalog
 from dragoman.core.contracts import Backend, Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
-from dragoman.core.reader import ReplyReader
-from dragoman.core.values import Request, ToolCall, Usage
+from dragoman.core.messages import Request, ToolCall, Usage
+from dragoman.parsing.reply_reader import ReplyReader
 
 
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,7 +59,7 @@ def record(model: str, texts: Sequence[Written], settings: str) -> None:
         "how": "python -m bench.accuracy --record",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "model": model,
-        "weights_sha256": profiles.get(model).sha256,
+        "weights_sha256": model_catalog.get(model).sha256,
         "engine": f"xllamacpp {version('xllamacpp')}",
         "settings": settings,
     }
@@ -119,7 +120,7 @@ class Said:
         yield Finish("stop")
 
     def _events(self, written: Written, request: Request, turn: Turn) -> list[AnyEvent]:
-        format = formats.get(profiles.get(written.model).format)
+        format = formats.get(model_catalog.get(written.model).format)
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
         reader = ReplyReader(format, request.tools, new_id=turn.new_id, lenient=self._lenient, taken_ids=past)
         repeats = RepeatGuard((), format.write_call)

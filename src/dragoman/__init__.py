@@ -12,9 +12,12 @@
 Packages beside these: `formats` (how models write), `dialects` (how APIs ask and answer), `backends` and `gateway`.
 """
 
-from dragoman.answering import Answer
-from dragoman.assembly import Assembled, CallAssembler, assemble_calls
-from dragoman.conversion import Converted, convert_calls, convert_results, convert_tools
+from dragoman.api.assemble import Assembled, CallAssembler, assemble_calls
+from dragoman.api.convert import Converted, convert_calls, convert_results, convert_tools
+from dragoman.api.engine_session import Answer
+from dragoman.api.parse import ToolCallReader, check_call, constrain, explain, json_schema, parse, render
+from dragoman.constraints.gbnf import Gbnf, gbnf
+from dragoman.constraints.structural_tag import structural_tag
 from dragoman.core.collect import Collector, collect
 from dragoman.core.contracts import Constraint
 from dragoman.core.errors import DragomanError
@@ -33,10 +36,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.gbnf import Gbnf, gbnf
-from dragoman.core.structural_tag import structural_tag
-from dragoman.core.trace import Remark, Span
-from dragoman.core.values import (
+from dragoman.core.messages import (
     Message,
     Reasoning,
     Reply,
@@ -49,7 +49,7 @@ from dragoman.core.values import (
     Usage,
 )
 from dragoman.identify import Identified, format_for, prompt_tail
-from dragoman.library import ToolCallReader, check_call, constrain, explain, json_schema, parse, render
+from dragoman.parsing.trace import Remark, Span
 
 __version__ = "0.1.0"
 

@@ -19,7 +19,7 @@ import gguf
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from dragoman.backends import weights
+from dragoman.backends.embedded import weights
 
 MODEL: Final = "smollm2-135m"
 VERSION: Final = 1

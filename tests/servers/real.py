@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import httpx2
 
-from dragoman.backends import weights
+from dragoman.backends.embedded import weights
 from gateway import until
 
 HERE: Final = Path(__file__).parent

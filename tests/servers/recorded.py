@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core.values import Message, Request, Text, ToolChoice
+from dragoman.core.messages import Message, Request, Text, ToolChoice
 from gateway import http_request
 from servers.rounds import PATIENCE_S, QUESTION, SAID, answered
 

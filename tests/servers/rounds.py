@@ -10,7 +10,7 @@ import openai
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core.values import Message, Request, Sampling, Text, Tool, ToolCall, ToolResult
+from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolResult
 from sdks import chat_chunks, chat_create, messages_create, messages_stream, responses_create, responses_events
 
 PATIENCE_S: Final = 600.0

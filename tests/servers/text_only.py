@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from dragoman import formats
 from dragoman.core.contracts import Format
-from dragoman.core.values import ToolCall
+from dragoman.core.messages import ToolCall
 
 PIECE_CHARS: Final = 3
 

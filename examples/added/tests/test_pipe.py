@@ -11,7 +11,7 @@ from dragoman.backends.pipe import Pipe
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Failure
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from scripted import serving
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}\n</tool_call>'

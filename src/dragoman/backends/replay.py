@@ -21,9 +21,9 @@ from dragoman import formats
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, quote
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
-from dragoman.core.reader import MENDS, ReplyReader
-from dragoman.core.stops import StopStrings
-from dragoman.core.values import Request, Text, ToolCall, ToolResult, Usage
+from dragoman.core.messages import Request, Text, ToolCall, ToolResult, Usage
+from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.text.stop_strings import StopStrings
 
 
 class Recorded(msgspec.Struct, frozen=True):

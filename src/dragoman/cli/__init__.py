@@ -16,7 +16,7 @@ from textwrap import dedent, fill
 from typing import Any, Final, NoReturn
 
 from dragoman import __version__
-from dragoman.cli._printable import printable
+from dragoman.cli._terminal_safe import printable
 from dragoman.core.errors import CallerError, DragomanError, nearest
 
 _ORDER: Final = ("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from dragoman.core.trace import Span
+from dragoman.parsing.trace import Span
 
 Where: TypeAlias = Literal["parse", "gateway", "native"]
 """Whose words to use: flags of `parse`, settings of a server, or settings of a server that reads the calls itself."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from dragoman.cli import serve
-from dragoman.cli._printable import one_line, printable
+from dragoman.cli._terminal_safe import one_line, printable
 from dragoman.core.errors import ConfigError
 
 EXAMPLES = """
@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: there is no such capture, or the file cannot be written.
     """
     serve.want("server", doing="bundling")
-    from dragoman.server.bundle import bare, filled, packed
-    from dragoman.server.captured import Captured, load
-    from dragoman.server.compare import difference
+    from dragoman.server.capture.bundle import bare, filled, packed
+    from dragoman.server.capture.diff import difference
+    from dragoman.server.capture.load import Captured, load
 
     was = Captured(*load(args.capture))
     made = None if args.keep_text else asyncio.run(filled(was))

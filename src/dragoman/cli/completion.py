@@ -8,7 +8,8 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from dragoman import extras, formats, profiles
+from dragoman import extras, formats
+from dragoman.catalog import models
 from dragoman.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,16 +64,16 @@ def format_names() -> list[str]:
 
 def model_names() -> list[str]:
     """Models that can be fetched."""
-    return [name for model in profiles.models() for name in (model.name, *model.aliases)]
+    return [name for model in models.models() for name in (model.name, *model.aliases)]
 
 
 def all_model_names() -> list[str]:
     """Those, and what servers were found to have."""
     try:
-        from dragoman.backends.probe import remembered
+        from dragoman.backends.probe import cache
     except ImportError:
         return model_names()
-    return [*model_names(), *remembered.models()]
+    return [*model_names(), *cache.models()]
 
 
 def _argcomplete() -> "ModuleType":

@@ -11,16 +11,16 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from dragoman import formats
+from dragoman.catalog.format_coverage import Proven, proven
 from dragoman.cli.completion import format_names, offering
 from dragoman.core.contracts import Format, HeldCall, Notation
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ToolCallEnd, ToolCallStart
-from dragoman.core.reader import ReplyReader
-from dragoman.core.relay import Relay
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.values import Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.identify import format_for
-from dragoman.profiles.proven import Proven, proven
+from dragoman.parsing.forwarding_sink import Relay
+from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.text.scanner import Leaf, Scanner
 
 Ids: TypeAlias = Literal["model's", "replaced", "ours"]
 """Whose id a call has. Replaced: the model writes one, but no API takes it, or it comes behind the arguments."""

@@ -15,18 +15,18 @@ from typing import Any
 import msgspec
 
 from dragoman import formats
-from dragoman.backends import gguf
+from dragoman.api.parse import ToolCallReader, explain, read_tools
+from dragoman.backends.embedded import gguf
 from dragoman.cli._advice import How, advice
-from dragoman.cli._printable import one_line
+from dragoman.cli._terminal_safe import one_line
 from dragoman.cli.completion import format_names, offering
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError, RequestError
 from dragoman.core.events import AnyEvent, Finish, Start
-from dragoman.core.trace import Span
-from dragoman.core.values import Part, Reasoning, Text, Tool, ToolCall
+from dragoman.core.messages import Part, Reasoning, Text, Tool, ToolCall
 from dragoman.identify import Identified, format_for
-from dragoman.library import ToolCallReader, explain, read_tools
+from dragoman.parsing.trace import Span
 
 ROW_CHARS = 31
 """Of a line of `--explain`, before the text itself."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dragoman import dialects, extras
-from dragoman.backends.http_config import HttpConfig
-from dragoman.cli._line import Line
-from dragoman.cli._printable import printable
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import servers
+from dragoman.cli._progress_line import Line
+from dragoman.cli._terminal_safe import printable
 from dragoman.cli.completion import all_model_names, offering
 from dragoman.core.errors import ConfigError
-from dragoman.profiles import servers
 
 if TYPE_CHECKING:
     from dragoman.backends.probe.report import Report
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """
     try:
         from dragoman.backends.probe import probe
-        from dragoman.backends.probe.remembered import remember
+        from dragoman.backends.probe.cache import remember
     except ImportError as error:
         raise ConfigError(f"asking servers needs more than is installed: {extras.to_type('server')}") from error
     if args.url is None:
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(as_json: bool) -> int:
     """The servers that run on this machine."""
-    from dragoman.backends.nearby import nearby
+    from dragoman.backends.probe.discover import nearby
 
     found = asyncio.run(nearby(os.environ))
     if as_json:

@@ -9,8 +9,8 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TextIO
 
-from dragoman import profiles
-from dragoman.backends import weights
+from dragoman.backends.embedded import weights
+from dragoman.catalog import models
 from dragoman.cli.completion import model_names, offering
 
 _EXAMPLES = """
@@ -40,7 +40,7 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "check them. What was interrupted goes on where it was. The path of the weights goes to standard output.",
         epilog=_EXAMPLES,
     )
-    default = profiles.default().name
+    default = models.default().name
     name = parser.add_argument(
         "name", nargs="?", metavar="NAME", help=f"one of --list, or hf:owner/repo/file.gguf (default: {default})"
     )
@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         print(listing(get_terminal_size().columns if sys.stdout.isatty() else None))
         return 0
-    name: str = args.name or profiles.default().name
+    name: str = args.name or models.default().name
     if weights.have(name) and not args.force:
         changed = weights.wrong(name)
         words = "is here, but not as it should be: it is fetched again" if changed else _HERE
         print(f"{name} {words}", file=sys.stderr)
-    elif not name.startswith("hf:") and (note := profiles.get(name).note):
+    elif not name.startswith("hf:") and (note := models.get(name).note):
         print(f"{name}: {note}", file=sys.stderr)
     print(fetched(name, force=args.force))
     return 0
@@ -91,7 +91,7 @@ def fetched(name: str, *, force: bool = False) -> Path:
 def listing(width: int | None = None) -> str:
     """The table of `--list`; where a terminal's width is given, broken there."""
     rows = [("NAME", "SIZE", "LICENCE", "HERE", "WHAT IT IS")]
-    for model in profiles.models():
+    for model in models.models():
         name = f"{model.name} (default)" if model.default else model.name
         here = "yes" if weights.have(model) else "no"
         also = f" Also called {', '.join(model.aliases)}." if model.aliases else ""
@@ -99,7 +99,7 @@ def listing(width: int | None = None) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     begun = ["  ".join(cell.ljust(chars) for cell, chars in zip(row[:4], widths, strict=True)) + "  " for row in rows]
     lines = [_broken(start, row[4], width) for start, row in zip(begun, rows, strict=True)]
-    notes = ["\n" + _broken("", f"{model.name}: {model.note}", width) for model in profiles.models() if model.note]
+    notes = ["\n" + _broken("", f"{model.name}: {model.note}", width) for model in models.models() if model.note]
     return "\n".join(lines + notes)
 
 

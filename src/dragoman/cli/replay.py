@@ -8,18 +8,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dragoman import __version__, profiles
+from dragoman import __version__
+from dragoman import config as settings
+from dragoman.api.parse import explain
+from dragoman.catalog import models
 from dragoman.cli import parse, serve
 from dragoman.cli._advice import NOTHING, How, Where, advice
-from dragoman.cli._printable import one_line, printable
+from dragoman.cli._terminal_safe import one_line, printable
 from dragoman.core.errors import ConfigError
-from dragoman.gateway import Gateway
-from dragoman.library import explain
-from dragoman.server import config as settings
+from dragoman.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
-    from dragoman.backends.played import Read
-    from dragoman.server.captured import Captured
+    from dragoman.server.capture.load import Captured
+    from dragoman.server.capture.replay_backend import Read
 
 EXAMPLES = """
     examples:
@@ -72,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: there is no such capture, or no such backend. DragomanError: a backend did not come up.
     """
     serve.want("server", doing=_DOING)
-    from dragoman.server.captured import Captured, load
-    from dragoman.server.captures import write
-    from dragoman.server.compare import compare
-    from dragoman.server.replay import Again, Replay
+    from dragoman.server.capture.diff import compare
+    from dragoman.server.capture.load import Captured, load
+    from dragoman.server.capture.replay import Again, Replay
+    from dragoman.server.capture.store import write
 
     name, made = load(args.capture)
     was = Captured(name, made)
@@ -129,7 +130,7 @@ def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:
     Raises: ConfigError: the settings are wrong, or something is missing.
     """
     flags: dict[str, Any] = {"servers.behind.url": args.server}
-    if args.backend and (serve.is_file(args.backend) or args.backend in [each.name for each in profiles.models()]):
+    if args.backend and (serve.is_file(args.backend) or args.backend in [each.name for each in models.models()]):
         flags["embedded.model"] = args.backend
     config, origin = settings.load(serve.settings_path(args.config), os.environ, flags)
     embedded = serve.embedded_name(config.embedded) if serve.has_embedded(config, origin) else ""
@@ -180,7 +181,7 @@ def _advised(told: list[_Explained]) -> Iterator[str]:
 
 def _left(now: "Captured") -> Iterator[str]:
     """What left, an event a line."""
-    from dragoman.server.compare import joined
+    from dragoman.server.capture.diff import joined
 
     if events := joined(now.lines("events.jsonl")):
         yield "\nwhat left, once it was guarded:"

@@ -17,20 +17,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman import dialects, extras, profiles
-from dragoman.backends import weights
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.backends.embedded_config import EmbeddedConfig
-from dragoman.cli._line import Line
-from dragoman.cli._printable import printable
+from dragoman import config as settings
+from dragoman import dialects, extras
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.catalog import models
+from dragoman.cli._progress_line import Line
+from dragoman.cli._terminal_safe import printable
 from dragoman.cli.completion import model_names, offering
 from dragoman.cli.pull import fetched
-from dragoman.compaction import Seal
 from dragoman.core.contracts import Backend
 from dragoman.core.errors import ConfigError
-from dragoman.gateway import Gateway, targets, unserved
-from dragoman.memory import Memory
-from dragoman.server import config as settings
+from dragoman.gateway.compaction import Seal
+from dragoman.gateway.gateway import Gateway, targets, unserved
+from dragoman.gateway.response_store import Memory
 
 _EXAMPLES: Final = """
     examples:
@@ -208,7 +209,7 @@ def _servers(config: settings.Config, measures: bool) -> list[Backend]:
     """The servers behind, in the order of the file."""
     if not config.servers:
         return []
-    from dragoman.backends.http import Http
+    from dragoman.backends.http.backend import Http
 
     return [
         Http(name, server, os.environ, may_probe=measures, may_recall=True) for name, server in config.servers.items()
@@ -234,10 +235,10 @@ async def asked_claude(config: settings.Config, say: Callable[[str], None]) -> N
         raise ConfigError(
             "claude would ask this very gateway, which would ask claude: unset ANTHROPIC_BASE_URL, which names it"
         )
-    from dragoman.backends.claude_cli import login
+    from dragoman.backends.claude_cli import auth_status
 
     with Line(sys.stderr).saying("asking claude whether somebody is logged in"):
-        missing = await login.missing(config.claude_cli, os.environ)
+        missing = await auth_status.missing(config.claude_cli, os.environ)
     if missing:
         say(missing)
 
@@ -251,7 +252,7 @@ def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
 
 
 def _embedded(config: EmbeddedConfig, say: Callable[[str], None]) -> tuple[Backend]:
-    from dragoman.backends.embedded import Embedded
+    from dragoman.backends.embedded.backend import Embedded
 
     return (Embedded.of(config, _weights(config), say),)
 
@@ -263,7 +264,7 @@ def explained(config: settings.Config, origin: dict[str, str]) -> str:
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name)
         if key == "embedded.model":
-            value = value or profiles.default().name
+            value = value or models.default().name
         hidden = key in settings.SECRET and value
         shown = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
         lines.append(f"{shown}  # {origin.get(key, 'default')}")
@@ -285,10 +286,10 @@ def embedded_name(config: EmbeddedConfig) -> str:
     """
     if not config.enabled:
         raise ConfigError("nothing to serve: embedded.enabled is false and no other backend is configured")
-    model = config.model or profiles.default().name
+    model = config.model or models.default().name
     file = is_file(model)
     path = weights.find(model) if file or not config.pull else weights.path(model)
-    return path.stem if file or model.startswith("hf:") else profiles.get(model).name
+    return path.stem if file or model.startswith("hf:") else models.get(model).name
 
 
 def is_file(model: str) -> bool:
@@ -321,7 +322,7 @@ def want(*wanted: str, doing: str) -> None:
 
 def _weights(config: EmbeddedConfig) -> Path:
     """The weights of the configured model, fetched first where they are missing."""
-    model = config.model or profiles.default().name
+    model = config.model or models.default().name
     if is_file(model) or not config.pull or weights.have(model):
         return weights.find(model, _checking(model))
     say(f"fetching the weights of {model}, this once")

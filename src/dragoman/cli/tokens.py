@@ -9,11 +9,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core import trim
+from dragoman.catalog import tokenizers
 from dragoman.core.errors import CallerError, ConfigError, RequestError
-from dragoman.core.tokens import Vocabulary
-from dragoman.core.values import Request, Text
-from dragoman.profiles import vocabularies
+from dragoman.core.messages import Request, Text
+from dragoman.core.token_estimate import Vocabulary
+from dragoman.prompting import trim
 
 EXAMPLE: Final = """
     examples:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """
     request = _read(_body(args.file), args.api)
     name = args.model or request.model
-    vocabulary = vocabularies.find(name)
+    vocabulary = tokenizers.find(name)
     if args.trim:
         print("\n\n".join(_left(trim.trimmed(request, args.trim, vocabulary).request)))
         return 0

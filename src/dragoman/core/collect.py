@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from dragoman.core.details import OF_TEXT, is_for, merged
+from dragoman.core.complete_calls import left_of, text_of
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import (
     BREAK,
@@ -37,8 +37,8 @@ from dragoman.core.events import (
     VendorBlock,
     Warning,
 )
-from dragoman.core.values import Extra, FinishReason, Opaque, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
-from dragoman.core.whole_calls import left_of, text_of
+from dragoman.core.messages import Extra, FinishReason, Opaque, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from dragoman.core.response_details import OF_TEXT, is_for, merged
 
 
 class Collector:

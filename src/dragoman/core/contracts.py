@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlia
 
 import msgspec
 
-from dragoman.core.drafts import Drafts
+from dragoman.constraints.grammar import Piece
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Warning
+from dragoman.core.identifiers import ANY
+from dragoman.core.messages import Reply, Request, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.core.model import Model as Model
-from dragoman.core.names import ANY
-from dragoman.core.passing import Passing
-from dragoman.core.pieces import Piece
 from dragoman.core.progress import Progress
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.typed import Schema
-from dragoman.core.values import Reply, Request, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.parsing.reasoning_draft import Drafts
+from dragoman.schema.argument_types import Schema
+from dragoman.text.scanner import Leaf, Scanner
+from dragoman.wire.passing import Passing
 
 if TYPE_CHECKING:
-    from dragoman.core.markup import Markup
+    from dragoman.parsing.markup import Markup
 
 T = TypeVar("T")
 
@@ -304,7 +304,7 @@ class Dialect:
     sign: Callable[[str], Mapping[str, str]]
     """The headers that a server behind wants to see, with this key, or none where it is empty."""
     names: re.Pattern[str] = ANY
-    """Names of tools that its servers take; any other is spelled otherwise (core/names.py)."""
+    """Names of tools that its servers take; any other is spelled otherwise (core/identifiers.py)."""
     versioned: bool = False
     """Clients are told a base URL that has the version in it, `/v1` or another; else they add it themselves."""
     carries: tuple[str, ...] = ()

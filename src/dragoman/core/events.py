@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 import msgspec
 
 from dragoman.core.errors import DragomanError, MisuseError
-from dragoman.core.values import FinishReason, JsonText, Usage
+from dragoman.core.messages import FinishReason, JsonText, Usage
 
 BREAK: Final = "text_block"
 """The name of a detail that ends the open text."""
@@ -76,7 +76,7 @@ class VendorBlock(Event, frozen=True):
 
 
 class Detail(Event, frozen=True):
-    """Something besides text and calls, such as probabilities of tokens or a source; see core/details.py."""
+    """Something besides text and calls, such as probabilities of tokens or a source; see core/response_details.py."""
 
     name: str
     json: JsonText

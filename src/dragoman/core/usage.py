@@ -23,8 +23,8 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.tokens import Vocabulary
-from dragoman.core.values import Request, Usage
+from dragoman.core.messages import Request, Usage
+from dragoman.core.token_estimate import Vocabulary
 
 _WORDS: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta)
 

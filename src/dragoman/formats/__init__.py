@@ -11,7 +11,7 @@ from dragoman.core.errors import ConfigError, nearest, quote
 @cache
 def names() -> tuple[str, ...]:
     """The names of all, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
 
 
 @cache

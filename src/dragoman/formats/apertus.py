@@ -10,8 +10,8 @@ Source: chat template of swiss-ai/Apertus-8B-Instruct-2509 (2025-09), as llama.c
 
 from typing import Final
 
-from dragoman.core.json_call import CallKeys
-from dragoman.core.json_calls import json_calls_format
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.shapes.json_object import CallKeys
 
 OPEN, CLOSE = "<|tools_prefix|>", "<|tools_suffix|>"
 

@@ -18,8 +18,8 @@ Python prints them; here they are JSON.
 import json
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
-from dragoman.core.shown import ShownTools
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.tool_markup import ShownTools
 
 OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 

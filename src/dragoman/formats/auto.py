@@ -17,12 +17,12 @@ from typing import Final
 
 from dragoman import formats
 from dragoman.core.contracts import CallSink, Format
-from dragoman.core.markup import Markup
-from dragoman.core.python_objects import PythonObjects
-from dragoman.core.pythonic import BARE_CALLS, PythonCalls
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.shown import RESULT, TOOLS
-from dragoman.core.writing import EXAMPLE, tools_writer
+from dragoman.parsing.define_format import EXAMPLE, tools_writer
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.python_call import BARE_CALLS, PythonCalls
+from dragoman.parsing.shapes.python_dicts import PythonObjects
+from dragoman.parsing.tool_markup import RESULT, TOOLS
+from dragoman.text.scanner import Leaf, Scanner
 
 SHARED: Final[Mapping[str, Mapping[str, str]]] = {
     "<tool_call>": {"{": "hermes", "[": "hermes", "`": "hermes", "<": "qwen3_xml", "": "glm"},

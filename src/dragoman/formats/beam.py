@@ -17,12 +17,12 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.channels import ANYTHING, Channels, Route
-from dragoman.core.invoke import Invoke
-from dragoman.core.named_json import Head
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.tagged import Tagged
-from dragoman.core.writing import text_format
+from dragoman.parsing.channels import ANYTHING, Channels, Route
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.shapes.name_then_json import Head
+from dragoman.parsing.shapes.tagged import Tagged
+from dragoman.text.scanner import Leaf, Scanner
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"

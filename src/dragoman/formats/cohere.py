@@ -15,9 +15,9 @@ CohereLabs/c4ai-command-r7b-12-2024, as llama.cpp has it.
 import json
 from typing import Final
 
-from dragoman.core.json_call import CallKeys
-from dragoman.core.json_calls import json_calls_format
-from dragoman.core.shown import ShownResult, ShownTools
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.shapes.json_object import CallKeys
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
 
 OPEN, CLOSE = "<|START_ACTION|>", "<|END_ACTION|>"
 

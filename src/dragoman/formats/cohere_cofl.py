@@ -15,13 +15,13 @@ Source: render_cmd5 and the cmd5 filter of cohere-melody 0.15.3, Cohere's own pa
 from typing import Final
 
 from dragoman.core.contracts import HeldCall
-from dragoman.core.invoke import Invoke, escaped
-from dragoman.core.markup import Markup
-from dragoman.core.nested import Nested
-from dragoman.core.shown import ShownResult, ShownTools
-from dragoman.core.tagged import Wrapped
-from dragoman.core.values import Tool, ToolCall
-from dragoman.core.writing import text_format
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.invoke_tags import Invoke, escaped
+from dragoman.parsing.shapes.tagged import Wrapped
+from dragoman.parsing.shapes.typed_values import Nested
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
 
 CALL, VALUE = ("<cofl:tool_call", "</cofl:tool_call>"), ("<cofl:value", "</cofl:value>")
 SECTION: Final = ("<cofl:tool_calls>", "</cofl:tool_calls>")

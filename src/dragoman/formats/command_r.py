@@ -18,10 +18,10 @@ calls over lines as above, `Action:` on a line of its own; here each is one line
 
 from typing import Final
 
-from dragoman.core.fence import FENCE
-from dragoman.core.json_call import CallKeys
-from dragoman.core.json_calls import json_calls_format
-from dragoman.core.shown import ShownResult
+from dragoman.parsing.code_fence import FENCE
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.shapes.json_object import CallKeys
+from dragoman.parsing.tool_markup import ShownResult
 
 OPENERS: Final = tuple(f"Action:{space}{FENCE}json" for space in (" ", "", "\n"))
 

@@ -12,10 +12,10 @@ Source: vLLM's parser cwm, an open change (2026-01), which reads facebook/cwm; t
 
 from typing import Final
 
-from dragoman.core.json_calls import THINK
-from dragoman.core.markup import Markup
-from dragoman.core.text_call import CLOSE, OPEN, hold, read, write_call
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.json_block import THINK
+from dragoman.parsing.shapes.plain_text_call import CLOSE, OPEN, hold, read, write_call
 
 FORMAT: Final = text_format(
     name="cwm",

@@ -11,11 +11,11 @@ Source: chat template of deepseek-ai/DeepSeek-V3.1 (2025-08), as llama.cpp has i
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import json_format
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.tool_markup import ShownResult
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 SECTION: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 OPEN, SEPARATOR, CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"

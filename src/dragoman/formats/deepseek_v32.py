@@ -17,9 +17,9 @@ models/templates/deepseek-ai-DeepSeek-V3.2.jinja of llama.cpp (2026-10).
 
 from typing import Final
 
-from dragoman.core.invoke import Invoke
-from dragoman.core.shown import ShownResult, ShownTools
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
 
 TAGS: Final = Invoke(
     call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),

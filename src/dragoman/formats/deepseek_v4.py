@@ -17,9 +17,9 @@ deepseek-ai-DeepSeek-V4.jinja and -V4-Flash-0731.jinja in models/templates of ll
 
 from typing import Final
 
-from dragoman.core.invoke import Invoke
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.tool_markup import ShownResult
 
 TAGS: Final = Invoke(
     call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),

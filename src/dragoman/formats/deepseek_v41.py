@@ -16,9 +16,9 @@ Source: the reference encoder of DeepSeek-V4.1 (2026-08), as vLLM 0.33 has it in
 
 from typing import Final
 
-from dragoman.core.invoke import Invoke
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.tool_markup import ShownResult
 
 TAGS: Final = Invoke(
     call=("<｜DSML｜ invoke", "</｜DSML｜ invoke>"),

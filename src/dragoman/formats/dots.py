@@ -13,8 +13,8 @@ Source: as the parsers dots of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); th
 
 from typing import Final
 
-from dragoman.core.invoke import Invoke
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
 
 TAGS: Final = Invoke(
     call=("<invoke", "</invoke>"),

@@ -17,7 +17,7 @@ not seen.
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
+from dragoman.parsing.shapes.json_block import json_calls_format
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 FORMAT: Final = json_calls_format(

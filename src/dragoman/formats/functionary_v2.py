@@ -17,10 +17,10 @@ https://github.com/MeetKai/functionary, tests/prompt_test_v2.txt (2024-01).
 import re
 from typing import Final
 
-from dragoman.core.channels import ANYTHING, Channels, Route, name_before
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.writing import json_format
+from dragoman.parsing.channels import ANYTHING, Channels, Route, name_before
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.text.scanner import Leaf, Scanner
 
 FROM, RECIPIENT, CONTENT, STOP, ALL = "<|from|>", "<|recipient|>", "<|content|>", "<|stop|>", "all"
 _HEADER = re.compile(r"\s*+(?:<\|from\|>\s*+assistant\s*+)?(?:<\|recipient\|>\s*+)?([\w.-]+)\s*+")

@@ -11,10 +11,10 @@ and prompt formats", custom tool calling (2024-07).
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.writing import json_format
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 OPEN, CLOSE = "<function=", "</function>"
 

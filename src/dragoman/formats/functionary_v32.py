@@ -14,10 +14,10 @@ Source: chat template of meetkai/functionary-medium-v3.2 (2024-08), as llama.cpp
 import re
 from typing import Final
 
-from dragoman.core.channels import Channels, Route, name_before
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.writing import json_format
+from dragoman.parsing.channels import Channels, Route, name_before
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.text.scanner import Leaf, Scanner
 
 OPEN, LINE, CRLF, ALL = ">>>", "\n", "\r\n", "all"
 _HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]*\w)(?:\r?\n)?")

@@ -3,7 +3,8 @@
     <start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>
 
 (Several follow one another.) Written by FunctionGemma 270M and its tunes, which say hardly anything else; no thoughts.
-Seen and taken: what `core/objects.py` takes, such as a missing `<escape>`; a missing `<end_function_call>`.
+Seen and taken: what `parsing/shapes/gemma_object.py` takes, such as a missing `<escape>`; a missing
+`<end_function_call>`.
 
 Source: https://ai.google.dev/gemma/docs/functiongemma/formatting-and-best-practices (2025-12) names the tokens, vLLM
 0.33's parser functiongemma reads this. The chat template was not seen; keys are sorted as in that of Gemma 4, and a
@@ -12,10 +13,10 @@ result is one `value`, as public traces of the model have it (2026).
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.objects import ObjectCalls
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.gemma_object import ObjectCalls
+from dragoman.parsing.tool_markup import ShownResult
 
 OPEN, CLOSE, QUOTE = "<start_function_call>", "<end_function_call>", "<escape>"
 CALLS: Final = ObjectCalls(OPEN, CLOSE, QUOTE)

@@ -13,11 +13,11 @@ Source: https://ai.google.dev/gemma/docs/core/prompt-formatting-gemma4; chat tem
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.objects import ObjectCalls
-from dragoman.core.pythonic import TOOL_CODE, read_tool_code
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.gemma_object import ObjectCalls
+from dragoman.parsing.shapes.python_call import TOOL_CODE, read_tool_code
+from dragoman.parsing.tool_markup import ShownResult
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHTS: Final = ("<|channel>thought", "<channel|>")

@@ -14,7 +14,7 @@ Source: chat templates of ai-sage/GigaChat3-10B-A1.8B (2025-11) and GigaChat3.1-
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
+from dragoman.parsing.shapes.json_block import json_calls_format
 
 SEPARATOR, ROLE, TOKEN = "<|message_sep|>", "function call<|role_sep|>", "<|function_call|>"
 OPEN: Final = f"{SEPARATOR}\n\n{ROLE}"

@@ -15,8 +15,8 @@ Source: chat template of GigaChat 3.5, GigaChat3.5.jinja of llama.cpp (2026).
 
 from typing import Final
 
-from dragoman.core.invoke import Invoke
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
 
 TAGS: Final = Invoke(
     call=("<｜GCML｜invoke", "</｜GCML｜invoke>"),

@@ -16,9 +16,9 @@ Source: chat templates of zai-org/GLM-4.6 (2025-09) and poolside's Laguna-XS.2 a
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.keyed import Keyed
-from dragoman.core.shown import TOOL_RESPONSE
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.tool_markup import TOOL_RESPONSE
 
 TAGS: Final = Keyed()
 BOXES: Final = ("<|begin_of_box|>", "<|end_of_box|>")

@@ -12,9 +12,9 @@ as llama.cpp has them (2026-10).
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.keyed import Keyed
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.tool_markup import ShownResult
 
 TAGS: Final = Keyed(line="")
 BOXES: Final = ("<|begin_of_box|>", "<|end_of_box|>")

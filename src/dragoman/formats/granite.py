@@ -15,8 +15,8 @@ Python an open change of vLLM (2026).
 
 from typing import Final
 
-from dragoman.core.json_calls import THINK, json_calls_format
-from dragoman.core.pythonic import BARE_CALLS
+from dragoman.parsing.shapes.json_block import THINK, json_calls_format
+from dragoman.parsing.shapes.python_call import BARE_CALLS
 
 OPEN, OPEN_3_0, CLOSE = "<tool_call>", "<|tool_call|>", "</tool_call>"
 SENTENCES: Final = {

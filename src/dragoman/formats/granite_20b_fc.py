@@ -11,8 +11,8 @@ Source: examples/tool_chat_template_granite_20b_fc.jinja of vLLM (2024-10); IBM'
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
-from dragoman.core.shown import ShownTools
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.tool_markup import ShownTools
 
 OPEN: Final = "<function_call>"
 

@@ -16,10 +16,10 @@ has the recipient in the role and `json` without its token.
 import re
 from typing import Final
 
-from dragoman.core.channels import ANYTHING, Channels, Route
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.writing import json_format
+from dragoman.parsing.channels import ANYTHING, Channels, Route
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.text.scanner import Leaf, Scanner
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"

@@ -8,8 +8,9 @@ Several calls are several blocks. Thoughts stand in `<think>…</think>` before 
 Qwen2.5, Qwen3, QwQ, SmolLM3, Granite 4 and many tunes; also what Dragoman asks of models that know no tool format.
 
 Read with these liberties (docs/liberties.md): keys in any order, `parameters` for `arguments`, arguments in a string,
-several objects in one block, a missing closing tag. A block in code is an example, not a call (core/examples.py). In
-lenient reading a reply that begins with bare objects, fenced or not, has calls too. What cannot be a call is text.
+several objects in one block, a missing closing tag. A block in code is an example, not a call
+(parsing/quoted_calls.py). In lenient reading a reply that begins with bare objects, fenced or not, has calls too. What
+cannot be a call is text.
 
 Source: NousResearch/Hermes-Function-Calling README (2024-03); chat templates of Hermes 2 Pro (2024),
 Qwen2.5-7B-Instruct (2024-09), QwQ-32B and Qwen3-0.6B (2025-04), Granite 4.0 and 4.1 (2025-10, 2026), MiMo-VL (2025), as
@@ -19,13 +20,13 @@ llama.cpp has them (2026-10). Reka Edge's puts nothing between calls; SmolLM3's 
 import json
 from typing import Final
 
-from dragoman.core.bare import fenced_calls, one_call, stray_brace
 from dragoman.core.contracts import CallSink
-from dragoman.core.fence import opening
-from dragoman.core.markup import Markup
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.shown import TOOL_RESPONSE
-from dragoman.core.writing import json_format
+from dragoman.parsing.code_fence import opening
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.tool_markup import TOOL_RESPONSE
+from dragoman.parsing.untagged_json import fenced_calls, one_call, stray_brace
+from dragoman.text.scanner import Leaf, Scanner
 
 OPEN: Final = "<tool_call>"
 CLOSE: Final = "</tool_call>"

@@ -13,8 +13,8 @@ Source: tool_chat_template_hunyuan_a13b.jinja of vLLM (2025-07); Tencent's own t
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
-from dragoman.core.shown import ShownResult, ShownTools
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
 
 OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 

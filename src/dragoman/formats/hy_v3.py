@@ -16,9 +16,9 @@ Source: chat template of tencent/Hy3 (2026), as llama.cpp has it (2026-10); for 
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.keyed import Keyed
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.tool_markup import ShownResult
 
 TAGS: Final = Keyed(section=("<tool_calls>", "</tool_calls>"), name_end="<tool_sep>")
 OPEN_SOURCE: Final = Keyed(

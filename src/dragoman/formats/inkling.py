@@ -16,10 +16,10 @@ import json
 import re
 from typing import Final
 
-from dragoman.core.channels import ANYTHING, Channels, Route, name_before
-from dragoman.core.json_call import CallKeys
-from dragoman.core.json_calls import JsonCalls
-from dragoman.core.writing import json_format
+from dragoman.parsing.channels import ANYTHING, Channels, Route, name_before
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.shapes.json_block import JsonCalls
+from dragoman.parsing.shapes.json_object import CallKeys
 
 MODEL, THINKING, TEXT = "<|message_model|>", "<|content_thinking|>", "<|content_text|>"
 CALL: Final = "<|content_invoke_tool_json|>"

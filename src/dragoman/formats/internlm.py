@@ -13,8 +13,8 @@ Source: chat/chat_format.md of InternLM/InternLM (2024); several calls as in lmd
 
 from typing import Final
 
-from dragoman.core.json_call import CallKeys
-from dragoman.core.json_calls import json_calls_format
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.shapes.json_object import CallKeys
 
 OPEN, CLOSE = "<|action_start|><|plugin|>", "<|action_end|>"
 SPACED: Final = tuple(f"<|action_start|>{space}<|plugin|>" for space in (" ", "\n"))

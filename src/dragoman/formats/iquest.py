@@ -9,8 +9,8 @@ Source: as SGLang 0.5.23's parser iquest_q1 reads it (2026-10); the template was
 
 from typing import Final
 
-from dragoman.core.keyed import Keyed
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.key_value_tags import Keyed
 
 TAGS: Final = Keyed(call=("<iquest_tool_call>", "</iquest_tool_call>"), line="")
 

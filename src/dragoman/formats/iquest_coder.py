@@ -13,8 +13,8 @@ change (2026-10); the template was not seen.
 
 from typing import Final
 
-from dragoman.core.keyed import Keyed
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.key_value_tags import Keyed
 
 TAGS: Final = Keyed(call=("<iquestcoder_tool_call>", "</iquestcoder_tool_call>"))
 

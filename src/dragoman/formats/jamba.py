@@ -12,7 +12,7 @@ later were not seen.
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
+from dragoman.parsing.shapes.json_block import json_calls_format
 
 OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 

@@ -17,8 +17,8 @@ knows its three forms; the template itself was not seen. The third, JSON between
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.keyed import Keyed
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.key_value_tags import Keyed
 
 TAGS: Final = Keyed(
     section=("<ifm|tool_calls>", "</ifm|tool_calls>"),

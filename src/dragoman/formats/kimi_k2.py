@@ -14,10 +14,10 @@ Source: chat templates of moonshotai/Kimi-K2-Instruct (2025-07) and Kimi-K2-Thin
 import re
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.writing import json_format
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 SECTION: Final = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
 OPEN, ARGUMENTS, CLOSE = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"

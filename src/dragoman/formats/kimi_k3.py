@@ -13,8 +13,8 @@ Source: chat template of moonshotai/Kimi-K3 (2026-07), as llama.cpp has it (2026
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.invoke import Invoke
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
 
 TAGS: Final = Invoke(
     call=("<|open|>call", "<|close|>call<|sep|>"),

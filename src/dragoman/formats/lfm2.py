@@ -13,10 +13,10 @@ other LFM2 show no past calls.
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.pythonic import PythonCalls, hold, write_call
-from dragoman.core.shown import ShownResult, ShownTools
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.python_call import PythonCalls, hold, write_call
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
 
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
 MARKUP: Final = Markup(

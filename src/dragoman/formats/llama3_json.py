@@ -15,9 +15,9 @@ import json
 from typing import Final
 
 from dragoman.core.contracts import CallSink
-from dragoman.core.json_call import CallKeys
-from dragoman.core.json_calls import JsonCalls, json_calls_format
-from dragoman.core.scanner import CUT_OFF, Leaf, Scanner, markers
+from dragoman.parsing.shapes.json_block import JsonCalls, json_calls_format
+from dragoman.parsing.shapes.json_object import CallKeys
+from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers
 
 TAG: Final = "<|python_tag|>"
 KEYS: Final = CallKeys(("name", "function"), ("parameters", "arguments"))

@@ -13,7 +13,7 @@ Source: as vLLM 0.33's parser longcat reads it (2026-10); the templates of meitu
 
 from typing import Final
 
-from dragoman.core.json_calls import THINK, json_calls_format
+from dragoman.parsing.shapes.json_block import THINK, json_calls_format
 
 OPEN, CLOSE = "<longcat_tool_call>", "</longcat_tool_call>"
 FORMAT: Final = json_calls_format(

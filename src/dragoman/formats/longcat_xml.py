@@ -14,9 +14,9 @@ results stand in `<longcat_tool_response>`; the template of meituan-longcat/Long
 
 from typing import Final
 
-from dragoman.core.keyed import Keyed
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.tool_markup import ShownResult
 
 TAGS: Final = Keyed(
     call=("<longcat_tool_call>", "</longcat_tool_call>"),

@@ -10,9 +10,9 @@ it makes of other values, are JSON here.
 
 from typing import Final
 
-from dragoman.core.invoke import Invoke
-from dragoman.core.shown import TOOL_RESPONSE
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.tool_markup import TOOL_RESPONSE
 
 TAGS: Final = Invoke(
     call=("<function", "</function>"),

@@ -12,7 +12,7 @@ Source: chat template of MiniMaxAI/MiniMax-M1 (2025-06), as llama.cpp has it (20
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
+from dragoman.parsing.shapes.json_block import json_calls_format
 
 OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 

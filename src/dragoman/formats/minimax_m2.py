@@ -13,9 +13,9 @@ Source: chat template of MiniMaxAI/MiniMax-M2 (2025-10), as llama.cpp has it (20
 
 from typing import Final
 
-from dragoman.core.invoke import Invoke
-from dragoman.core.shown import ShownResult, ShownTools
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
 
 TAGS: Final = Invoke(
     call=("<invoke", "</invoke>"),

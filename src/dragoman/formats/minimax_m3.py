@@ -15,15 +15,15 @@ that is written.
 from typing import Final
 
 from dragoman.core.contracts import HeldCall
-from dragoman.core.elements import Elements
-from dragoman.core.invoke import attributes
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.shown import ShownResult, ShownTools
-from dragoman.core.tagged import Wrapped
-from dragoman.core.values import Tool, ToolCall
-from dragoman.core.writing import text_format
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.invoke_tags import attributes
+from dragoman.parsing.shapes.name_then_json import Head
+from dragoman.parsing.shapes.nested_elements import Elements
+from dragoman.parsing.shapes.tagged import Wrapped
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.text.scanner import Leaf, Scanner
 
 MARK: Final = "]<]minimax[>["
 SECTION: Final = (f"{MARK}<tool_call>", f"{MARK}</tool_call>")

@@ -18,13 +18,13 @@ server's name by the tool's.
 
 from typing import Final
 
-from dragoman.core.json_calls import KEYS, THINK, JsonCalls
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.shown import TOOL_RESPONSE
-from dragoman.core.tagged import Wrapped
-from dragoman.core.writing import json_format
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.json_block import KEYS, THINK, JsonCalls
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.shapes.tagged import Wrapped
+from dragoman.parsing.tool_markup import TOOL_RESPONSE
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 OPEN, CLOSE = "<use_mcp_tool>", "</use_mcp_tool>"
 SERVER, NAME, ARGUMENTS = ((f"<{tag}>", f"</{tag}>") for tag in ("server_name", "tool_name", "arguments"))

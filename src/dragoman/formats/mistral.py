@@ -14,11 +14,11 @@ Devstral-Small-2507 and Ministral-3-14B-Reasoning-2512, as llama.cpp has them (2
 import re
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.shown import ShownResult, ShownTools
-from dragoman.core.writing import json_format
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 OPEN, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 THOUGHTS: Final = {"[THINK]": "[/THINK]", "<think>": "</think>"}

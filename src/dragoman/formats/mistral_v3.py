@@ -12,9 +12,9 @@ Nemo, tekken, have none behind the token, nor has its chat template in llama.cpp
 
 from typing import Final
 
-from dragoman.core.json_call import CallKeys
-from dragoman.core.json_calls import json_calls_format
-from dragoman.core.shown import ShownResult, ShownTools
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.shapes.json_object import CallKeys
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
 
 OPEN: Final = "[TOOL_CALLS]"
 ID_CHARS: Final = 9

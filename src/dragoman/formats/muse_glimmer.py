@@ -18,14 +18,14 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.channels import ANYTHING, Channels, Route
 from dragoman.core.contracts import CallSink
-from dragoman.core.invoke import Invoke
-from dragoman.core.named_json import Head
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.shown import ShownResult
-from dragoman.core.tagged import Wrapped
-from dragoman.core.writing import text_format
+from dragoman.parsing.channels import ANYTHING, Channels, Route
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.shapes.name_then_json import Head
+from dragoman.parsing.shapes.tagged import Wrapped
+from dragoman.parsing.tool_markup import ShownResult
+from dragoman.text.scanner import Leaf, Scanner
 
 START, MESSAGE, ENDS = "<|start|>", "<|message|>", ("<|eom|>", "<|eot|>")
 TAGS: Final = Invoke(

@@ -10,8 +10,8 @@ Source: chat template of nvidia/NVIDIA-Nemotron-Nano-9B-v2 (2025-08), as llama.c
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
-from dragoman.core.shown import ShownResult, ShownTools
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
 
 OPEN, CLOSE = "<TOOLCALL>", "</TOOLCALL>"
 

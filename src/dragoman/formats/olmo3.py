@@ -14,12 +14,12 @@ tool_chat_template_olmo3.jinja, its users' own, has line breaks and other quotes
 from functools import partial
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.pythonic import AS_JSON, PythonCalls, hold
-from dragoman.core.tagged import typed_values
-from dragoman.core.typed import as_string
-from dragoman.core.values import ToolCall
-from dragoman.core.writing import text_format
+from dragoman.core.messages import ToolCall
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.python_call import AS_JSON, PythonCalls, hold
+from dragoman.parsing.shapes.tagged import typed_values
+from dragoman.schema.argument_types import as_string
 
 OPEN, CLOSE = "<function_calls>", "</function_calls>"
 MARKUP: Final = Markup(

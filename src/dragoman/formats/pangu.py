@@ -12,7 +12,7 @@ template was not seen.
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
+from dragoman.parsing.shapes.json_block import json_calls_format
 
 OPEN, CLOSE = "[unused11]", "[unused12]"
 

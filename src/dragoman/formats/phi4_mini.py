@@ -12,8 +12,8 @@ that it lists tools in `<|tool|>[…]<|/tool|>` is what onnxruntime-extensions w
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
-from dragoman.core.shown import ShownTools
+from dragoman.parsing.shapes.json_block import json_calls_format
+from dragoman.parsing.tool_markup import ShownTools
 
 OPEN: Final = "functools["
 

@@ -13,10 +13,10 @@ Source: vllm/parser/plamo3.py of vLLM 0.33 (2026-10); the template was not seen.
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.writing import json_format
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 
 def tags(part: str) -> tuple[str, str]:

@@ -13,9 +13,9 @@ tool_chat_template_llama4_pythonic.jinja of vLLM restates them; that template wr
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.pythonic import BARE_CALLS, TOOL_CODE, PythonCalls, hold, read_tool_code, write_call
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.python_call import BARE_CALLS, TOOL_CODE, PythonCalls, hold, read_tool_code, write_call
 
 OPEN, CLOSE = "<|python_start|>", "<|python_end|>"
 MARKUP: Final = Markup(

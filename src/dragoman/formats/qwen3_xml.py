@@ -19,9 +19,9 @@ Qwen's later ones (3.6) mend; here they are JSON's.
 
 from typing import Final
 
-from dragoman.core.function_tags import FunctionTags
-from dragoman.core.shown import TOOL_RESPONSE
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.function_tags import FunctionTags
+from dragoman.parsing.tool_markup import TOOL_RESPONSE
 
 TAGS: Final = FunctionTags(("<tool_call>", "</tool_call>"))
 

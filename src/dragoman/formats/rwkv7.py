@@ -12,7 +12,7 @@ Source: vLLM's parser rwkv7, an open change (2026), as its tests have it; the te
 
 from typing import Final
 
-from dragoman.core.json_calls import json_calls_format
+from dragoman.parsing.shapes.json_block import json_calls_format
 
 OPEN, OPEN_CRLF, CLOSE = "**Tool Call:**\n```json", "**Tool Call:**\r\n```json", "```"
 

@@ -11,9 +11,9 @@ seen.
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.python_objects import PythonObjects, hold, write_call
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.python_dicts import PythonObjects, hold, write_call
 
 OPEN: Final = "<|tool_calls|>"
 BARE: Final = PythonObjects(tagged=False)

@@ -16,8 +16,8 @@ Source: chat template of ByteDance-Seed/Seed-OSS-36B-Instruct (2025-08), as llam
 
 from typing import Final
 
-from dragoman.core.function_tags import FunctionTags
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.function_tags import FunctionTags
 
 TAGS: Final = FunctionTags(("<seed:tool_call>", "</seed:tool_call>"), inline=True)
 

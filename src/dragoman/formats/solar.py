@@ -13,11 +13,11 @@ Source: chat template of upstage/Solar-Open-100B (2025-12), as llama.cpp has it 
 import re
 from typing import Final
 
-from dragoman.core.channels import ANYTHING, Channels, Route
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner
-from dragoman.core.shown import ShownResult, ShownTools
-from dragoman.core.writing import json_format
+from dragoman.parsing.channels import ANYTHING, Channels, Route
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.text.scanner import Leaf, Scanner
 
 BEGIN, THINK, CONTENT, CALLS = "<|begin|>", "<|think|>", "<|content|>", "<|tool_calls|>"
 OPEN, NAME, ARGUMENTS, CLOSE = "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"

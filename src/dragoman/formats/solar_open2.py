@@ -13,9 +13,9 @@ name that SGLang's users ported from Upstage's fork of vLLM (2026-09); the templ
 
 from typing import Final
 
-from dragoman.core.keyed import Keyed
-from dragoman.core.shown import ShownResult
-from dragoman.core.writing import text_format
+from dragoman.parsing.define_format import text_format
+from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.tool_markup import ShownResult
 
 TAGS: Final = Keyed(
     call=("<|tool_call:start|>", "<|tool_call:end|>"),

@@ -10,11 +10,11 @@ the template was not seen.
 
 from typing import Final
 
-from dragoman.core.json_calls import THINK
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.writing import json_format
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.json_block import THINK
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 OPEN, OPEN_CRLF, CLOSE = "<tool_call>function\n", "<tool_call>function\r\n", "</tool_call>"
 

@@ -5,7 +5,7 @@
 Written by xLAM 1 and 2. Nothing opens it, so it counts only at the start of a reply, thoughts aside, and where its
 first object begins as a call of an offered tool. Seen and taken: the array in a code fence, in
 `<tool_call>…</tool_call>`, behind `[TOOL_CALLS]`; one object without an array; `{"tool_calls": […]}`, which is what a
-reply is that is held to `core/json_schema.py`.
+reply is that is held to `constraints/reply_schema.py`.
 
 Source: tool_chat_template_xlam_llama.jinja of vLLM (2025-06); Salesforce's own template was not seen.
 """
@@ -13,9 +13,9 @@ Source: tool_chat_template_xlam_llama.jinja of vLLM (2025-06); Salesforce's own 
 from typing import Final
 
 from dragoman.core.contracts import CallSink
-from dragoman.core.fence import FENCE, opening
-from dragoman.core.json_calls import KEYS, JsonCalls, json_calls_format
-from dragoman.core.scanner import Leaf, Scanner, markers
+from dragoman.parsing.code_fence import FENCE, opening
+from dragoman.parsing.shapes.json_block import KEYS, JsonCalls, json_calls_format
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 TOKEN: Final = "[TOOL_CALLS]"
 BARE: Final = JsonCalls(KEYS, tagged=False)

@@ -15,7 +15,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core import resolve
+from dragoman.core import tool_name_match
+from dragoman.core.call_identity import Key, answered_calls, key
+from dragoman.core.complete_calls import text_of
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -31,18 +33,17 @@ from dragoman.core.events import (
     VendorBlock,
     Warning,
 )
-from dragoman.core.names import legal_id
-from dragoman.core.same_call import Key, answered_calls, key
+from dragoman.core.identifiers import legal_id
+from dragoman.core.messages import Request, Tool, ToolCall, Usage
 from dragoman.core.usage import both
-from dragoman.core.values import Request, Tool, ToolCall, Usage
-from dragoman.core.whole_calls import text_of
-from dragoman.guard import again, unoffered, words
-from dragoman.guard.again import Again, Failed, Fault
-from dragoman.guard.fenced import Fenced
-from dragoman.guard.judge import OpenCall, Verdict, judge
+from dragoman.guard import feedback, unoffered_tool
+from dragoman.guard import reask as again
+from dragoman.guard.injection.copied_call import Taint
 from dragoman.guard.policy import Policy
-from dragoman.guard.spread import STEP
-from dragoman.guard.taint import Taint
+from dragoman.guard.reask import Again, Failed, Fault
+from dragoman.guard.repair_spread import STEP
+from dragoman.guard.trailing_calls import Fenced
+from dragoman.guard.verdict import OpenCall, Verdict, judge
 
 WARNED_REPEATS: Final = 3
 WARNED_CALLS: Final = 32
@@ -63,8 +64,8 @@ class Guard:
         self._request, self._policy, self._choice = request, policy, request.tool_choice
         self._tools: dict[str, Tool] = {tool.name: tool for tool in request.tools if tool.kind == "function"}
         self._steps = policy.steps
-        names = [step for step in resolve.STEPS if step in self._steps]
-        self._names = resolve.Offered(self._tools, names)
+        names = [step for step in tool_name_match.STEPS if step in self._steps]
+        self._names = tool_name_match.Offered(self._tools, names)
         self._knows_all = len(self._tools) == len(request.tools)
         """There are no tools that the vendor runs, whose calls have names of their own."""
         self._taint = Taint(request)
@@ -115,10 +116,10 @@ class Guard:
                 self._is_told = self._is_told or code == "not_as_asked"
                 if code == "asked_again" and self.failed:
                     return [*self._superseded(), *self._out([event])]
-                self.unoffered = self.unoffered or code == unoffered.CODE
+                self.unoffered = self.unoffered or code == unoffered_tool.CODE
                 self._fenced.saw(event)
-                if code == unoffered.CODE and self._holds_text():
-                    self.failed.append(unoffered.held(event, self._tools))
+                if code == unoffered_tool.CODE and self._holds_text():
+                    self.failed.append(unoffered_tool.held(event, self._tools))
                     self._late.append(self.failed[-1])
                     return []
                 return self._out([event])
@@ -164,7 +165,7 @@ class Guard:
 
     def _offered(self) -> list[AnyEvent]:
         """What may go out now that text which was held is no call after all."""
-        unoffered.release(self.failed, self._late, self._taint, ended=False)
+        unoffered_tool.release(self.failed, self._late, self._taint, ended=False)
         if self.failed:
             return []
         return self._released()
@@ -234,12 +235,12 @@ class Guard:
             return self._failed("invalid", verdict.why, call, event)
         times = self._times(name, verdict.arguments)
         if self._policy.repeats and times >= self._policy.repeats:
-            return self._failed("looping", words.looping(name, times, self._choice), call, event)
+            return self._failed("looping", feedback.looping(name, times, self._choice), call, event)
         self._passed.append(ToolCall(call.start.id, name, verdict.arguments))
         steps = (*event.mended, *([call.step] if call.step else ()), *verdict.steps)
         last = replace(event, mended=steps, valid=verdict.valid)
         before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.held else []
-        renamed = [step for step in steps if step in resolve.STEPS]
+        renamed = [step for step in steps if step in tool_name_match.STEPS]
         warnings = self._told(call, verdict, (*renamed, *verdict.steps), times)
         return [*before, last, *self._more_calls(call, verdict), *warnings]
 
@@ -269,7 +270,7 @@ class Guard:
         return None
 
     def _why(self, fault: Fault, name: str) -> str:
-        return words.unknown(name, self._tools) if fault == "unknown" else words.other(self._choice)
+        return feedback.unknown(name, self._tools) if fault == "unknown" else feedback.other(self._choice)
 
     def _judged(self, call: OpenCall, arguments: str) -> Verdict:
         tool = self._tools.get(call.start.name)
@@ -314,11 +315,11 @@ class Guard:
         self._open = None
         if not call.held:
             return [event]
-        return self._failed("unread", words.unread(call.start.name), call, event)
+        return self._failed("unread", feedback.unread(call.start.name), call, event)
 
     def again(self) -> Again | None:
         """What the model is to be asked, where the answer is not right and another may be."""
-        unoffered.release(self.failed, self._late, self._taint, ended=True)
+        unoffered_tool.release(self.failed, self._late, self._taint, ended=True)
         whole = self.finish is not None and self.finish.reason in _WHOLE
         may = self._policy.ask_again and not self._told_so and whole and len(self.seen) < SEEN
         if not may or not (self.failed or self._has_missed()) or self._is_enough():
@@ -372,7 +373,7 @@ class Guard:
         """All that waited, and the end, if it has come."""
         if self._gave_up or (self._told_so and not self._is_told and not self.failed and self._has_missed()):
             self._told_so = self._is_told = True
-            told = words.missed(self._choice) if not self.failed else "the second answer was no better"
+            told = feedback.missed(self._choice) if not self.failed else "the second answer was no better"
             self._late.append(Warning("not_as_asked", f"{told}; what was answered is given"))
         out = self._released()
         if self.over and self.finish is None:

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from dragoman.core import resolve
+from dragoman.core import tool_name_match
+from dragoman.core.call_limit import CALLS_LIMIT
+from dragoman.core.complete_calls import HOLD_CHARS
 from dragoman.core.errors import ConfigError, one_of, quote
-from dragoman.core.one_call import CALLS_LIMIT
-from dragoman.core.slips import SLIPS
-from dragoman.core.whole_calls import HOLD_CHARS
+from dragoman.text.json_repairs import SLIPS
 
 Delivery: TypeAlias = Literal["stream", "short", "atomic"]
 DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
@@ -29,8 +29,8 @@ ARGUMENTS: Final = (
     "unknown",
     "spread",
 )
-"""What may be set right in arguments that have been read (guard/steps.py)."""
-STEPS: Final = (*resolve.STEPS, *SLIPS, *ARGUMENTS)
+"""What may be set right in arguments that have been read (guard/repair_steps.py)."""
+STEPS: Final = (*tool_name_match.STEPS, *SLIPS, *ARGUMENTS)
 
 
 def _doc(text: str, **limits: Any) -> msgspec.Meta:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from dragoman import formats
+from dragoman.catalog import families
 from dragoman.core.contracts import Format
 from dragoman.core.errors import MisuseError, quote
-from dragoman.identify import response_template as templates
 from dragoman.identify.chat_template import left_open, told
-from dragoman.identify.known import known
-from dragoman.identify.regions import format_of
-from dragoman.profiles import families
+from dragoman.identify.match_format import known
+from dragoman.identify.response_template import spec as templates
+from dragoman.identify.response_template.reader import format_of
 
 By: TypeAlias = Literal["response_template", "chat_template", "model", "nothing"]
 

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from dragoman import formats
+from dragoman.api.parse import parse
 from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError
-from dragoman.core.shown import GENERIC
-from dragoman.core.values import Text, ToolCall
-from dragoman.library import parse
+from dragoman.core.messages import Text, ToolCall
+from dragoman.parsing.tool_markup import GENERIC
 
 if TYPE_CHECKING:
-    from dragoman.identify.jinja import Renders
+    from dragoman.prompting.jinja_sandbox import Renders
 
 NAME: Final = "probe_town"
 PROBES: Final[tuple[dict[str, Any], ...]] = ({"town": "Probe Hill", "days": 3}, {"town": "Probe Hill"})
@@ -131,15 +131,15 @@ def _renderings(source: str) -> Iterator[_Rendered]:
 
     Raises: ConfigError: it cannot be rendered at all.
     """
-    from dragoman.identify import jinja
+    from dragoman.prompting import jinja_sandbox
 
-    template, problem, any_rendered = jinja.template(source), "", False
+    template, problem, any_rendered = jinja_sandbox.template(source), "", False
     for call, as_text, content in product(CALLS, (False, True), ("", None)):
         arguments = call.arguments if as_text else json.loads(call.arguments)
         shown = {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}
         try:
             yield _rendered(template, call, {"role": "assistant", "content": content, "tool_calls": [shown]})
-        except jinja.FAILURES as e:
+        except jinja_sandbox.FAILURES as e:
             problem = problem or f"it refuses a call: {e}"
         else:
             any_rendered = True

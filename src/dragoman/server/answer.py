@@ -17,10 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from dragoman import compaction
-from dragoman.backends.off_loop import off_loop
-from dragoman.core import sse
-from dragoman.core.chunks import chunked
+from dragoman.config import ServerConfig
 from dragoman.core.collect import Collector
 from dragoman.core.contracts import Counting, Relay, Turn
 from dragoman.core.errors import (
@@ -29,17 +26,20 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, Warning
-from dragoman.core.values import Request, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway import compaction
+from dragoman.gateway.delta_size import chunked
+from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import DELIVERIES, Delivery
+from dragoman.off_loop import off_loop
 from dragoman.server import stored
-from dragoman.server.config import ServerConfig
+from dragoman.server.client_watch import Receive, Watch
+from dragoman.server.event_queue import Inbox
 from dragoman.server.exchange import HttpExchange, Route, Send, encoded, naming
-from dragoman.server.hearing import Hearing
-from dragoman.server.inbox import Inbox
-from dragoman.server.reading import Reading
-from dragoman.server.record import Record
-from dragoman.server.watch import Receive, Watch
+from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.observer import Hearing
+from dragoman.server.observe.prompt_progress import Reading
+from dragoman.wire import sse
 
 log = logging.getLogger("dragoman.server")
 

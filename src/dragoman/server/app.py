@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from dragoman import __version__, dialects
+from dragoman.config import LOOPBACK, ServerConfig, host_name, sent_host, sent_origin
 from dragoman.core import hooks
 from dragoman.core.contracts import Dialect
 from dragoman.core.errors import (
@@ -34,19 +35,19 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.hooks import OnError
-from dragoman.gateway import Gateway
-from dragoman.server import paths, steps, stored
+from dragoman.gateway.gateway import Gateway
+from dragoman.server import paths, stored
 from dragoman.server.answer import Exchange
-from dragoman.server.capture import Capture
-from dragoman.server.captures import Captures
-from dragoman.server.config import LOOPBACK, ServerConfig, host_name, sent_host, sent_origin
+from dragoman.server.capture.recorder import Capture
+from dragoman.server.capture.store import Captures
+from dragoman.server.client_watch import Receive
 from dragoman.server.exchange import Route, Scope, Send, encoded, error_headers, respond
-from dragoman.server.hearing import Hearing, Several
-from dragoman.server.metrics import CONTENT_TYPE, Metrics
-from dragoman.server.models import listed, one_model
+from dragoman.server.model_list import listed, one_model
+from dragoman.server.observe import debug_log
+from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
+from dragoman.server.observe.observer import Hearing, Several
 from dragoman.server.passthrough import Passthrough
-from dragoman.server.record import Record
-from dragoman.server.watch import Receive
 
 _OPEN: Final = ("/", "/health", "/ready")
 """What nobody needs a key for."""
@@ -279,9 +280,9 @@ class App:
 
 def _beside(capture: Capture | None, record: Record) -> Hearing | None:
     """What hears the exchange: what keeps it, and what tells of its steps, where that is wanted."""
-    if not steps.log.isEnabledFor(logging.DEBUG):
+    if not debug_log.log.isEnabledFor(logging.DEBUG):
         return capture
-    told = steps.Steps(record.id)
+    told = debug_log.Steps(record.id)
     return Several(capture, told) if capture else told
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from dragoman.config import ServerConfig
 from dragoman.core.contracts import Counting, Dialect
 from dragoman.core.errors import (
     BackendError,
@@ -26,11 +27,10 @@ from dragoman.core.errors import (
     UpgradeError,
     UpstreamError,
 )
-from dragoman.core.upstream_headers import SHOULD_RETRY
 from dragoman.server import encodings
-from dragoman.server.config import ServerConfig
-from dragoman.server.record import Record
-from dragoman.server.watch import ClientLeftError, Receive, Watch
+from dragoman.server.client_watch import ClientLeftError, Receive, Watch
+from dragoman.server.observe.access_log import Record
+from dragoman.wire.upstream_headers import SHOULD_RETRY
 
 log = logging.getLogger("dragoman.server")
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from dragoman.core import shape
+from dragoman.config import ServerConfig
 from dragoman.core.contracts import Backend
 from dragoman.core.errors import (
     DragomanError,
@@ -26,15 +26,15 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import Start, UsageUpdate
-from dragoman.core.sse import Decoder, encode
-from dragoman.core.upstream_headers import passed_on
-from dragoman.core.values import Request, Usage
-from dragoman.gateway import Gateway
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.gateway import Gateway
 from dragoman.server import form
-from dragoman.server.config import ServerConfig
+from dragoman.server.client_watch import Receive, Watch
 from dragoman.server.exchange import HttpExchange, Route, Send, encoded, log, naming
-from dragoman.server.record import Record
-from dragoman.server.watch import Receive, Watch
+from dragoman.server.observe.access_log import Record
+from dragoman.text import json_cursor
+from dragoman.wire.sse import Decoder, encode
+from dragoman.wire.upstream_headers import passed_on
 
 _MODEL_BYTES: Final = 1024
 _WHOLE_BYTES: Final = 8 * 1024 * 1024
@@ -189,7 +189,7 @@ def _asked(body: bytes, content_type: str, named: str) -> _Asked:
             body, begin = asked.named(named), at[0]
         return _Asked(body, content_type, named, (begin, begin + len(named.encode())))
     body = naming(body, named) if named else body
-    found = shape.at(body).fields().take("model")
+    found = json_cursor.at(body).fields().take("model")
     return _Asked(body, "application/json", found.string() if found is not None else "")
 
 

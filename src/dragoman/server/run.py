@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias, cast
 
 from dragoman import extras
+from dragoman.config import ServerConfig
 from dragoman.core.errors import ConfigError
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.config import ServerConfig
+from dragoman.server.client_watch import Receive
 from dragoman.server.exchange import Scope, Send
 from dragoman.server.port_owner import port_owner
 from dragoman.server.warm_up import warm_up
-from dragoman.server.watch import Receive
 
 try:
     import uvicorn

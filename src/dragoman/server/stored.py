@@ -17,10 +17,11 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from dragoman import compaction, dialects
+from dragoman import dialects
 from dragoman.core.errors import MethodError, NotFoundError, RequestError, UpstreamError, quote
-from dragoman.core.values import Message, Opaque, Reply, Request
-from dragoman.memory import Memory
+from dragoman.core.messages import Message, Opaque, Reply, Request
+from dragoman.gateway import compaction
+from dragoman.gateway.response_store import Memory
 
 NAME: Final = "openai_responses"
 _PATH: Final = re.compile(r"/v1/responses/([^/]{1,200})(/input_items|/cancel)?")

@@ -5,7 +5,7 @@ import importlib
 from typing import Final
 
 from dragoman import formats
-from dragoman.gateway import Gateway
+from dragoman.gateway.gateway import Gateway
 
 GC_THRESHOLDS: Final = (700, 3, 5000)
 """For `gc.set_threshold`. A pass visits each object that requests in progress hold, about 300 of a stream, and finds
@@ -25,7 +25,7 @@ def warm_up(gateway: Gateway) -> None:
     for name in formats.names():
         formats.get(name)
     if gateway.policy.enabled:
-        importlib.import_module("dragoman.guarded")
+        importlib.import_module("dragoman.gateway.guarded_stream")
     if not gc.get_freeze_count():
         gc.collect()
         gc.freeze()

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.backends.claude_cli.conversation import STRUCTURED
-from dragoman.backends.claude_cli.policy import Wanted
+from dragoman.backends.claude_cli.tool_choice_prompt import Wanted
 from dragoman.core.events import (
     AnyEvent,
     Finish,

@@ -4,23 +4,23 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
-from dragoman.backends.claude_cli import as_prompt, command, models, told, versions
-from dragoman.backends.claude_cli.answer import Answer
+from dragoman.backends.claude_cli import command, errors, models, single_prompt, versions
 from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import Conversation, native
-from dragoman.backends.claude_cli.installed import Installed, find
-from dragoman.backends.claude_cli.keeper import Keeper
-from dragoman.backends.claude_cli.pool import Pool
+from dragoman.backends.claude_cli.discovery import Installed, find
 from dragoman.backends.claude_cli.process import Process
+from dragoman.backends.claude_cli.process_pool import Pool
+from dragoman.backends.claude_cli.reaper import Keeper
+from dragoman.backends.claude_cli.response import Answer
 from dragoman.backends.claude_cli.session import Session
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
-from dragoman.backends.off_loop import off_loop
-from dragoman.backends.places import Places
+from dragoman.backends.concurrency_limit import Places
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
-from dragoman.core.redact import secret_variables
-from dragoman.core.values import Request
+from dragoman.core.messages import Request
+from dragoman.off_loop import off_loop
+from dragoman.redaction.redact import secret_variables
 
 log = logging.getLogger("dragoman.backends.claude_cli")
 
@@ -107,7 +107,7 @@ class ClaudeCli:
         if installed.mode == "native":
             conversation = await off_loop(turn.large, native, request, spec)
         else:
-            conversation = await off_loop(turn.large, as_prompt.conversation, request, spec, installed.version)
+            conversation = await off_loop(turn.large, single_prompt.conversation, request, spec, installed.version)
         if not self._has_budget or installed.version < versions.BUDGET_SINCE:
             conversation = conversation._replace(spec=conversation.spec._replace(again=True))
         kind = conversation.spec if conversation.told_at_start else conversation.spec.warm
@@ -121,7 +121,7 @@ class ClaudeCli:
                         begun = True
                         yield event
             except DragomanError as error:
-                if isinstance(error, told.OverBudgetError):
+                if isinstance(error, errors.OverBudgetError):
                     log.warning("claude %s breaks off answers for a budget; from now on it has none", installed.name)
                     self._has_budget = False
                 if not begun:

@@ -19,14 +19,14 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.backends.claude_cli.command import SERVER, Spec
-from dragoman.backends.claude_cli.lost import lost
 from dragoman.backends.claude_cli.models import MESSAGES
-from dragoman.backends.claude_cli.policy import Wanted, policy, wanted
-from dragoman.backends.claude_cli.prompt import unread
+from dragoman.backends.claude_cli.prompt_escape import unread
+from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, policy, wanted
+from dragoman.backends.claude_cli.unsupported_params import lost
 from dragoman.core.events import Warning
-from dragoman.core.names import NAME_FORM, Names
-from dragoman.core.outgoing import callable_tools
-from dragoman.core.values import Message, Opaque, Part, Request, ToolCall, ToolResult
+from dragoman.core.identifiers import NAME_FORM, Names
+from dragoman.core.messages import Message, Opaque, Part, Request, ToolCall, ToolResult
+from dragoman.wire.translation import callable_tools
 
 STRUCTURED: Final = "StructuredOutput"
 """The CLI's own tool by which it has a reply of a schema."""

@@ -25,7 +25,7 @@ import msgspec
 
 from dragoman.backends.claude_cli.command import EFFORTS, Spec
 from dragoman.core.contracts import Model
-from dragoman.core.values import Request
+from dragoman.core.messages import Request
 
 MESSAGES: Final = "anthropic_messages"
 PREFIX: Final = "claude-code-cli/"

@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends import weights
-from dragoman.backends.claude_cli.keeper import Keeper
-from dragoman.backends.off_loop import off_loop
+from dragoman.backends.claude_cli.reaper import Keeper
+from dragoman.backends.embedded import weights
 from dragoman.core.errors import BackendError, SilenceError
+from dragoman.off_loop import off_loop
 
 log = logging.getLogger("dragoman.backends.claude_cli")
 

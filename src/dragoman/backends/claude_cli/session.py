@@ -11,11 +11,12 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends.claude_cli import command, safe, told
+from dragoman.backends.claude_cli import command, isolation_check
+from dragoman.backends.claude_cli import errors as told
 from dragoman.backends.claude_cli.conversation import Conversation, Said
-from dragoman.backends.claude_cli.mounted import Mounted
+from dragoman.backends.claude_cli.mcp_server import Mounted
 from dragoman.backends.claude_cli.process import Line, Process
-from dragoman.backends.claude_cli.prompt import unread
+from dragoman.backends.claude_cli.prompt_escape import unread
 from dragoman.core.errors import BackendError, DragomanError, UpstreamError
 from dragoman.core.events import Warning
 
@@ -98,7 +99,7 @@ class Session:
         if conversation.in_words:
             request["systemPrompt"] = conversation.system
         else:
-            request |= {"systemPrompt": [conversation.system], "sdkMcpServers": [safe.SERVER]}
+            request |= {"systemPrompt": [conversation.system], "sdkMcpServers": [isolation_check.SERVER]}
         if conversation.schema:
             request["jsonSchema"] = msgspec.Raw(conversation.schema.encode())
         controls = () if conversation.told_at_start else command.controls(conversation.spec)
@@ -179,7 +180,7 @@ class Session:
             line = await self._hear()
             match line.type:
                 case "stream_event" if not self._is_safe:
-                    raise BackendError(safe.UNSAID)
+                    raise BackendError(isolation_check.UNSAID)
                 case "system" if line.subtype == _REFUSAL:
                     message.refused = True
                 case "stream_event" if line.parent_tool_use_id is None:
@@ -221,7 +222,7 @@ class Session:
 
         Raises: BackendError: it could do something on this machine.
         """
-        missing = safe.check(line, self._conversation)
+        missing = isolation_check.check(line, self._conversation)
         if missing and not self._is_safe:  # it says so with each turn of the past as well
             names = ", ".join(sorted(self._conversation.names.get(name, name) for name in missing))
             told = f"claude does not take these tools, for what is in their schemas (a property's name, say): {names}"

@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from dragoman import dialects
-from dragoman.backends.connection import Connection
-from dragoman.backends.http_config import HttpConfig
-from dragoman.backends.probe.advice import choose
-from dragoman.backends.probe.asking import TOKENS, Asker
-from dragoman.backends.probe.measures import DECISIVE, MEASURES
-from dragoman.backends.probe.reach import connected, model_of, reached, wants_key
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.http.connection import Connection
+from dragoman.backends.probe.checks import DECISIVE, MEASURES
+from dragoman.backends.probe.client import TOKENS, Asker
+from dragoman.backends.probe.connect import connected, model_of, reached, wants_key
+from dragoman.backends.probe.context import Subject
+from dragoman.backends.probe.recommend import choose
 from dragoman.backends.probe.report import Choice, Finding, Report
-from dragoman.backends.probe.subject import Subject
-from dragoman.backends.probe.telling import Telling
+from dragoman.backends.probe.server_info import Telling
+from dragoman.catalog import servers
 from dragoman.core.errors import BackendError, UpstreamError
-from dragoman.profiles import servers
 
 __all__ = ["DECISIVE", "MEASURES", "TOKENS", "WITHIN_S", "Choice", "Finding", "Report", "measured", "of", "probe"]
 

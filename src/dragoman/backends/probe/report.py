@@ -38,7 +38,7 @@ class Report(Struct, frozen=True):
     api: str
     model: str
     kind: str
-    """A row of profiles/servers.toml; empty: none fits."""
+    """A row of catalog/servers.toml; empty: none fits."""
     title: str
     """What it is, for people."""
     version: str

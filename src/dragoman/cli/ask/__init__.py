@@ -12,18 +12,18 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from dragoman import config as settings
 from dragoman import dialects, extras
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http.config import HttpConfig
 from dragoman.cli import serve
-from dragoman.cli._line import Line
-from dragoman.cli.ask import tools as demo
-from dragoman.cli.ask.page import Head, Page, Plain, Raw
+from dragoman.cli._progress_line import Line
+from dragoman.cli.ask import demo_tools as demo
+from dragoman.cli.ask.plain_view import Head, Page, Plain, Raw
 from dragoman.cli.completion import all_model_names, offering
 from dragoman.core.contracts import Backend, Described
 from dragoman.core.errors import BackendError, ConfigError
-from dragoman.core.values import Message, Request, Text, Tool, ToolChoice
-from dragoman.gateway import Gateway, targets
-from dragoman.server import config as settings
+from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
+from dragoman.gateway.gateway import Gateway, targets
 
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """
@@ -152,7 +152,7 @@ async def _ask(
     request: Request, args: argparse.Namespace, config: settings.Config, gateway: Gateway, line: Line
 ) -> str:
     """Returns what is wrong with the model's answer, or ""."""
-    from dragoman.cli.ask.exchange import Exchange
+    from dragoman.cli.ask.dialogue import Exchange
 
     page, says = _page(args), partial(demo.result, said=args.result)
     with line.counting():

@@ -13,10 +13,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli._printable import printable
-from dragoman.cli.ask.page import Head, Sum, remark, words
+from dragoman.cli._terminal_safe import printable
+from dragoman.cli.ask.plain_view import Head, Sum, remark, words
 from dragoman.core.events import AnyEvent, Step
-from dragoman.core.values import FinishReason
+from dragoman.core.messages import FinishReason
 
 NARROWEST: Final = 72
 """Columns of a terminal that two of ours need."""

@@ -17,14 +17,16 @@ from typing import Final
 import msgspec
 
 from dragoman import __version__
-from dragoman.backends.claude_cli_config import ClaudeCliConfig
+from dragoman import config as settings
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.cli import serve
-from dragoman.cli._line import Line
-from dragoman.cli.doctor import behind, here, listening
+from dragoman.cli._progress_line import Line
+from dragoman.cli.doctor import gateway as listening
+from dragoman.cli.doctor import local
+from dragoman.cli.doctor import servers as behind
 from dragoman.cli.doctor.finding import Finding
-from dragoman.cli.doctor.screen import screen
+from dragoman.cli.doctor.report import screen
 from dragoman.core.errors import ConfigError
-from dragoman.server import config as settings
 
 _WIDTH: Final = 100
 _NARROWEST: Final = 60
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     """Look, and tell."""
     flags = {"claude_cli.enabled": args.claude, "servers.behind.url": args.server}
     line = Line(sys.stderr)
-    looking = partial(here.weights_found, thorough=args.weights, say=line.say)
+    looking = partial(local.weights_found, thorough=args.weights, say=line.say)
     with line.saying("looking"):
         groups = asyncio.run(_found(args.config, flags, looking))
     findings = list(itertools.chain.from_iterable(groups))
@@ -92,18 +94,18 @@ async def _found(
     try:
         config, origin = settings.load(path, os.environ, flags)
     except ConfigError as error:
-        return await _without_settings([itself, here.wrong_settings(path, error)], weights_found)
+        return await _without_settings([itself, local.wrong_settings(path, error)], weights_found)
     with_model = serve.has_embedded(config, origin)
-    extras = here.extras("server", *(("embedded",) if with_model else ()))
+    extras = local.extras("server", *(("embedded",) if with_model else ()))
     servers, claude, unnamed, agents, gateway = await asyncio.gather(
         asyncio.gather(*(behind.server(name, server) for name, server in config.servers.items())),
-        here.claude(config.claude_cli),
+        local.claude(config.claude_cli),
         behind.unnamed(config.servers.values(), config.server),
-        here.agents_found(),
+        local.agents_found(),
         listening.gateway(config.server, _serve_command(named, flags)),
     )
     return [
-        [itself, *here.settings_found(path, config, origin), extras],
+        [itself, *local.settings_found(path, config, origin), extras],
         [*servers, *weights_found(config, served=with_model), *claude, *unnamed, *agents],
         gateway,
     ]
@@ -124,5 +126,5 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
 async def _without_settings(said: list[Finding], weights_found: "partial[list[Finding]]") -> list[Sequence[Finding]]:
     """What there is to say where they cannot be used: what is installed, and what runs."""
     usual = settings.Config()
-    claude, unnamed = await asyncio.gather(here.claude(ClaudeCliConfig()), behind.unnamed((), usual.server))
-    return [[*said, here.extras("server")], [*weights_found(usual, served=True), *claude, *unnamed]]
+    claude, unnamed = await asyncio.gather(local.claude(ClaudeCliConfig()), behind.unnamed((), usual.server))
+    return [[*said, local.extras("server")], [*weights_found(usual, served=True), *claude, *unnamed]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from dragoman.server.counted import Calls
+    from dragoman.cli.doctor.metrics_client import Calls
 
 Verdict: TypeAlias = Literal["ok", "no", "note"]
 """`no`: it is to be used, and does not work; `note`: worth knowing, and in nobody's way."""

@@ -9,15 +9,15 @@ from textwrap import dedent
 from typing import Final
 
 from dragoman import agents, dialects
+from dragoman import config as settings
 from dragoman.agents import Agent
 from dragoman.cli import serve
 from dragoman.cli.completion import all_model_names, offering
-from dragoman.cli.run import printed
-from dragoman.cli.run.behind import Wanted
-from dragoman.cli.run.child import Stopped
-from dragoman.core import trim
+from dragoman.cli.run import output
+from dragoman.cli.run.child_process import Stopped
+from dragoman.cli.run.select_model import Wanted
 from dragoman.core.errors import ConfigError
-from dragoman.server import config as settings
+from dragoman.prompting import trim
 
 _EXAMPLES: Final = """
     examples:
@@ -73,8 +73,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--new", action="store_true", help="a gateway of its own, though one runs at the usual port")
     command.add_argument("--check", "--dry-run", action="store_true", help="show what would be started, and end")
     command.add_argument(
-        "--print-env", nargs="?", const="posix", choices=printed.SHELLS, metavar="SHELL",
-        help=f"print what wires the agent to a running gateway, and end: {', '.join(printed.SHELLS)} (default: posix)",
+        "--print-env", nargs="?", const="posix", choices=output.SHELLS, metavar="SHELL",
+        help=f"print what wires the agent to a running gateway, and end: {', '.join(output.SHELLS)} (default: posix)",
     )  # fmt: skip
     command.add_argument("--log", type=Path, metavar="FILE", help="keep the gateway's log here")
     command.add_argument("--capture", type=Path, metavar="DIR", help="keep each request and its answer here")
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         context_tokens=args.context,
         trim=args.trim or "",
         check=bool(args.check or args.print_env),
-        ask=printed.ask if sys.stdin.isatty() and sys.stderr.isatty() else None,
+        ask=output.ask if sys.stdin.isatty() and sys.stderr.isatty() else None,
     )
     from dragoman.cli.run.session import Session
     from dragoman.server.run import runner

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 from dragoman import dialects
 from dragoman.agents import Agent
-from dragoman.backends import again
-from dragoman.backends.http_config import HttpConfig
+from dragoman.backends.http import retry
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import tokenizers
 from dragoman.cli import serve
+from dragoman.config import LOOPBACK
 from dragoman.core.errors import BackendError
-from dragoman.core.values import Message, Request, Text
-from dragoman.profiles import vocabularies
-from dragoman.server.config import LOOPBACK
+from dragoman.core.messages import Message, Request, Text
 
 FIRST_ANSWER_S: Final = 60.0
 """Time in which the first answer of a conversation should begin."""
@@ -40,7 +40,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
 
     Raises: ConfigError: it does not take the key. BackendError: nothing listens there, and `required`.
     """
-    from dragoman.backends.probe.reach import connected, wants_key
+    from dragoman.backends.probe.connect import connected, wants_key
 
     until_s = 0.0
     async with connected(server, os.environ) as connection:
@@ -60,7 +60,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
             if not until_s:
                 until_s = now_s + STARTING_S
                 serve.say(f"nothing listens at {server.url} yet; waiting {STARTING_S:.0f} s")
-            await again.pause(_EVERY_S)
+            await retry.pause(_EVERY_S)
         if said.status in _WANTS_KEY:
             raise wants_key(server)
 
@@ -78,9 +78,9 @@ async def reading_speed(server: HttpConfig, model: str) -> float:
 
     The first has the server load its model, and is not counted.
     """
-    from dragoman.backends.probe.reach import connected
+    from dragoman.backends.probe.connect import connected
 
-    dialect, vocabulary = dialects.get(server.api), vocabularies.find(model)
+    dialect, vocabulary = dialects.get(server.api), tokenizers.find(model)
     async with connected(server, os.environ) as connection:
         for _ in range(2):
             text = "\n".join(secrets.token_hex(4) for _ in range(_LINES))  # never twice, or it is in the prompt cache

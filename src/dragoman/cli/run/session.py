@@ -16,18 +16,19 @@ from typing import Final
 import msgspec
 
 from dragoman import agents, dialects
+from dragoman import config as settings
 from dragoman.agents import Agent, Launch, Wiring
-from dragoman.backends.weights import home
+from dragoman.backends.embedded.weights import home
 from dragoman.cli import serve
-from dragoman.cli.run import preface, printed
-from dragoman.cli.run.behind import Behind, Wanted, chosen, chosen_there
-from dragoman.cli.run.child import Attended, interruptible
+from dragoman.cli.run import output as printed
+from dragoman.cli.run import preface
+from dragoman.cli.run.child_process import Attended, interruptible
 from dragoman.cli.run.preface import ANY_TIME_S
+from dragoman.cli.run.select_model import Behind, Wanted, chosen, chosen_there
 from dragoman.cli.run.status import Status
 from dragoman.core.errors import ConfigError
-from dragoman.core.fit import within
-from dragoman.gateway import Gateway
-from dragoman.server import config as settings
+from dragoman.gateway.gateway import Gateway
+from dragoman.prompting.prompt_budget import within
 from dragoman.server.run import serving
 
 _NO_KEY: Final = "none"

@@ -45,14 +45,21 @@ Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/e
 import re
 from typing import Final
 
-from dragoman.core import sse
 from dragoman.core.contracts import Counting, Dialect, Form
-from dragoman.core.names import LONG_NAME_FORM
-from dragoman.core.passing import Passing
-from dragoman.dialects.anthropic_messages.replies_in import Reader, count_of
-from dragoman.dialects.anthropic_messages.replies_out import PING, Writer, status, write_count, write_error, write_reply
-from dragoman.dialects.anthropic_messages.requests_in import BILLING, listed_as, meant_by, read_count, read_request
-from dragoman.dialects.anthropic_messages.requests_out import sign, write_request
+from dragoman.core.identifiers import LONG_NAME_FORM
+from dragoman.dialects.anthropic_messages.request_reader import BILLING, listed_as, meant_by, read_count, read_request
+from dragoman.dialects.anthropic_messages.request_writer import sign, write_request
+from dragoman.dialects.anthropic_messages.response_reader import Reader, count_of
+from dragoman.dialects.anthropic_messages.response_writer import (
+    PING,
+    Writer,
+    status,
+    write_count,
+    write_error,
+    write_reply,
+)
+from dragoman.wire import sse
+from dragoman.wire.passing import Passing
 
 DIALECT: Final = Dialect(
     name="anthropic_messages",

@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any, Final
 
-from dragoman.core.values import Tool
+from dragoman.core.messages import Tool
 
 _TYPE: Final = re.compile(r"(bash|text_editor|memory)_(\d{8})")
 _BASH: Final = {

@@ -19,10 +19,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core import shape
 from dragoman.core.errors import RequestError
-from dragoman.core.shape import Cursor, Fields
-from dragoman.core.values import JsonText, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.core.messages import JsonText, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.text import json_cursor
+from dragoman.text.json_cursor import Cursor, Fields
 
 _TIMEOUT: Final = {"type": "integer", "description": "Time limit in milliseconds."}
 _WORDS: Final = {"type": "array", "items": {"type": "string"}}
@@ -109,7 +109,7 @@ def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, objec
 
 def _done(kind: str, arguments: JsonText) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(shape.at(arguments).object())
+        found: dict[str, Any] = json.loads(json_cursor.at(arguments).object())
     except RequestError:  # it has only begun, or was cut off
         return _EMPTY[kind]
     if kind == "shell" and isinstance(found.get("commands"), str):

@@ -17,13 +17,13 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 from dragoman import formats
-from dragoman.core.chat import as_chat
 from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
-from dragoman.core.reader import MENDS, ReplyReader
-from dragoman.core.stops import StopStrings
-from dragoman.core.values import Request, ToolCall
+from dragoman.core.messages import Request, ToolCall
+from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.prompting.chat_renderer import as_chat
+from dragoman.text.stop_strings import StopStrings
 
 PIECE_BYTES = 64
 """Read at once; what is there sooner is taken sooner."""

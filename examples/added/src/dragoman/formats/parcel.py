@@ -10,10 +10,10 @@ Source: docs/adding-a-format.md (2026-11).
 
 from typing import Final
 
-from dragoman.core.markup import Markup
-from dragoman.core.named_json import Head, NamedJson
-from dragoman.core.scanner import Leaf, Scanner, markers
-from dragoman.core.writing import json_format
+from dragoman.parsing.define_format import json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.text.scanner import Leaf, Scanner, markers
 
 OPEN, CLOSE = "<<call ", "<</call>>"
 

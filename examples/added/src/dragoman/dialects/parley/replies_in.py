@@ -7,11 +7,11 @@ from msgspec import Struct, field
 
 from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError
-from dragoman.core.names import NAME_FORM
-from dragoman.core.shape import Fields
-from dragoman.core.upstream import NOT_THAT, UpstreamReader, assembler
-from dragoman.core.values import FinishReason, Request, Usage
+from dragoman.core.identifiers import NAME_FORM
+from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.dialects.parley.requests_out import NAME
+from dragoman.text.json_cursor import Fields
+from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
 
 
 class _Piece(Struct, forbid_unknown_fields=True):

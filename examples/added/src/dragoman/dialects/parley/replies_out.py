@@ -4,11 +4,12 @@ from typing import Final, assert_never
 
 import msgspec
 
-from dragoman.core import events, sse
+from dragoman.core import events
 from dragoman.core.collect import finish_of
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Finish, Order
-from dragoman.core.values import FinishReason, Refusal, Reply, Request, Text, ToolCall, Usage
+from dragoman.core.messages import FinishReason, Refusal, Reply, Request, Text, ToolCall, Usage
+from dragoman.wire import sse
 
 NAME: Final = "parley"
 _DONE: Final[dict[FinishReason, str]] = {"tool_calls": "do", "length": "cut", "pause": "cut"}

@@ -3,8 +3,8 @@
 from typing import Final
 
 from dragoman.core.errors import RequestError
-from dragoman.core.shape import Cursor, Fields, at
-from dragoman.core.values import Message, Part, Request, Role, Sampling, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Message, Part, Request, Role, Sampling, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.text.json_cursor import Cursor, Fields, at
 
 _BY: Final[dict[str, Role]] = {"host": "system", "user": "user", "model": "assistant", "tools": "tool"}
 

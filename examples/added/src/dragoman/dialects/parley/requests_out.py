@@ -14,11 +14,11 @@ import msgspec
 
 from dragoman.core.contracts import Outgoing
 from dragoman.core.errors import RequestError
-from dragoman.core.names import ANY, NAME_FORM
-from dragoman.core.outgoing import Ledger
-from dragoman.core.shape import at
-from dragoman.core.targets import OPENAI
-from dragoman.core.values import Message, Part, Reasoning, Refusal, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.core.identifiers import ANY, NAME_FORM
+from dragoman.core.messages import Message, Part, Reasoning, Refusal, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.schema.targets import OPENAI
+from dragoman.text.json_cursor import at
+from dragoman.wire.translation import Ledger
 
 NAME: Final = "parley"
 _BY: Final = {"system": "host", "developer": "host", "user": "user", "assistant": "model", "tool": "tools"}

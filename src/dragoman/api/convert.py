@@ -1,0 +1,270 @@
+"""Tools, calls and results of one API as another has them, by hand.
+
+    tools = convert_tools(anthropic_tools, to="openai_chat")         {"name", "input_schema"} -> {"type": "function", …}
+    blocks = convert_calls(message.tool_calls, to="anthropic_messages")           -> {"type": "tool_use", …}
+    items = convert_results(blocks, to="openai_responses")
+
+Which API they come from is seen by their fields. There is no converter of pairs: they are read into values and written
+from those, by what reads and writes requests (`dragoman.dialects`).
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.core.contracts import Dialect, Form, Kind
+from dragoman.core.errors import MisuseError, RequestError, UnsupportedError, quote
+from dragoman.core.events import Warning
+from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, Names
+from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.schema.targets import Target, relaxing
+from dragoman.wire.translation import fitted
+
+Thing: TypeAlias = Tool | ToolCall | ToolResult
+Values: TypeAlias = tuple[str, list[Any]]
+
+_TYPES: Final[dict[Kind, type[Thing]]] = {"tool": Tool, "call": ToolCall, "result": ToolResult}
+_MAX_TOKENS: Final = 16
+"""The least that every API takes; it is not in what is converted."""
+
+
+@runtime_checkable
+class Model(Protocol):
+    """An object of a vendor's SDK."""
+
+    def model_dump_json(self, *, exclude_unset: bool = ...) -> str:
+        """Its JSON."""
+
+
+Given: TypeAlias = Thing | Mapping[str, Any] | Model
+"""A value, JSON as an API has it, or an object of the vendor's SDK."""
+
+
+class Converted(list[dict[str, Any]]):
+    """What was converted, as JSON of the other API."""
+
+    warnings: tuple[Warning, ...] = ()
+    """What that API cannot say, or says in another way; docs/warnings.md has the codes."""
+
+
+def convert_tools(
+    tools: Given | Iterable[Given], *, to: str, source: str | None = None, schemas: str | None = None
+) -> Converted:
+    """Definitions of tools, one or several, as the API `to` has them: `dragoman.dialects.names()`.
+
+    Their JSON Schemas are made to fit what that API takes, and a server that takes less, `schemas`: `llama_cpp`,
+    `lm_studio`, `ollama`, `vllm`, `gemini`. It is told where something is lost. Names that the API does not take are
+    spelled otherwise. `source` is the tools' own API, where it is to be checked.
+
+    Raises: RequestError: a tool is as no API has it, or not as the source has it; the message says which, where, and
+    what the slip may be. UnsupportedError: it is one that the vendor runs itself; leave it out. ConfigError: there is
+    no such API. MisuseError: this is no list of tools.
+    """
+    return _converted(_values(tools, "tool", "tools", source), "tool", to, relaxing(schemas) if schemas else None)
+
+
+def convert_calls(
+    calls: Given | Iterable[Given], *, to: str, source: str | None = None, tools: Given | Iterable[Given] = ()
+) -> Converted:
+    """Calls that a model made, one or several, as the API `to` has them in a conversation.
+
+    Arguments go as they were written where that API has them as a string. Arguments that are empty are `{}`. An id that
+    it does not take is spelled otherwise, so that it can be read back. `tools` as they were before they were converted
+    give a tool back its name, where `convert_tools` had to spell it otherwise.
+
+    Raises: as `convert_tools`; RequestError too where arguments are no JSON object, as of a call that was cut off.
+    """
+    offered = [tool for _, things in _values(tools, "tool", "tools", None) for tool in things]
+    return _converted(_renamed(_values(calls, "call", "calls", source), offered), "call", to)
+
+
+def convert_results(results: Given | Iterable[Given], *, to: str, source: str | None = None) -> Converted:
+    """Results of calls, one or several, as the API `to` has them: for Chat Completions messages, of role `tool`.
+
+    Pictures stand there in a message of role `user` behind all of them, as that API has no other place for them.
+
+    Raises: as `convert_tools`.
+    """
+    return _converted(_values(results, "result", "results", source), "result", to)
+
+
+def _converted(values: Iterable[Values], kind: Kind, to: str, target: Target | None = None) -> Converted:
+    dialect = dialects.get(to)
+    made, warnings = Converted(), dict[Warning, None]()
+    for api, things in values:
+        request, told = _request(kind, things, api), tuple[Warning, ...]()
+        if target is not None:
+            request, told = fitted(request, target)
+        outgoing = dialect.write_request(request, "-")
+        found: Any = json.loads(outgoing.body)
+        for step in dialect.forms[kind].written:
+            found = found[step]
+        made.extend(found)
+        warnings.update(dict.fromkeys((*told, *outgoing.warnings)))
+    made.warnings = tuple(warnings)
+    return made
+
+
+def _values(given: object, kind: Kind, where: str, source: str | None) -> Iterator[Values]:
+    """What was given as values, with the API of those that come one after the other; "" of values."""
+    start = 0
+    for api, group in groupby(_recognised(_listed(given, kind, where), kind, where, source), key=lambda each: each[0]):
+        items = [item for _, item in group]
+        things = _read(api, kind, items, where, start) if api else items
+        for n, thing in enumerate(things, start):
+            if isinstance(thing, Tool) and thing.kind != "function":
+                raise _vendors(thing.kind, f"{where}[{n}]")
+        yield api.name if api else "", things
+        start += len(items)
+
+
+def _renamed(values: Iterable[Values], tools: list[Any]) -> Iterator[Values]:
+    """Calls under the names that these tools have at home."""
+    names = [tool.name for tool in tools]
+    tables = [Names(names, form) for form in (NAME_FORM, LONG_NAME_FORM)]
+    for api, calls in values:
+        own = {call.name: [name for table in tables if (name := table.back(call.name)) in names] for call in calls}
+        yield api, [replace(call, name=own[call.name][0]) if own[call.name] else call for call in calls]
+
+
+def _listed(given: object, kind: Kind, where: str) -> list[object]:
+    if isinstance(given, Mapping | Model | _TYPES[kind]):
+        return [given]
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise MisuseError(f"expected a list of {where}, got {type(given).__name__} - at {where}")
+    return list(given)
+
+
+def _recognised(
+    given: list[object], kind: Kind, where: str, source: str | None
+) -> Iterator[tuple[Dialect | None, Any]]:
+    """Each with its API, as JSON text; None for a value."""
+    known = dialects.get(source) if source else None
+    for n, each in enumerate(given):
+        if isinstance(each, _TYPES[kind]):
+            yield None, each
+            continue
+        text = as_json(each, f"{where}[{n}]")
+        yield _api(json.loads(text), kind, f"{where}[{n}]", known), text
+
+
+def as_json(given: object, path: str) -> str:
+    """The JSON of a mapping, or of an object of a vendor's SDK.
+
+    Raises: MisuseError: it is neither.
+    """
+    if isinstance(given, Model):
+        return given.model_dump_json(exclude_unset=True)
+    if not isinstance(given, Mapping):
+        raise MisuseError(f"expected an object as an API's JSON has it, got {type(given).__name__} - at {path}")
+    try:
+        return msgspec.json.encode(given).decode()
+    except TypeError as e:
+        raise MisuseError(f"expected an object as an API's JSON has it: {e} - at {path}") from None
+
+
+def _api(fields: Mapping[str, Any], kind: Kind, path: str, known: Dialect | None) -> Dialect:
+    """The API whose form this has.
+
+    Raises: RequestError: no API's, or not that which is known.
+    """
+    every = [dialects.get(name) for name in dialects.names()]
+    fits = [api for api in every if _fits(fields, api.forms[kind])]
+    fits.sort(key=lambda api: -len(api.forms[kind].marks))
+    found = known or (fits[0] if fits else None)
+    if found is not None and found in fits:
+        if slip := _slip(fields, found.forms[kind]):
+            raise RequestError(f"{slip}; {found.name} has {found.forms[kind].example}", path)
+        return found
+    got = f"got an object of {', '.join(map(quote, list(fields)[:8])) or 'nothing'}"
+    if known is not None:
+        slip = f"; {told}" if (told := _slip(fields, known.forms[kind])) else ""
+        shape = f": this is the shape of {fits[0].name}; leave `source` out, or name that" if fits else slip
+        raise RequestError(f"expected {known.forms[kind].example} of {known.name}, {got}{shape}", path)
+    if kind == "tool" and isinstance(type := fields.get("type"), str) and "function" not in type:
+        raise _vendors(type, path)
+    slips = (f"; {slip} in {api.name}" for api in every if (slip := _slip(fields, api.forms[kind])))
+    shapes = ", or ".join(f"{api.forms[kind].example} of {api.name}" for api in every)
+    raise RequestError(f"expected {shapes}, {got}{next(slips, '')}", path)
+
+
+def _vendors(type: str, path: str) -> UnsupportedError:
+    return UnsupportedError(f"a tool of type {quote(type)} is run by its vendor; leave it out", path)
+
+
+def _fits(fields: Mapping[str, Any], form: Form) -> bool:
+    return all(name in fields and value in ("", fields[name]) for name, value in form.marks.items())
+
+
+def _slip(fields: Mapping[str, Any], form: Form) -> str:
+    """A field that another API has in the place of one that is missing; or empty."""
+
+    def has(path: str) -> bool:
+        found: Any = fields
+        for name in path.split("."):
+            if not isinstance(found, Mapping) or name not in found:
+                return False
+            found = found[name]
+        return True
+
+    pairs = form.slips.items()
+    return next((f"{wrong!r} given, {right!r} expected" for wrong, right in pairs if has(wrong) and not has(right)), "")
+
+
+def _read(api: Dialect, kind: Kind, items: list[str], where: str, start: int) -> list[Thing]:
+    """The values that these texts are; those of a namespace are several."""
+    form = api.forms[kind]
+    try:
+        request = api.read_request(form.request.replace("$", f"[{','.join(items)}]", 1))
+    except RequestError as e:
+        message = str(e).removesuffix(f" - at {e.path}")
+        raise type(e)(message, _path(e.path, form.path, where, start)) from None
+    if kind == "tool":
+        return list(request.tools)
+    found = [part for message in request.messages for part in message.parts if isinstance(part, _TYPES[kind])]
+    for n, call in enumerate(found, start):
+        if isinstance(call, ToolCall):
+            _check(call, f"{where}[{n}].{form.arguments}")
+    return [part for part in found if isinstance(part, ToolCall | ToolResult)]
+
+
+def _path(path: str, seen: str, where: str, start: int) -> str:
+    """The path in a request as that in the list that was given."""
+    rest = path.removeprefix(seen)
+    return where + re.sub(r"^\[(\d+)\]", lambda m: f"[{int(m[1]) + start}]", rest) if rest != path else path
+
+
+def _check(call: ToolCall, path: str) -> None:
+    """Raises: RequestError: the arguments are no JSON object."""
+    try:
+        msgspec.json.decode(call.arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError) as e:
+        got = quote(call.arguments)
+        raise RequestError(f"expected a JSON object for {quote(call.name)}, got {got}: {e}", path) from None
+
+
+def _request(kind: Kind, things: list[Any], api: str) -> Request:
+    """A request that has nothing else to say."""
+    words = Message("assistant", (Text("-"),))
+    tools: tuple[Tool, ...] = ()
+    said: tuple[Message, ...] = (Message("user", (Text("-"),)),)
+    if kind == "tool":
+        tools = tuple(things)
+    elif kind == "call":
+        said = (*said, Message("assistant", tuple(things)))
+    else:
+        parts: list[Part] = things
+        said = (words, *(Message("tool", (part,)) for part in parts))
+    return Request("-", said, tools, max_tokens=_MAX_TOKENS, dialect=api)
+
+
+def random_id() -> str:
+    """24 characters that nobody has had."""
+    return secrets.token_hex(12)

@@ -1,0 +1,91 @@
+"""Whether somebody is logged in, as the CLI itself says; what it keeps of that is never looked at.
+
+    {"loggedIn": true, "authMethod": "api_key", "apiKeySource": "ANTHROPIC_API_KEY", …}
+
+Source: `claude auth status` of 2.1.329, and of 2.1.40, the first that has it; November 2026.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dragoman.backends.claude_cli import command
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.claude_cli.discovery import Installed, find
+from dragoman.backends.claude_cli.errors import LOGIN
+from dragoman.backends.claude_cli.process import kill, place
+from dragoman.core.errors import ConfigError
+
+_SINCE: Final = (2, 1, 40)
+"""Older ones would take these words for a prompt, and ask their model."""
+_DEADLINE_S: Final = 20.0
+
+
+class Login(NamedTuple):
+    """What it says."""
+
+    there: bool | None
+    """None: it does not say, as old versions do not."""
+    how: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    logged_in: bool
+    auth_method: str = ""
+    api_key_source: str = ""
+    subscription_type: str | None = None
+
+
+async def missing(config: ClaudeCliConfig, environ: Mapping[str, str]) -> str:
+    """What to say where nobody is logged in; "" where somebody is, or the program does not tell.
+
+    Raises: ConfigError: it is not there, or cannot be used; see `installed.find`.
+    """
+    program = await find(config, environ)
+    return LOGIN if (await asked(program, config, environ)).there is False else ""
+
+
+async def asked(program: Installed, config: ClaudeCliConfig, environ: Mapping[str, str]) -> Login:
+    """What this program says with the variables that its processes get.
+
+    Raises: ConfigError: it cannot be started where its processes are.
+    """
+    if program.version < _SINCE:
+        return Login(None)
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *(program.path, "auth", "status"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=command.environment(environ, config.variables, command.Spec(""), 0),
+            cwd=place(),  # where no project's settings have a say
+            start_new_session=True,
+        )
+    except OSError as e:
+        told = f"cannot start {program.path} in Dragoman's own folder: {e}; name another by DRAGOMAN_HOME"
+        raise ConfigError(told) from None
+    said = b""
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            said, _ = await child.communicate()
+    except TimeoutError:
+        pass
+    finally:
+        kill(child.pid)
+        with contextlib.suppress(ProcessLookupError):
+            await child.wait()
+    return read(said)
+
+
+def read(said: bytes) -> Login:
+    """Its answer; of anything else nothing is made."""
+    try:
+        status = msgspec.json.decode(said, type=_Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Login(None)
+    how = (status.auth_method, status.api_key_source, status.subscription_type or "")
+    return Login(status.logged_in, ", ".join(filter(None, how)))

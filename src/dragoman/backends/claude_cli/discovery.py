@@ -1,0 +1,110 @@
+"""What is installed, and what it can do: its version says that, and is asked for once.
+
+2.1.329 (Claude Code)
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias, cast, get_args
+
+from dragoman.backends.claude_cli import command
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.claude_cli.process import kill
+from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Version, dotted
+from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.extras import npm_postinstall
+
+Mode: TypeAlias = Literal["native", "text"]
+
+_MODES: Final = ("auto", *get_args(Mode))
+_INSTALL: Final = "npm install -g @anthropic-ai/claude-code"
+_UPDATE: Final = f"run: claude update (or: {_INSTALL})"
+_AT: Final = "at claude_cli.command"
+_DEADLINE_S: Final = 20.0
+"""It takes a tenth of a second, on a busy machine a few."""
+_VERSION: Final = re.compile(r"(?<![\d.])(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
+_SAID_CHARS: Final = 200
+
+
+class Installed(NamedTuple):
+    """The program."""
+
+    path: str
+    version: Version
+    mode: Mode
+
+    @property
+    def name(self) -> str:
+        """Its version in words, `2.1.329`."""
+        return dotted(self.version)
+
+
+async def find(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Installed:
+    """The program that the settings name, and the mode in which it is used.
+
+    Raises: ConfigError: it is not there, does not say its version, or cannot do what it must; what to do is said.
+    """
+    if config.mode not in _MODES:
+        raise ConfigError(
+            f"unknown mode {quote(config.mode)}{one_of(config.mode, _MODES, 'expected ')} - at claude_cli.mode"
+        )
+    found_at = shutil.which(os.path.expanduser(config.command), path=environ.get("PATH"))
+    if found_at is None:
+        raise ConfigError(f"there is no program {quote(config.command)}; install it: {_INSTALL} - {_AT}")
+    path = os.path.abspath(found_at)  # its processes work elsewhere
+    said = await _asked(path, command.environment(environ, config.variables, command.Spec(""), 0))
+    found = _VERSION.search(said)
+    if not found:
+        raise ConfigError(f"{path} --version says {quote(said[:_SAID_CHARS])}, which is no version of claude - {_AT}")
+    version = cast(Version, tuple(map(int, found.groups())))
+    if version < TEXT_SINCE:
+        raise ConfigError(f"claude {found[0]} is too old: it must be {dotted(TEXT_SINCE)} at least; {_UPDATE}")
+    able: Mode = "native" if version >= NATIVE_SINCE else "text"
+    if config.mode == "native" and able != "native":
+        raise ConfigError(
+            f"claude {found[0]} is too old for mode native, which needs {dotted(NATIVE_SINCE)}; {_UPDATE},"
+            " or use mode text - at claude_cli.mode"
+        )
+    return Installed(path, version, "text" if config.mode == "text" else able)
+
+
+async def _asked(path: str, environment: Mapping[str, str]) -> str:
+    """What it says of its version."""
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *(path, "--version"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise ConfigError(
+            f"cannot start {path}: {(e.strerror or str(e)).lower()}{_reinstalled(path)} - {_AT}"
+        ) from None
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            said, _ = await child.communicate()
+    except TimeoutError:
+        raise ConfigError(f"{path} --version says nothing within {_DEADLINE_S:g} s; try it by hand - {_AT}") from None
+    finally:
+        kill(child.pid)  # whom it left behind, or itself
+        with contextlib.suppress(ProcessLookupError):
+            await child.wait()
+    if child.returncode:
+        words = said.decode("utf-8", "replace").strip()[:_SAID_CHARS]
+        raise ConfigError(
+            f"{path} --version ended with status {child.returncode}: {quote(words)}{_reinstalled(path)} - {_AT}"
+        )
+    return said.decode("utf-8", "replace").strip()
+
+
+def _reinstalled(path: str) -> str:
+    """What to run where the npm package was installed without its own install step."""
+    step = npm_postinstall(path)
+    return f": its install step did not run; run: {step}" if step else ""

@@ -1,0 +1,117 @@
+"""The lines of an answer, as events for the client: stop strings heeded, and once more asked for where it is not what
+the client must have.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.backends.claude_cli import single_prompt
+from dragoman.backends.claude_cli.attempt import Attempt
+from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
+from dragoman.backends.claude_cli.models import MESSAGES
+from dragoman.backends.claude_cli.session import Session
+from dragoman.core.contracts import Turn
+from dragoman.core.errors import BackendError
+from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate, Warning
+from dragoman.core.messages import Request, Tool, ToolChoice, Usage
+from dragoman.core.usage import both
+from dragoman.text.stop_strings import StopStrings
+from dragoman.wire import sse
+
+
+class Answer:
+    """One, on its way."""
+
+    def __init__(self, request: Request, turn: Turn, conversation: Conversation) -> None:
+        self._request, self._turn, self._conversation = request, turn, conversation
+        self._stops = StopStrings(request.stop)
+        self._usage = Usage()
+        """Of all that was asked so far."""
+
+    async def events(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
+        """All of them.
+
+        Raises: RemoteError: see `Session.answer`.
+        """
+        async with aclosing(self._asked(session)) as events:
+            async for event in events:
+                for each in self._stops.end() if isinstance(event, Finish) else self._stops.pass_on([event]):
+                    yield each
+                if self._stops.found:
+                    yield Finish("stop_sequence", self._stops.found)
+                    return
+                if isinstance(event, Finish):
+                    yield event
+                elif isinstance(event, Start):
+                    for warning in (*self._conversation.warnings, *session.warnings):
+                        yield warning
+
+    async def _asked(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
+        """The answer, or the second one where the first has not what it must."""
+        wanted, names = self._conversation.wanted, self._conversation.names
+        attempt, is_over = Attempt(wanted, names), False
+        async with aclosing(self._given(session, attempt)) as events:
+            async for event in events:
+                yield event
+        if attempt.may_be_asked_again and not self._turn.asked_again:
+            yield Warning("asked_again", f"{wanted.missed}; the model was asked once more")
+            called = attempt.called and not self._conversation.in_words
+            if called or not wanted.reply:  # for a reply alone the CLI itself asks
+                await session.again(wanted.again, called=called)
+            first, attempt = attempt, Attempt(wanted, names)
+            try:
+                async with aclosing(self._given(session, attempt)) as events:
+                    async for event in (event async for event in events if not isinstance(event, Start)):
+                        yield event
+            except BackendError:  # so it ends where it does not take the schema
+                if not wanted.reply or attempt.called or attempt.replied:
+                    raise
+                attempt, is_over = first, True
+        for event in attempt.close():
+            yield event
+        if attempt.finish is None:
+            return
+        if attempt.replied and session.objection:
+            yield Warning("unconstrained", "the reply is not of its schema", session.objection)
+        elif attempt.rests and not (is_over or self._request.stream):  # a stream's end would come later for it
+            cost_usd = await session.cost_usd(called=attempt.called)
+            yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
+        yield attempt.finish
+
+    async def _given(self, session: Session, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
+        """What of an answer can go to the client at once; what was used is that of all answers."""
+        before = self._usage
+        async with aclosing(self._read(session)) as events:
+            async for event in events:
+                if isinstance(event, UsageUpdate):
+                    self._usage = both(before, event.usage)
+                    event = UsageUpdate(self._usage)
+                for each in attempt.add(event):
+                    yield each
+
+    async def _read(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
+        """One answer, with the calls that are written in its text where those are."""
+        reader = dialects.get(MESSAGES).reader(self._as_theirs(), self._turn)
+        # a call of another tool than the one that is named is read as such, for the attempt to drop it
+        free = replace(self._request, tool_choice=ToolChoice()) if self._conversation.wanted.name else self._request
+        text = single_prompt.reread(free, self._turn) if self._conversation.in_words else None
+        made = list if text is None else text.pass_on
+        async with aclosing(self._turn.heard("claude", self._conversation, session.answer())) as answer:
+            async for event in answer:
+                for each in made(reader.feed(sse.encode(event))):
+                    yield each
+                if text is not None and text.over:  # what still comes is not wanted
+                    break
+        over = text is not None and text.over
+        for each in made([Finish("stop")] if over else reader.close()):
+            yield each
+
+    def _as_theirs(self) -> Request:
+        """The request as the model's service knows it, by the names that it knows."""
+        tools = [Tool(name) for name in self._conversation.names]
+        if self._conversation.schema:
+            tools.append(Tool(STRUCTURED))
+        return replace(self._request, dialect=MESSAGES, tools=tuple(tools))

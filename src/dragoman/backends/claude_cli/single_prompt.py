@@ -1,0 +1,209 @@
+"""A request as one line of the user's, for versions of the CLI that can be told no conversation.
+
+    What does a.txt say?
+    <previous_response>
+    <tool_call>
+    {"name": "Read", "arguments": {"path": "a.txt"}}
+    </tool_call>
+    </previous_response>
+    <tool_result id="call_1" name="Read">
+    pomegranate
+    </tool_result>
+
+Tools and how to call them stand behind the client's own system prompt, in the words and the form by which models are
+asked that know no tools (Hermes). A single turn of the user's stays as it is. Of several each is a block of its own,
+the next behind those of before, so that over a conversation the line only grows and a cache of its beginning stays
+good; pictures and files are blocks at their place. What looks like these tags in anybody's words is made harmless. The
+model's past thoughts are left out, which would go from the line in its middle.
+
+Source of the tags: those of claude-max-api-proxy, November 2026; formats/hermes.py.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace as remade
+from functools import partial
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from dragoman import formats
+from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.conversation import Conversation, mapped
+from dragoman.backends.claude_cli.prompt_escape import spaced, unread
+from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, wanted
+from dragoman.backends.claude_cli.versions import NATIVE_SINCE, Version
+from dragoman.backends.text_mode import request as as_text
+from dragoman.backends.text_mode.content_fallback import readable
+from dragoman.backends.text_mode.response import Reread
+from dragoman.core.contracts import Format, Turn
+from dragoman.core.events import Warning
+from dragoman.core.messages import (
+    Document,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Request,
+    ResultPart,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from dragoman.parsing.define_format import EXAMPLE, tools_writer
+from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.parsing.tool_markup import RESULT, TOOLS
+from dragoman.prompting.chat_renderer import ChatTurn, as_chat
+from dragoman.text.escape import neutralise_json, neutralise_request
+from dragoman.wire.history import in_order, system_first, told_to_go_on
+from dragoman.wire.translation import callable_tools
+
+_OPEN: Final = "<previous_response>"
+_CLOSE: Final = "</previous_response>"
+_NOTE: Final = (
+    f"(What you answered so far stands between {_OPEN} and {_CLOSE}; the user's words and the results of your requests "
+    "stand around it. Give your next answer alone, without those tags.)"
+)
+_MARK: Final = "\ufdd0"
+"""Stands, with a number, for a picture or a file until its block is made. A noncharacter, so in nobody's words."""
+_MARKS: Final = re.compile(rf"\n?{_MARK}(\d+){_MARK}\n?")
+_MARKERS: Final = ("<previous_response", "</previous_response", _MARK)
+_SCHEMA: Final = (
+    "Where you request no tool, answer with JSON of this JSON Schema, without a word or a fence around it:\n"
+)
+
+
+def _format() -> Format:
+    """Hermes, with results that say which call they are of, and whether it failed."""
+    hermes = formats.get("hermes")
+    example = hermes.write_call(EXAMPLE)
+    return remade(
+        hermes,
+        write_tools=tools_writer(example, hermes.markers, TOOLS, RESULT),
+        write_result=lambda result, name: RESULT.write(result, name, hermes.markers),
+    )
+
+
+FORMAT: Final = _format()
+"""Of calls and results."""
+
+
+class Flat(NamedTuple):
+    """A request in which the user says it all."""
+
+    request: Request
+    """Its system prompt, and one message of the user's."""
+    warnings: tuple[Warning, ...] = ()
+
+
+def flat(request: Request) -> Flat:
+    """The request as such a line.
+
+    Raises: RequestError: a part cannot be shown as text. UnsupportedError: a tool must be called that its vendor runs.
+    """
+    callable_tools(request, "claude")
+    messages, warnings = in_order(request.messages)
+    messages = system_first(messages)
+    begins = sum(message.role == "system" for message in messages[:1])
+    system, said = messages[:begins], messages[begins:]
+    if not _is_plain(request, said):
+        system, said = _flattened(replace(request, messages=messages))
+    hosted = tuple(tool for tool in request.tools if tool.kind != "function")
+    plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
+    if request.response_schema and as_text.offered(request):  # which would let no call through
+        schema = neutralise_json(neutralise_json(request.response_schema, FORMAT.markers), _MARKERS)
+        system = (*system, Message("system", (Text(_SCHEMA + schema),)))
+        plain = replace(plain, response_schema="")
+        warnings = (*warnings, as_text.unconstrained_reply())
+    return Flat(replace(plain, messages=(*system, *said)), warnings)
+
+
+def _is_plain(request: Request, said: Sequence[Message]) -> bool:
+    """The user says one thing, and there are no tools."""
+    alone = len(said) == 1 and said[0].role == "user" and not as_text.offered(request)
+    return alone and not any(isinstance(part, ToolResult) for part in said[0].parts)
+
+
+def _flattened(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The system's words and the user's."""
+    shown = neutralise_request(readable(_without_thoughts(request)), _MARKERS, own_words=True)
+    media: list[Part] = []
+    messages = tuple(_apart(message, media) for message in told_to_go_on(shown.messages))
+    turns = as_chat(replace(shown, messages=messages), FORMAT)
+    system = tuple(Message("system", (Text(turn.text),)) for turn in turns[:1] if turn.role == "system")
+    return system, (Message("user", tuple(_parts(turns[len(system) :], media))),)
+
+
+def _without_thoughts(request: Request) -> Request:
+    def without(message: Message) -> Message:
+        return replace(message, parts=tuple(part for part in message.parts if not isinstance(part, Reasoning)))
+
+    return replace(request, messages=tuple(map(without, request.messages)))
+
+
+def _apart(message: Message, media: list[Part]) -> Message:
+    """The message with marks where it has pictures and files, which join the others."""
+    if message.role in ("system", "developer"):
+        return message
+
+    def marked(part: Part) -> Part:
+        if isinstance(part, ToolResult):
+            return replace(part, parts=tuple(map(set_apart, part.parts)))
+        return set_apart(part) if isinstance(part, ResultPart) else part
+
+    def set_apart(part: ResultPart) -> ResultPart:
+        if isinstance(part, Text | Opaque) or (isinstance(part, Document) and part.source.text):
+            return part
+        media.append(part)
+        return Text(f"{_MARK}{len(media) - 1}{_MARK}")
+
+    return replace(message, parts=tuple(map(marked, message.parts)))
+
+
+def _parts(turns: Sequence[ChatTurn], media: Sequence[Part]) -> Iterator[Part]:
+    """The turns, one behind the other."""
+    noted = False
+    for turn in turns:
+        text = turn.text
+        if turn.role == "assistant":
+            text = f"{'' if noted else _NOTE + chr(10)}{_OPEN}\n{text}\n{_CLOSE}"
+            noted = True
+        texts = _MARKS.split(text)
+        for at, each in enumerate(texts):
+            if at % 2:
+                yield media[int(each)]
+            elif each.strip():
+                yield Text(each)
+
+
+def conversation(request: Request, spec: Spec, version: Version) -> Conversation:
+    """The request as a conversation of one line with this version.
+
+    Raises: see `flat`; UnsupportedError: a part of it cannot be said to the model.
+    """
+    said, warnings = flat(request)
+    old = version < NATIVE_SINCE
+    told = mapped(said, spec, spaced if old else unread)
+    must = wanted(request.tool_choice, tools=bool(_callable(request)), schema=bool(told.schema))
+    told = told._replace(spec=told.spec._replace(again=must != Wanted()), wanted=must)
+    return told._replace(warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
+
+
+def _callable(request: Request) -> tuple[Tool, ...]:
+    """The tools of which a call counts."""
+    choice = request.tool_choice
+    return tuple(tool for tool in as_text.offered(request) if choice.mode != "named" or tool.name == choice.name)
+
+
+def reread(request: Request, turn: Turn) -> Reread:
+    """What reads the calls in the answer's text."""
+    tools = _callable(request)
+    leaks = as_text.leaks(request, partial(as_text.reader, request=request, tools=tools, turn=turn)) if tools else None
+    past = [part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall)]
+
+    def reader(begins: bool) -> ReplyReader:  # not lenient: these models keep to a form, and what they fence they show
+        return ReplyReader(FORMAT, tools, new_id=turn.new_id, taken_ids=past, mends=MENDS.difference(turn.leave))
+
+    return Reread(reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel)

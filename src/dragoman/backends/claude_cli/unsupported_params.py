@@ -1,0 +1,76 @@
+"""What a request says that the CLI has no way to be told: left out, and named where it would have mattered.
+
+Source: `claude --help` of 2.1.329; the members of a request in https://docs.anthropic.com/en/api/messages,
+https://platform.openai.com/docs/api-reference/chat/create and …/responses/create; November 2026.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from dragoman.backends.claude_cli.command import EFFORTS
+from dragoman.core.events import Warning
+from dragoman.core.messages import Request
+from dragoman.wire.translation import warned
+
+_TOLD: Final = frozenset(
+    (
+        *("effort", "format", "functions", "max_completion_tokens", "output_config", "output_format"),
+        *("reasoning_effort", "response_format", "thinking"),
+    )
+)
+"""Told in the CLI's own way, or read into values."""
+_NOT_FOR_THE_MODEL: Final = frozenset(
+    (
+        *("background", "cache_control", "client_metadata", "generate_summary", "include", "metadata"),
+        *("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store"),
+        *("stream_options", "summary", "truncation", "user", "x-anthropic-billing-header"),
+    )
+)
+"""About the account, the connection, or what is kept: the model's answer is the same without them."""
+_IN_PART: Final = ("output_config", "reasoning", "text")
+"""Objects whose members are looked at one by one."""
+_NOTHING: Final = (b"null", b"false", b"{}", b"[]", b'""')
+_AS_IT_IS: Final[Mapping[str, Sequence[object]]] = {
+    "frequency_penalty": (0,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "presence_penalty": (0,),
+    "temperature": (1,),
+    "text.verbosity": ("medium",),
+    "tools.allowed_callers": (["direct"],),
+    "top_k": (-1, 0),
+    "top_p": (1,),
+    "verbosity": ("medium",),
+}
+"""Values that ask for nothing but what is done anyhow."""
+
+
+_OF_TOOLS: Final = frozenset(("tools.allowed_callers", "tools.input_examples", "tools.strict"))
+"""Of a tool's own members, those that change its calls."""
+
+
+def lost(request: Request, hosted: Sequence[str]) -> tuple[Warning, ...]:
+    """A warning for each; `hosted` are the kinds of tools that the vendor would have to run."""
+    sampling = {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
+    members = {**sampling, **dict(_members(request.extra))}
+    named = [name for name, value in members.items() if value not in _AS_IT_IS.get(name, ())]
+    named += dict.fromkeys(
+        name for tool in request.tools for name, _ in _members(tool.extra, "tools.") if name in _OF_TOOLS
+    )
+    if request.effort not in EFFORTS | {"", "none", "minimal"}:
+        named.append("effort")
+    named += dict.fromkeys(hosted)
+    told = [*warned("content_dropped", "claude has no equivalent of: {}", dict(zip(named, named, strict=True)))]
+    if request.effort == "minimal":
+        told.append(Warning("request_adapted", "for claude: effort low, the least there", detail="effort"))
+    return tuple(told)
+
+
+def _members(extra: Mapping[str, msgspec.Raw], outer: str = "") -> Iterator[tuple[str, object]]:
+    for name, raw in extra.items():
+        if name in _IN_PART and bytes(raw).startswith(b"{"):
+            yield from _members(msgspec.json.decode(raw, type=dict[str, msgspec.Raw]), f"{name}.")
+        elif name not in _TOLD | _NOT_FOR_THE_MODEL and bytes(raw) not in _NOTHING:
+            yield outer + name, msgspec.json.decode(raw)

@@ -1,0 +1,1 @@
+"""llama.cpp with weights on this machine."""

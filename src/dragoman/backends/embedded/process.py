@@ -1,0 +1,84 @@
+"""The process that holds llama.cpp: how it is started, and what its end means."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How to run the child."""
+
+    path: Path
+    context_tokens: int
+    parallel: int
+    queue: int
+    threads: int
+    memory_mb: int
+    load_timeout_s: float
+    silence_s: float
+    """Longest time without a sign of life during a request; a batch of prompt tokens is one sign."""
+    batch_tokens: int = 256
+    reading_threads: int = 0
+    """While a prompt is read; 0: as many as `threads`."""
+    cache_mb: int = 512
+    """Memory for prompts that lost their place and may come back."""
+
+
+async def start(line_limit_bytes: int) -> asyncio.subprocess.Process:
+    """The child, waiting for its first line."""
+    environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")}
+    # Threads that spin at barriers are deadly on a busy machine; gdb is not to be called by a crash.
+    environment |= {"OMP_WAIT_POLICY": "passive", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1"}
+    return await asyncio.create_subprocess_exec(
+        # -P: the folder that we were started in may hold a json.py of its own.
+        *(sys.executable, "-P", "-m", "dragoman.backends.embedded.worker"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+        limit=line_limit_bytes,
+        start_new_session=True,  # Ctrl-C is for us to handle
+    )
+
+
+def first_line(settings: EngineSettings, private: str) -> dict[str, Any]:
+    """What the child is told first; `private` is a folder of its own, which it removes."""
+    return {
+        "path": str(settings.path),
+        "context_tokens": settings.context_tokens,
+        "parallel": settings.parallel,
+        "threads": settings.threads,
+        "reading_threads": settings.reading_threads or settings.threads,
+        "memory_mb": settings.memory_mb,
+        "batch_tokens": settings.batch_tokens,
+        "cache_mb": settings.cache_mb,
+        "private": private,
+    }
+
+
+def folder() -> str | None:
+    """Where its folder goes: the path of a socket in it may not be longer than 103 bytes."""
+    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 80 and os.path.isdir("/tmp") else None
+
+
+def ending(returncode: int | None, words: Iterable[str], memory_mb: int) -> str:
+    """How it ended, and why: `signal SIGABRT: GGML_ASSERT(…) failed`.
+
+    llama.cpp marks errors with an E behind the time; the first of them says most.
+    """
+    how = f"exit status {returncode}"
+    if returncode is not None and returncode < 0:
+        how = f"signal {signal.Signals(-returncode).name}"
+    lines = list(words)
+    marked = [line.partition(" E ")[2].strip() for line in lines if " E " in line]
+    why = [*marked[:1], *lines[-1:]][:1]
+    if memory_mb and returncode != -signal.SIGKILL:
+        why.append(f"embedded.memory_mb = {memory_mb} may be too small")
+    return "; ".join([f"{how}: {why[0]}", *why[1:]]) if why else how

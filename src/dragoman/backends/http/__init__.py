@@ -1,0 +1,1 @@
+"""Upstream servers, reached over HTTP by any of the three APIs."""

@@ -1,0 +1,68 @@
+"""How streams are written: what a strict client would trip over. Dragoman reads all of it (wire/call_assembler.py)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from dragoman.backends.probe.client import Heard
+from dragoman.backends.probe.context import GREETING, Subject, why
+from dragoman.backends.probe.report import Finding
+
+WHAT = "streams"
+
+
+async def measure(subject: Subject) -> Finding:
+    """Of an answer in words, and of the streamed call that was asked for already."""
+    asker = subject.asker
+    words = subject.heard["streamed greeting"] = await asker.ask(asker.request(GREETING, stream=True))
+    if words.reply is None:
+        return Finding(WHAT, "no", why(words))
+    if not words.streamed:
+        return Finding(WHAT, "no", "a whole body came where a stream was asked for")
+    call = subject.heard.get("streamed call", Heard())
+    odd = list(dict.fromkeys((*oddities(words), *(oddities(call) if call.reply else ()))))
+    told = f"{len(words.frames)} events; {'; '.join(odd) if odd else 'nothing odd'}"
+    return Finding(WHAT, "partly" if odd else "yes", told, {"odd": odd, "events": len(words.frames)})
+
+
+def oddities(heard: Heard) -> Iterator[str]:
+    """What is not as Chat Completions has it; of a stream of another API nothing is said."""
+    chunks = [frame for frame in heard.frames if isinstance(frame.get("choices"), list)]
+    if not chunks:
+        return
+    objects = {frame.get("object") for frame in chunks} - {"chat.completion.chunk"}
+    yield from (f"object is {found!r}" for found in sorted(map(str, objects)))
+    if len({frame.get("id") for frame in chunks}) > 1:
+        yield "the id changes"
+    if not heard.done:
+        yield "no [DONE]"
+    choices = [choice for frame in chunks for choice in frame["choices"] if isinstance(choice, dict)]
+    reasons = [choice["finish_reason"] for choice in choices if choice.get("finish_reason")]
+    if len(reasons) != 1:
+        yield "no finish_reason" if not reasons else f"{len(reasons)} finish reasons"
+    if heard.calls and "tool_calls" not in reasons:
+        yield f"finish_reason {', '.join(map(repr, reasons)) or None} with calls"
+    yield from _of_calls([call for choice in choices for call in _pieces(choice)])
+
+
+def _pieces(choice: dict[str, Any]) -> list[dict[str, Any]]:
+    delta = choice.get("delta") or choice.get("message") or {}
+    pieces = delta.get("tool_calls") if isinstance(delta, dict) else None
+    return [piece for piece in pieces or () if isinstance(piece, dict)]
+
+
+def _of_calls(pieces: list[dict[str, Any]]) -> Iterator[str]:
+    if not pieces:
+        return
+    if any(not isinstance(piece.get("index"), int) for piece in pieces):
+        yield "calls without index"
+    ids = [piece.get("id") for piece in pieces]
+    if not any(ids):
+        yield "calls without id"
+    elif len({id for id in ids if id}) < sum(bool(id) for id in ids):
+        yield "ids repeated in each piece"
+    functions = [piece["function"] for piece in pieces if isinstance(piece.get("function"), dict)]
+    kinds = {type(function.get("arguments")) for function in functions if "arguments" in function}
+    if dict in kinds:
+        yield "arguments are an object"
+    if type(None) in kinds:
+        yield "arguments are null"

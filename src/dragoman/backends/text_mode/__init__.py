@@ -1,0 +1,1 @@
+"""Tool calls with models whose text is parsed by Dragoman."""

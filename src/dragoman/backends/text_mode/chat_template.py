@@ -1,0 +1,164 @@
+"""A model's own chat template (Jinja), rendered as its tokenizer would.
+
+Where the template knows Hermes tool calls, tools, calls and results go through it, because that is what the
+model was trained on. Otherwise the template gets plain turns, with the tools written into them by the format.
+
+Source of the template's interface: https://huggingface.co/docs/transformers/chat_templating (2026-11).
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dragoman.backends.text_mode import template_frame
+from dragoman.core.contracts import Format
+from dragoman.core.errors import RequestError
+from dragoman.core.messages import JsonText, Message, Request, Tool, ToolCall, ToolResult
+from dragoman.prompting import jinja_sandbox
+from dragoman.prompting.chat_renderer import as_chat, own_markup, thoughts, words
+from dragoman.prompting.jinja_sandbox import Verbatim
+from dragoman.text.control_tokens import CONTROL, control_tokens
+from dragoman.text.escape import neutralise_json, neutralise_request, neutralise_strings
+from dragoman.wire.history import system_first
+
+
+class Prompt(NamedTuple):
+    """What the model is given."""
+
+    text: str
+    tail: str
+    """What of the reply the prompt has already opened, for the reader."""
+
+
+class ChatTemplate:
+    """One model's template."""
+
+    def __init__(
+        self, source: str, bos: str, eos: str, control: Iterable[str], user_tokens: Iterable[str] = ()
+    ) -> None:
+        self.source, self.eos = source, eos
+        self._template = jinja_sandbox.template(source or _CHATML)
+        self._variables = {"bos_token": bos, "eos_token": eos}
+        # One character alone would be found in all text, and in JSON outside of its strings.
+        marked = (t for t in user_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")) or t in control_tokens(t))
+        tokens = dict.fromkeys((*control, *marked, *template_frame.turns(self._plain)))
+        self._special_tokens = tuple(t for t in tokens if len(t.strip()) > 1)
+        # Qwen3-Coder and its like put XML inside the same tag: that is another format.
+        self.knows_tools = "<tool_call>" in source and "tools" in source and "<function=" not in source
+        self._markup = template_frame.calls(self._plain) if self.knows_tools else ()
+
+    def prompt(self, request: Request, format: Format) -> Prompt:
+        """The text of the whole conversation, up to where the model begins to write.
+
+        Markup of the format and the model's special tokens are made harmless in all that the model did not
+        write; special tokens in its own past words too. A trailing assistant message is gone on with.
+        A template that refuses the system's words in mid-conversation gets them as the user's.
+
+        Raises: RequestError: the template refuses the conversation.
+        """
+        asked = request
+        for tokens in (CONTROL, self._special_tokens):
+            request = neutralise_request(request, tokens, own_words=True, spared=own_markup(format))
+        prefill = ""
+        if request.messages[-1].role == "assistant":
+            *earlier, last = request.messages
+            prefill = "".join(turn.text for turn in as_chat(Request(request.model, (last,)), format))
+            request = msgspec.structs.replace(request, messages=tuple(earlier))
+        tools: list[dict[str, Any]] | None = None
+        if self.knows_tools:
+            markup = tuple(dict.fromkeys((*format.markers, *self._markup, *self._special_tokens)))
+            neutral = neutralise_request(request, markup)
+            messages = [
+                m for message in neutral.messages for m in _messages(message, thoughts(message, format), markup)
+            ]
+            if request.tool_choice.mode != "none":
+                tools = [_tool(t, markup) for t in neutral.tools if t.kind == "function"] or None
+        else:
+            messages = [{"role": t.role, "content": t.text} for t in as_chat(request, format)]
+        try:
+            text = self._render(messages, tools)
+        except RequestError:
+            mended = system_first(asked.messages)
+            if mended == asked.messages:
+                raise
+            return self.prompt(msgspec.structs.replace(asked, messages=mended), format)
+        opened = _OPENED.search(text)
+        return Prompt(text + prefill, (opened[0] if opened else "") + prefill)
+
+    def _plain(self, messages: list[dict[str, Any]]) -> str:
+        return self._render(messages, None)
+
+    def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        try:
+            return self._template.render(messages=messages, tools=tools, add_generation_prompt=True, **self._variables)
+        except jinja_sandbox.FAILURES as e:
+            why = str(e) if any(m["role"] == "user" for m in messages) else "expected a user message, got none"
+            raise RequestError(f"the model's chat template refuses the conversation: {why}", "$.messages") from e
+
+
+def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The message as the template's interface has it; a tool result is a message of its own there."""
+    if message.written:
+        return [{"role": "assistant", "content": message.written}]
+    results = [p for p in message.parts if isinstance(p, ToolResult)]
+    out = [{"role": "tool", "content": _result_text(r), "tool_call_id": r.call_id} for r in results]
+    calls = [p for p in message.parts if isinstance(p, ToolCall)]
+    text = "\n".join(t for p in message.parts if (t := words(p)))
+    if text or calls or not results:
+        role = "system" if message.role == "developer" else "user" if message.role == "tool" else message.role
+        spoken: dict[str, Any] = {"role": role, "content": text}
+        if thought:  # the template knows how long a model is shown its own
+            spoken["reasoning_content"] = thought
+        if calls:
+            spoken["tool_calls"] = [{"type": "function", "function": _call(c, markup)} for c in calls]
+        out.append(spoken)
+    return out
+
+
+def _result_text(result: ToolResult) -> str:
+    text = "\n".join(map(words, result.parts))
+    return f"Error: {text}" if result.is_error else text
+
+
+def _call(call: ToolCall, markup: tuple[str, ...]) -> dict[str, Any]:
+    # Templates put the name between quotes as it is; no legal name has a character that JSON would escape.
+    name = json.dumps(call.name, ensure_ascii=False)[1:-1]
+    try:
+        return {"name": name, "arguments": Verbatim(_decoded(call.arguments, markup), call.arguments)}
+    except (*_BEYOND_PYTHON, TypeError):
+        return {"name": name, "arguments": call.arguments}
+
+
+def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
+    name, description = (json.dumps(x, ensure_ascii=False) for x in (tool.name, tool.description))
+    try:
+        schema = json.dumps(json.loads(tool.parameters), ensure_ascii=False)
+        parameters = _decoded(schema, markup)
+    except _BEYOND_PYTHON:
+        parameters, schema = {}, tool.parameters
+
+    def shown(value: Any, text: JsonText) -> Verbatim:
+        return Verbatim(value, neutralise_json(neutralise_json(text, CONTROL), markup))
+
+    schema_shown = shown(parameters, schema)
+    text = f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'
+    function = shown({"name": tool.name, "description": tool.description, "parameters": schema_shown}, text)
+    return shown({"type": "function", "function": function}, f'{{"type": "function", "function": {text}}}')
+
+
+def _decoded(text: JsonText, markup: tuple[str, ...]) -> Any:
+    """The value, for templates that show its strings as they read."""
+    return json.loads(neutralise_strings(neutralise_strings(text, CONTROL), markup))
+
+
+_BEYOND_PYTHON = (ValueError, RecursionError)
+"""What its JSON reader raises at thousands of digits or levels."""
+_OPENED = re.compile(r"<think>\s*\Z")
+_CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""For files without a template of their own: what most models understand."""

@@ -1,0 +1,172 @@
+"""Asking for the completion of a prompt that is made here, of the model's own chat template: `POST /v1/completions`.
+
+    {"model": "m", "prompt": "<|im_start|>system\\n…", "stream": true, "max_tokens": 99}
+    data: {"choices": [{"text": "Bern", "index": 0, "finish_reason": null}]}
+
+Nothing stands between the conversation and the model then: not the server's own idea of a template, nor of tools, and
+what the template opens of the reply, such as `<think>`, is known. The template is that of a file, or what llama.cpp's
+server tells of the model, asked for anew now and then, as another may run there by now. The token that a text begins
+with is left out, as servers put it there themselves.
+
+Source: https://platform.openai.com/docs/api-reference/completions; llama.cpp, tools/server/README.md, `/props` and
+`/v1/completions`, server-models.cpp, `proxy_get`, which loads a model before it tells of it (2026-11), b11549 of
+xllamacpp, run.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from dragoman.backends.http.connection import SHORT_S, Connection
+from dragoman.backends.text_mode import sampling
+from dragoman.core.contracts import Outgoing, Turn
+from dragoman.core.errors import BackendError, ConfigError, RequestError
+from dragoman.core.messages import FinishReason, Request, Usage
+from dragoman.text import json_cursor, lenient_values
+from dragoman.text.control_tokens import control_tokens
+from dragoman.text.json_cursor import Fields
+from dragoman.wire.call_assembler import Assembler
+from dragoman.wire.response_reader import UpstreamReader
+from dragoman.wire.translation import warned
+
+if TYPE_CHECKING:
+    from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
+
+PATH: Final = "/v1/completions"
+RENEW_S: Final = 180.0
+"""After which a server is asked anew for the template of a model: it may run another under the same name."""
+_BRACKETED: Final = re.compile(r"\[/?[A-Z_]{2,20}\]")
+"""What also looks like a control token where it stands in a template."""
+
+
+class Templates:
+    """The chat templates of one server's models: each of a file, which is read once, or else as the server tells it."""
+
+    def __init__(self, name: str, loads_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        """`loads_s`: the time that the server may take to load a model of which it is asked."""
+        self._name, self._loads_s, self._now_s = name, loads_s, now_s
+        self._known: dict[tuple[str, str], ChatTemplate] = {}
+        """By the model and the file; "": what the server tells."""
+        self._asked_s: dict[tuple[str, str], float] = {}
+
+    def of(self, model: str, file: str) -> "ChatTemplate":
+        """The one that has been prepared."""
+        return self._known[model, file]
+
+    def facts(self, model: str, file: str) -> Mapping[str, str]:
+        """What the template is, once there is one."""
+        known = self._known.get((model, file))
+        return {"template": known.source, "eos": known.eos} if known else {}
+
+    def take(self, model: str, file: str, source: str, eos: str) -> None:
+        """From now on this is the template of that model."""
+        from dragoman.backends.text_mode.chat_template import ChatTemplate
+
+        control = control_tokens(source) | set(_BRACKETED.findall(source)) | ({eos} if eos else set())
+        self._known[model, file] = ChatTemplate(source, "", eos, sorted(control))
+        self._asked_s[model, file] = self._now_s()
+
+    async def prepare(self, model: str, file: str, connection: Connection) -> None:
+        """Have the one of this model at hand. Where a server that has told it does not tell it again, it stays.
+
+        Raises: ConfigError: the file cannot be read, or is none, or the extra `templates` is missing. BackendError:
+            the server tells none.
+        """
+        key, now_s = (model, file), self._now_s()
+        is_known = key in self._known
+        if is_known and (file or now_s - self._asked_s[key] < RENEW_S):
+            return
+        self._asked_s[key] = now_s
+        try:
+            await self._ask(model, file, connection, SHORT_S if is_known else self._loads_s)
+        except BackendError:
+            if not is_known:
+                raise
+
+    async def _ask(self, model: str, file: str, connection: Connection, within_s: float) -> None:
+        name = self._name
+        told = await _props(model, connection, within_s)
+        source = read(file, name) if file else told.get("chat_template", "")
+        if not source:
+            raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
+        await asyncio.to_thread(self.take, model, file, source, told.get("eos_token", ""))
+
+
+def read(file: str, server: str) -> str:
+    """The chat template of a file that the settings name.
+
+    Raises: ConfigError: it cannot be read.
+    """
+    try:
+        return Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"cannot read the chat template {file}: {e} - at servers.{server}.template") from None
+
+
+def written(request: Request, prompt: "Prompt") -> Outgoing:
+    """The body that asks the server for more of this prompt."""
+    body: dict[str, Any] = {"model": request.model, "prompt": prompt.text, "stream": True}
+    body |= {"stream_options": {"include_usage": True}, **sampling.settings(request)}
+    if request.max_tokens is not None:
+        body["max_tokens"] = request.max_tokens
+    named = {name: name for name in sampling.ignored(request)}
+    told = tuple(warned("ignored_setting", "where prompts are rendered here, {} has no effect", named))
+    return Outgoing(msgspec.json.encode(body), told, request.stop, prompt.tail)
+
+
+class Reader(UpstreamReader):
+    """Reads the text of one completion."""
+
+    __slots__ = ("_heard", "_reason")
+
+    _nothing = "no choice"
+
+    def __init__(self, request: Request, turn: Turn) -> None:
+        super().__init__(Assembler(turn, request.model))
+        self._reason: FinishReason | None = None
+        self._heard = False
+
+    def _frame(self, fields: Fields) -> None:
+        self._out.start()
+        for said in lenient_values.objects(fields.take("choices")):
+            self._heard = True
+            self._out.text(lenient_values.word(said.take("text")))
+            if reason := lenient_values.text(said.take("finish_reason")):
+                self._reason = "length" if reason == "length" else "stop"
+        if (usage := lenient_values.fields(fields.take("usage"))) is not None:
+            self._out.usage(_usage(usage))
+
+    def _is_empty(self) -> bool:
+        return not self._heard
+
+    def _ended(self) -> bool:
+        if self._reason is None:
+            return False
+        self._out.finish(self._reason)
+        return True
+
+
+def _usage(counts: Fields) -> Usage:
+    return Usage(
+        input_tokens=lenient_values.details(counts, "prompt_tokens"),
+        output_tokens=lenient_values.details(counts, "completion_tokens"),
+        cached_input_tokens=lenient_values.details(counts, "prompt_tokens_details", "cached_tokens"),
+    )
+
+
+async def _props(model: str, connection: Connection, within_s: float) -> dict[str, str]:
+    """What the server tells of the model's template; nothing where it is none of llama.cpp's."""
+    said = await connection.asked(f"/props?model={quote(model, safe='')}", within_s=within_s)
+    if said.status != 200:
+        said = await connection.asked("/props")
+    try:
+        fields = json_cursor.at(said.body).fields() if said.status == 200 else None
+    except RequestError:
+        fields = None
+    return {key: fields.string(key) for key in ("chat_template", "eos_token")} if fields else {}

@@ -1,0 +1,79 @@
+"""Parts of a message that only one API has, turned into ones that can be shown as text, and what is lost by that."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from dragoman.core.errors import quote
+from dragoman.core.events import Warning
+from dragoman.core.messages import Message, Opaque, Part, Reasoning, Request, ResultPart, Role, Text, ToolResult
+from dragoman.prompting.deferred_tools import resolved
+from dragoman.wire.translation import as_json, callable_tools, warned
+
+_PLACEHOLDERS: Final = ("image", "document")
+"""Known, with a source that is not: shown by name as their like are."""
+
+
+def readable(request: Request) -> Request:
+    """The request without parts that would be lost on a model that only reads text.
+
+    An unknown part is shown as its JSON. In an assistant's turn it was written by a vendor's model, not by the client:
+    it stays, to be shown by its name.
+
+    Raises: UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered.
+    """
+    callable_tools(request, "this model")
+    request = resolved(request)
+    return msgspec.structs.replace(request, messages=tuple(map(_message, request.messages)))
+
+
+def _message(message: Message) -> Message:
+    if not any(isinstance(p, Opaque | ToolResult) for p in message.parts):
+        return message
+    return msgspec.structs.replace(message, parts=tuple(_part(p, message.role) for p in message.parts))
+
+
+def _part(part: Part, role: Role) -> Part:
+    match part:
+        case Opaque() if role != "assistant":
+            return _shown(part)
+        case ToolResult(parts=parts):
+            return msgspec.structs.replace(part, parts=tuple(map(_shown, parts)))
+        case _:
+            return part
+
+
+def _shown(part: Opaque | ResultPart) -> ResultPart:
+    """An unknown part is its JSON as text."""
+    if not isinstance(part, Opaque) or part.type in _PLACEHOLDERS:
+        return part
+    return Text(bytes(part.raw).decode())
+
+
+def _is_result(message: Message) -> bool:
+    return all(isinstance(part, ToolResult) for part in message.parts)
+
+
+def _unknown(message: Message) -> Iterator[Opaque]:
+    for part in message.parts:
+        for each in part.parts if isinstance(part, ToolResult) else (part,):
+            if isinstance(each, Opaque) and message.role != "assistant" and each.type not in _PLACEHOLDERS:
+                yield each
+
+
+def losses(request: Request) -> tuple[Warning, ...]:
+    """Returns what a model that only reads text is not shown of a request, or is shown in another way."""
+    dropped = {tool.kind: f"tool {quote(tool.kind)}" for tool in request.tools if tool.kind != "function"}
+    adapted: dict[str, str] = {}
+    asks = (n for n, message in enumerate(request.messages) if message.role == "user" and not _is_result(message))
+    last = max(asks, default=-1)
+    for n, message in enumerate(request.messages):
+        if any(isinstance(part, Reasoning) and (n < last or not part.text) for part in message.parts):
+            dropped.setdefault("reasoning", "reasoning of past turns")
+        for part in _unknown(message):
+            adapted.setdefault(*as_json(part))
+    return (
+        *warned("content_dropped", "the model is not shown: {}", dropped),
+        *warned("request_adapted", "for the model: {}", adapted),
+    )

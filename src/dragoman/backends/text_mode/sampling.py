@@ -1,0 +1,73 @@
+"""How the engine is to pick tokens, from what the caller says of it."""
+
+from typing import Any, Final
+
+import msgspec
+
+from dragoman.core.errors import RequestError
+from dragoman.core.messages import Request
+from dragoman.text.json_cursor import Cursor
+
+_INT32: Final = 2**31 - 1
+"""The engine's counts are that wide; a larger one would come out as another number."""
+_UNKNOWN_TO_THE_ENGINE: Final = (
+    "audio",
+    "chat_template_kwargs",
+    "container",
+    "context_management",
+    "logprobs",
+    "mcp_servers",
+    "modalities",
+    "prediction",
+    "reasoning",
+    "reasoning_effort",
+    "thinking",
+    "top_logprobs",
+    "verbosity",
+    "web_search_options",
+)
+"""Settings of the APIs that would change the answer, were there a way to carry them out."""
+_MORE: Final = (
+    ("min_p", "min_p", 1),
+    ("repeat_penalty", "repeat_penalty", 10),
+    ("repetition_penalty", "repeat_penalty", 10),
+)
+"""What servers of open models take beyond the APIs: its name, the engine's name, and the most of it."""
+_NOTHING: Final = (b"null", b"false", b"{}", b"[]", b'""')
+
+
+def settings(request: Request) -> dict[str, Any]:
+    """The caller's sampling in the engine's own terms.
+
+    Raises: RequestError: a setting that no dialect has read is not what it should be.
+    """
+    body = {k: v for k, v in msgspec.structs.asdict(request.sampling).items() if v is not None}
+    if "top_k" in body:
+        body["top_k"] = max(-1, min(body["top_k"], _INT32))
+    for name, known_as, most in _MORE:
+        if found := _extra(request, name):
+            body[known_as] = found.number(0, most)
+    if found := _extra(request, "logit_bias"):
+        body["logit_bias"] = _biases(found)
+    return body
+
+
+def ignored(request: Request) -> list[str]:
+    """Settings that say something and that the engine knows nothing of."""
+    given = ((name, request.extra.get(name)) for name in _UNKNOWN_TO_THE_ENGINE)
+    return [name for name, raw in given if raw is not None and bytes(raw) not in _NOTHING]
+
+
+def _extra(request: Request, name: str) -> Cursor | None:
+    raw = request.extra.get(name)
+    found = None if raw is None else Cursor(raw, f"$.{name}")
+    return None if found is None or found.kind == "null" else found
+
+
+def _biases(found: Cursor) -> list[tuple[int, float]]:
+    """`{"50256": -100}` as pairs of a token's number and its bias."""
+    fields = found.fields()
+    names = msgspec.json.decode(found.raw, type=dict[str, msgspec.Raw])
+    if wrong := next((n for n in names if not (n.isascii() and n.isdigit() and len(n) < 10)), None):
+        raise RequestError(f"expected the numbers of tokens as names, got {wrong!r}", found.path)
+    return [(int(name), fields.need(name).number(-100, 100)) for name in names]

@@ -1,0 +1,1 @@
+"""Data about models and servers: TOML files and what reads them."""

@@ -1,0 +1,69 @@
+"""One line of a terminal that is written over while something is waited for; nothing at all elsewhere."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+from dragoman.cli._terminal_safe import printable
+
+_EVERY_S: Final = 0.2
+_SOON_S: Final = 1.0
+"""What is over sooner needs no count of seconds."""
+
+
+class Line:
+    """Says what is waited for, and how long already."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._tty = out.isatty()
+        self._words = ""
+        self._since_s = 0.0
+
+    def say(self, words: str) -> None:
+        """From now on it is this."""
+        if words and not self._words:
+            self._since_s = time.monotonic()
+        self._words = printable(words)
+        self._draw()
+
+    def clear(self) -> None:
+        """Nothing is waited for."""
+        if self._words:
+            self.say("")
+
+    @contextmanager
+    def saying(self, words: str) -> Iterator[None]:
+        """Say it while this goes on; the line is gone behind it, however that ends."""
+        self.say(words)
+        try:
+            yield
+        finally:
+            self.clear()
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the seconds while this goes on; the line is gone behind it."""
+        task = asyncio.ensure_future(self._count()) if self._tty else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+            self.clear()
+
+    async def _count(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            if self._words:
+                self._draw()
+
+    def _draw(self) -> None:
+        if not self._tty:
+            return
+        waited_s = time.monotonic() - self._since_s
+        count = f" · {waited_s:.0f} s" if self._words and waited_s >= _SOON_S else ""
+        self._out.write(f"\r\x1b[K{self._words}{count}")
+        self._out.flush()

@@ -1,0 +1,79 @@
+"""The tools of a demonstration: one of our own, or those that the user names."""
+
+import ast
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from dragoman.api.parse import read_tools
+from dragoman.core.errors import ConfigError, RequestError
+from dragoman.core.messages import Tool, ToolCall
+
+QUESTION: Final = "What is the weather in Paris?"
+WEATHER: Final = Tool(
+    "get_weather",
+    "Weather in a city.",
+    '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],'
+    ' "additionalProperties": false}',
+)
+SUNNY: Final = "sunny, 22 degrees Celsius"
+DONE: Final = "done"
+"""What any other tool says, unless the user says what."""
+
+_TYPES: Final = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+}
+
+
+def named(text: str) -> tuple[Tool, ...]:
+    """The tools of a file, in OpenAI's or Anthropic's shape, or the one that a Python signature tells.
+
+    Raises: ConfigError: it is neither; the message says what was expected.
+    """
+    if "(" in text and not Path(text).exists():
+        return (_of_signature(text),)
+    try:
+        return read_tools(Path(text).read_bytes())
+    except OSError as e:
+        raise ConfigError(f"--tool: cannot read {text}: {e.strerror}") from None
+    except RequestError as e:
+        raise ConfigError(f"--tool: {e} in {text}") from None
+
+
+def _of_signature(text: str) -> Tool:
+    """`add(a: int, b: int = 0)`: what has a default need not be given."""
+    try:
+        (made,) = ast.parse(f"def {text.strip().rstrip(':')}: ...").body
+        assert isinstance(made, ast.FunctionDef)
+    except (SyntaxError, ValueError) as e:
+        raise ConfigError(f"--tool: expected a file or a signature like 'add(a: int, b: int)', got {text!r}") from e
+    names = [*made.args.posonlyargs, *made.args.args]
+    required = [one.arg for one in names[: len(names) - len(made.args.defaults)]]
+    given = {one.arg: _schema(one.annotation) for one in names}
+    schema = {"type": "object", "properties": given, "required": required, "additionalProperties": False}
+    return Tool(made.name, "", json.dumps(schema))
+
+
+def _schema(annotation: ast.expr | None) -> dict[str, str]:
+    name = annotation.id if isinstance(annotation, ast.Name) else ""
+    return {"type": _TYPES[name]} if name in _TYPES else {}
+
+
+def signature(tool: Tool) -> str:
+    """`get_weather(city: string)`, for people."""
+    try:
+        schema: dict[str, Any] = json.loads(tool.parameters)
+        given = {name: of.get("type", "") for name, of in schema.get("properties", {}).items()}
+    except (ValueError, AttributeError):
+        return tool.name
+    return f"{tool.name}({', '.join(f'{name}: {type}' if type else name for name, type in given.items())})"
+
+
+def result(call: ToolCall, said: str | None) -> str:
+    """What the tool says."""
+    return said if said is not None else SUNNY if call.name == WEATHER.name else DONE

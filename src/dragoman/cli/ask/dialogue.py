@@ -1,0 +1,169 @@
+"""One question, the calls that come of it, what their tools say, and the answer: asked of the gateway's own parts.
+
+Request ─Gateway.answer→ events → page.event
+             └ tap: what the model writes → page.raw
+"""
+
+import json
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.backends.embedded.engine import Piece
+from dragoman.backends.text_mode import completions
+from dragoman.cli._progress_line import Line
+from dragoman.cli.ask.plain_view import Page, Sum
+from dragoman.cli.ask.raw_text import Wire
+from dragoman.core.collect import Collector
+from dragoman.core.contracts import Backend, Reader, Turn
+from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.messages import Message, Reply, Request, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.gateway.gateway import Gateway
+from dragoman.wire import sse
+
+T = TypeVar("T")
+
+_TURNS: Final = 4
+"""A model that always calls again is left then."""
+_IGNORED_AT_MOST: Final = 2
+"""Identical calls after which the model has had the same result, and ignored it, as often as this."""
+_IGNORED: Final = (
+    "the model does not use the tool's result: it called {} with the same arguments again, twice; "
+    "try a larger model, or another mode: dragoman probe URL"
+)
+_EMPTY: Final = "the model's answer is empty; try a larger model, or --choice none"
+_MESSAGES: Final = "anthropic_messages"
+
+
+class Exchange:
+    """One of them."""
+
+    def __init__(
+        self, gateway: Gateway, page: Page, line: Line, says: Callable[[ToolCall], str], turns: int = _TURNS
+    ) -> None:
+        """`says` is what a tool answers to a call."""
+        self._gateway, self._page, self._line, self._says, self._turns = gateway, page, line, says, turns
+        self._asked = 0
+        """Models, in this turn: a backend may ask its own once more, and the guard any."""
+        self._request = Request("", ())
+        self._began_s = time.monotonic()
+        self._first_s: float | None = None
+
+    async def run(self, request: Request) -> str:
+        """Runs all turns and shows them on the page.
+
+        Returns: what is wrong with the model's answer, or "".
+        Raises: DragomanError: no answer can be had, or not to its end.
+        """
+        self._began_s = time.monotonic()
+        replies: list[Reply] = []
+        seen: Counter[tuple[str, str]] = Counter()
+        fault = ""
+        while len(replies) < self._turns:
+            replies.append(await self._turn(request))
+            calls = [part for part in replies[-1].parts if isinstance(part, ToolCall)]
+            if replies[-1].finish != "tool_calls":
+                fault = "" if _has_text(replies[-1]) else _EMPTY
+                break
+            if len(replies) == self._turns:
+                break
+            seen.update({(call.name, _on_one_line(call.arguments)) for call in calls})
+            if name := next((name for (name, _), count in seen.items() if count > _IGNORED_AT_MOST), ""):
+                fault = _IGNORED.format(name)
+                break
+            said = [self._says(call) for call in calls]
+            for call, words in zip(calls, said, strict=True):
+                self._page.result(call.name, _on_one_line(call.arguments), words)
+            results = tuple(ToolResult(call.id, (Text(words),)) for call, words in zip(calls, said, strict=True))
+            made = (Message("assistant", replies[-1].parts), Message("tool", results))
+            request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
+        self._page.end(self._sum(replies))
+        return fault
+
+    async def _turn(self, request: Request) -> Reply:
+        self._page.turn()
+        self._asked = 0
+        self._line.say("waiting for the first word")
+        collector = Collector()
+        turn = Turn(secrets.token_hex(12), int(time.time()), lambda: secrets.token_hex(12), tap=self)
+        try:
+            async with aclosing(self._gateway.answer(request, turn)) as events:
+                async for event in events:
+                    step = collector.send(event)
+                    self._line.clear()
+                    self._page.event(event, step)
+                    if isinstance(event, Failure):
+                        raise event.error
+            self._page.over(collector.reply().finish)
+        finally:
+            self._line.clear()
+            self._page.close()
+        return collector.reply()
+
+    def asks(self, backend: Backend, request: Request) -> None:
+        """A backend is asked: see `Tap`."""
+        self._request = request
+
+    def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """What it gives is shown as it leaves the guard."""
+        return events
+
+    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """What the model says goes to the page, and on as it came."""
+        self._asked += 1
+        if self._asked > 1:
+            self._page.again()
+        wire = Wire(self._reader(to))
+        framed = bytes if to.startswith("/") else sse.encode  # the CLI gives a server's events bare
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if text := wire.feed(framed(piece)) if isinstance(piece, bytes) else _text(piece):
+                    self._show(text)
+                yield piece
+
+    def _show(self, text: str) -> None:
+        if self._first_s is None:
+            self._first_s = time.monotonic() - self._began_s
+        self._line.clear()
+        self._page.raw(text)
+
+    def _reader(self, to: str) -> Reader:
+        """What reads the stream of a server that was asked at this path; the CLI's is that of its vendor's API."""
+        turn = Turn("", 0, lambda: "")
+        if to == completions.PATH:
+            return completions.Reader(self._request, turn)
+        api = next((name for name in dialects.names() if dialects.get(name).path == to), _MESSAGES)
+        return dialects.get(api).reader(replace(self._request, dialect=api), turn)
+
+    def _sum(self, replies: list[Reply]) -> Sum:
+        costs = [reply.usage.cost_usd for reply in replies if reply.usage.cost_usd is not None]
+        return Sum(
+            len(replies),
+            sum(reply.usage.input_tokens for reply in replies),
+            sum(reply.usage.output_tokens for reply in replies),
+            sum(costs) if costs else None,
+            time.monotonic() - self._began_s,
+            self._first_s,
+        )
+
+
+def _has_text(reply: Reply) -> bool:
+    return any(isinstance(part, Text) and part.text.strip() for part in reply.parts)
+
+
+def _on_one_line(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), ensure_ascii=False)
+    except ValueError:
+        return arguments
+
+
+def _text(piece: object) -> str:
+    """What an engine writes."""
+    return piece.text if isinstance(piece, Piece) else ""

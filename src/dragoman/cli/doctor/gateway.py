@@ -1,0 +1,89 @@
+"""The gateway's own address: who listens there, and what one that runs with these settings has counted."""
+
+import errno
+import socket
+import sys
+from contextlib import closing
+
+from dragoman.cli import serve
+from dragoman.cli.doctor.finding import Finding
+from dragoman.config import LOOPBACK, ServerConfig
+from dragoman.core.errors import BackendError, ConfigError
+from dragoman.server.port_owner import port_owner
+
+_TRIED = 20
+"""Ports above the taken one that are looked at for a free one."""
+
+
+async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list[Finding]:
+    """Whether one runs, and how it does; or whether one could. `command` starts one with the settings in question."""
+    if serve.missing_extras("server"):
+        return [_place(config, command)]
+    from dragoman.cli.doctor.metrics_client import ForeignError, counted, url
+
+    try:
+        told = await counted(config)
+    except (BackendError, ForeignError):
+        return [_place(config, command)]
+    except ConfigError as error:
+        return [Finding("gateway", "note", error.message)]
+    asked = f"{_number(told.requests, 'request')}, {told.failures} failed, {told.in_flight} being answered"
+    words = f"{told.version} at {url(config)}, up for {span(told.up_s)}: {asked}; {_let_in(config)}"
+    if told.not_ready:
+        words += f"; not ready: {', '.join(told.not_ready)}"
+    many = _number(sum(of.calls for of in told.models), "tool call") if told.models else "no tool calls"
+    return [
+        Finding("gateway", "note" if told.not_ready else "ok", words),
+        Finding("calls", "ok", f"{many} since then", models=told.models),
+    ]
+
+
+def _place(config: ServerConfig, command: str) -> Finding:
+    """Whether its address can be had; nobody who listens there is told a key, or anything else."""
+    host, port = config.host, config.port
+    if port == 0:
+        return Finding("gateway", "ok", f"none is looked for, as it takes any free port of {host}; {_let_in(config)}")
+    error = refused(host, port)
+    if error is None:
+        words = f"none runs; {host} port {port} is free for it; {_let_in(config)}"
+        return Finding("gateway", "ok", words, command)
+    if error.errno != errno.EADDRINUSE:
+        why = (error.strerror or str(error)).lower()
+        fix = f"{command} --port 8484" if error.errno == errno.EACCES else "mend server.host in the settings"
+        return Finding("gateway", "no", f"cannot listen on {host} port {port}: {why}", fix)
+    who = port_owner(port)
+    words = f"{host} port {port} is taken by {who or 'another program'}, which is no gateway"
+    free = next((p for p in range(port + 1, port + 1 + _TRIED) if p < 65536 and refused(host, p) is None), 0)
+    return Finding("gateway", "no", words, f"end that, or: {command} --port {free}")
+
+
+def refused(host: str, port: int) -> OSError | None:
+    """Why this address cannot be listened on; None: it can. It is tried as the gateway does, and left at once."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with closing(socket.socket(family, kind, protocol)) as tried:
+            if sys.platform != "win32":
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
+def _let_in(config: ServerConfig) -> str:
+    """Who gets in."""
+    if config.keys:
+        return f"{_number(len(config.keys), 'key')} let in"
+    return "loopback only, no key needed" if config.host in LOOPBACK else "no key needed"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """`5 s`, `3 min`, `2 h`, `4 days`."""
+    for unit, size_s in (("days", 2 * 86_400), ("h", 2 * 3600), ("min", 2 * 60)):
+        if seconds >= size_s:
+            return f"{seconds * 2 / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,243 @@
+"""What is on this machine: settings, extras, weights, and the installed claude."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from dragoman import agents
+from dragoman import config as settings
+from dragoman import extras as optional
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.embedded import weights
+from dragoman.catalog import models
+from dragoman.cli import serve
+from dragoman.cli.doctor.finding import Finding, Verdict, told
+from dragoman.core.errors import ConfigError, DragomanError
+
+_EXTRAS: Final = [extra for extra in optional.PACKAGES if extra != "guard"]
+"""That of the guard is part of the server's."""
+_MODES: Final = {
+    "native": "asked natively, with the client's tools",
+    "text": "asked by text (`claude update` brings a version that is asked natively, unless the settings say text)",
+}
+_VERSION_S: Final = 5.0
+"""For an agent to say its version; some take a second to start."""
+_CLAUDE_S: Final = 10.0
+"""For both questions to it, which take half a second; on a busy machine a few."""
+
+
+def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
+    """They cannot be used, so nothing can be said of what they name."""
+    if error.message.endswith(", from flag"):
+        return told("settings", "no", error.message)
+    if path is None:
+        return told("settings", "no", error.message, "mend the variable; `env | grep DRAGOMAN_` shows all")
+    is_there = path.is_file()
+    fix = f"mend {path}, then: dragoman doctor" if is_there else "name one that is there: dragoman doctor --config FILE"
+    return told("settings", "no", error.message, fix)
+
+
+def settings_found(path: Path | None, config: settings.Config, origin: Mapping[str, str]) -> list[Finding]:
+    """Where they are, and which are not as they are without any."""
+    changed = tuple(_changed(config, origin))
+    words = str(path) if path else f"no file, so all is as usual; they go to {settings.default_path()}"
+    lines = (f"set: {' · '.join(changed)}",) if changed else ()
+    strays = [Finding("settings", "note", words) for words in settings.unknown_variables(os.environ)]
+    if loose := settings.readable_secrets(path, config):
+        strays.append(Finding("settings", "note", loose))
+    return [Finding("settings", "ok", words, lines=lines), *strays]
+
+
+def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str]:
+    """Settings that are not at their default, without keys; servers have findings of their own."""
+    defaults = {key: default for key, _, default, _ in settings.documented()}
+    for key, default in defaults.items():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(config, section), name)
+        if value != default:
+            shown = f"{len(value)} not shown" if key in settings.SECRET and value else settings.toml(value)
+            source = origin.get(key, "")
+            yield f"{key} = {shown}" + (f" ({source})" if source == "flag" or source in os.environ else "")
+    if config.aliases:
+        yield f"{len(config.aliases)} aliases" if len(config.aliases) > 1 else f"alias {next(iter(config.aliases))}"
+
+
+def hidden(url: str) -> str:
+    """A URL without the password that may stand in it."""
+    at = urlsplit(url)
+    return at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
+
+
+def extras(*needed: str) -> Finding:
+    """Which are there, and which is missing that is needed."""
+    others = optional.missing(*_EXTRAS)
+    there = [extra for extra in _EXTRAS if extra not in others]
+    if missing := serve.missing_extras(*needed):
+        return told("extras", "no", missing)
+    words = ", ".join(there) or "none"
+    return Finding("extras", "ok", f"{words}; not installed: {', '.join(others)}" if others else words)
+
+
+def weights_found(
+    config: settings.Config, *, served: bool, thorough: bool = False, say: Callable[[str], None] = lambda words: None
+) -> list[Finding]:
+    """Those that are here; whether those of the embedded model are and are right, where it is to be served.
+
+    `thorough`: all of the list that are here are read, whatever their size and time say; `say` is told how far it is.
+    """
+    name = config.embedded.model or models.default().name
+    used = _used(config, name) if served else None
+    here = tuple(_here())
+    lines = (f"here: {', '.join(here)}",) if here else ()
+    if used is None:
+        words = "not used by these settings, which name other models" if here else "none here, and none needed"
+        used = Finding("weights", "note", words)
+    return [replace(used, lines=lines), *(_read(name if served else "", say) if thorough else ())]
+
+
+def _used(config: settings.Config, name: str) -> Finding:
+    """Those of the embedded model."""
+    try:
+        serve.embedded_name(config.embedded)
+        if serve.is_file(name) or weights.have(name):
+            found = weights.find(name)
+            size = weights.size_text(found.stat().st_size)
+            return Finding("weights", "ok", f"{name}, {size}, in {found.parent}")
+    except DragomanError as error:
+        return told("weights", "no", error.message, "dragoman pull --list")
+    words = f"{name} is not here yet; `dragoman serve` fetches it"
+    return Finding("weights", "note", words, f"dragoman pull {name}")
+
+
+def _read(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
+    """What the bytes of each model's weights say that is here; those that are not `used` are in nobody's way."""
+    listed = [model.name for model in models.models()]
+    used = models.get(used).name if used and not serve.is_file(used) and not used.startswith("hf:") else used
+    others = [used] if used.startswith("hf:") else []
+    for name in [name for name in (*others, *listed) if weights.have(name)]:
+
+        def far(done: int, total: int, what: str, name: str = name) -> None:
+            say(f"{what} {name}, {done * 100 // max(total, 1)} %")
+
+        what = f"weights {name}"
+        try:
+            differs = weights.wrong(name, far, thorough=True)
+        except ConfigError as error:
+            yield told(what, "no" if name == used else "note", error.message)
+            continue
+        if differs is None:
+            yield Finding(what, "ok", "read to the end: they are what was fetched")
+            continue
+        words = f"expected {differs.expected}, got {differs.got}"
+        yield Finding(what, "no" if name == used else "note", words, f"dragoman pull {name}")
+
+
+def _here() -> Iterator[str]:
+    """Weights that were fetched, with their sizes; small ones first."""
+    folder = weights.home() / "weights"
+    try:
+        found = sorted((file.stat().st_size, file.stem) for file in folder.glob("*.gguf"))
+    except OSError:
+        return
+    yield from (f"{name} {weights.size_text(size)}" for size, name in found)
+
+
+async def agents_found() -> list[Finding]:
+    """Those that can be started on a gateway, and are installed, each with what it says of its version."""
+    there = [(name, shutil.which(program)) for name in agents.names() for program in agents.get(name).programs[:1]]
+    found = [(name, path) for name, path in there if path]
+    if not found:
+        ways = tuple(agents.get(name).install for name in agents.names() if agents.get(name).install)
+        return [Finding("agents", "note", "none is installed; any of these brings one", lines=ways)]
+    versions = await asyncio.gather(*(_version(path) for _, path in found))
+    starting = [(name, version) for (name, _), version in zip(found, versions, strict=True) if version is not None]
+    words = ", ".join(f"{agents.get(name).title} {version}".rstrip() for name, version in starting)
+    lines = " | ".join(f"dragoman run {name}" for name, _ in starting)
+    works = [Finding("agents", "ok", words, lines)] if starting else []
+    return [*works, *(_broken(name, path) for (name, path), v in zip(found, versions, strict=True) if v is None)]
+
+
+def _broken(name: str, path: str) -> Finding:
+    """An agent that is installed and does not start."""
+    agent = agents.get(name)
+    words = f"{agent.title} at {path} does not start"
+    return Finding(name, "note", words, optional.npm_postinstall(path) or agent.install)
+
+
+async def _version(program: str) -> str | None:
+    """The first number in what it says; "" where it says none in time, None where it fails. Nothing of the user's is
+    there for it to read or to write.
+    """
+    with tempfile.TemporaryDirectory(prefix="dragoman-") as home:
+        places = ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *(program, "--version"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={**os.environ, **dict.fromkeys(places, home)},
+                cwd=home,
+                start_new_session=True,
+            )
+        except OSError:
+            return None
+        said = b""
+        try:
+            async with asyncio.timeout(_VERSION_S):
+                said, _ = await child.communicate()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                if sys.platform == "win32":
+                    child.kill()
+                else:
+                    os.killpg(child.pid, signal.SIGKILL)
+            await child.wait()
+            return ""
+    number = re.search(rb"\d+(?:\.\d+)+", said)
+    return None if child.returncode else number[0].decode() if number else ""
+
+
+async def claude(config: ClaudeCliConfig) -> list[Finding]:
+    """The program, and its login; where it is not to be used, nothing is amiss."""
+    amiss: Verdict = "no" if config.enabled else "note"
+    try:
+        async with asyncio.timeout(_CLAUDE_S):
+            return await _claude(config, amiss)
+    except ImportError:
+        return [told("claude", "no", serve.missing_extras("server"))] if config.enabled else []
+    except TimeoutError:
+        words = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
+        return [Finding("claude", amiss, words, f"try it by hand: {config.command} --version")]
+    except ConfigError as error:
+        return [told("claude", amiss, error.message, "set claude_cli.command to the program's path")]
+
+
+async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
+    from dragoman.backends.claude_cli import auth_status, discovery
+    from dragoman.backends.claude_cli.errors import LOGIN
+
+    found = await discovery.find(config, os.environ)
+    use = "" if config.enabled else "dragoman serve --claude"
+    program = Finding("claude", "ok", f"{found.name} at {found.path}, {_MODES[found.mode]}")
+    status = await auth_status.asked(found, config, os.environ)
+    match status.there:
+        case True:
+            words = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
+            return [program, Finding("claude's login", "ok", words, use)]
+        case False:
+            return [program, told("claude's login", amiss, LOGIN)]
+        case None:
+            words = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
+            return [program, Finding("claude's login", "note", words)]

@@ -1,0 +1,152 @@
+"""What a running gateway has counted, asked over HTTP: for `dragoman doctor`.
+
+Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (2026-11); it is read by Prometheus' own parser.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import aiohttp
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from dragoman.config import ServerConfig
+from dragoman.core.errors import BackendError, ConfigError
+from dragoman.server.observe.call_outcomes import FAILED
+
+_TIMEOUT_S: Final = 5.0
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+"""Who listens on all addresses is asked on this machine's own."""
+_ROOT_LIMIT_BYTES: Final = 4096
+
+
+class Calls(msgspec.Struct, frozen=True):
+    """What became of the tool calls of one model; see `tally`."""
+
+    model: str
+    calls: int
+    valid: int
+    """As the model wrote them, the first time."""
+    mended: int
+    asked_again: int
+    failed: int
+    unchecked: int
+
+    @property
+    def share(self) -> float | None:
+        """Of the calls that were checked, those that were valid at first; None: none was."""
+        checked = self.calls - self.unchecked
+        return self.valid / checked if checked else None
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """By one gateway, since it was started."""
+
+    version: str
+    up_s: float
+    requests: int
+    failures: int
+    in_flight: int
+    not_ready: tuple[str, ...]
+    """Backends."""
+    models: tuple[Calls, ...]
+    """Those with calls, the most first."""
+
+
+class ForeignError(ConfigError):
+    """What answers there is no gateway."""
+
+
+class _Root(msgspec.Struct):
+    name: str = ""
+    version: str = ""
+
+
+def url(config: ServerConfig) -> str:
+    """Where a gateway with these settings is to be found on this machine."""
+    host = _EVERYWHERE.get(config.host, config.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
+
+
+async def counted(config: ServerConfig) -> Counted:
+    """What the gateway has counted that runs with these settings.
+
+    Raises: BackendError: none answers there. ForeignError: something else does, and was told no key. ConfigError: it
+    tells nothing, or not to us; the message says why.
+    """
+    where = url(config)
+    try:
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+        async with aiohttp.ClientSession(where, timeout=timeout) as session:
+            async with session.get("/", allow_redirects=False) as answer:
+                root = _read(await answer.content.read(_ROOT_LIMIT_BYTES))
+            if root is None:  # before it is told a key
+                raise ForeignError(f"what answers at {where} is no gateway; server.port chooses another port")
+            key = {"authorization": f"Bearer {config.keys[0]}"} if config.keys else {}
+            async with session.get("/metrics", headers=key, allow_redirects=False) as answer:
+                status, body = answer.status, await answer.text()
+    except (aiohttp.ClientError, OSError) as error:
+        raise BackendError(f"no gateway answers at {where}") from error
+    if status != 200:
+        raise ConfigError(f"the gateway at {where} {_refused(status)}")
+    return _summary(root.version, body)
+
+
+def _read(body: bytes) -> _Root | None:
+    try:
+        root = msgspec.json.decode(body, type=_Root)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return root if root.name == "dragoman" else None
+
+
+def _refused(status: int) -> str:
+    match status:
+        case 401:
+            return "takes other keys than server.keys; was it started with these settings?"
+        case 404:
+            return "has no /metrics: server.metrics is off there, or it is older than this"
+        case _:
+            return f"answered /metrics with status {status}"
+
+
+def _summary(version: str, text: str) -> Counted:
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    began_s = _sum(samples, "dragoman_start_time_seconds")
+    up = [sample for sample in samples if sample.name == "dragoman_backend_up"]
+    return Counted(
+        version=version,
+        up_s=max(time.time() - began_s, 0),
+        requests=_sum(samples, "dragoman_requests_total"),
+        failures=_sum(samples, "dragoman_failures_total"),
+        in_flight=_sum(samples, "dragoman_requests_in_flight"),
+        not_ready=tuple(sample.labels["backend"] for sample in up if not sample.value),
+        models=tuple(_by_model(samples)),
+    )
+
+
+def _sum(samples: Iterable[Sample], name: str) -> int:
+    return round(sum(sample.value for sample in samples if sample.name == name))
+
+
+def _by_model(samples: Iterable[Sample]) -> list[Calls]:
+    of: dict[str, Counter[str]] = {}
+    for sample in samples:
+        if sample.name == "dragoman_tool_calls_total":
+            of.setdefault(sample.labels["model"], Counter())[sample.labels["outcome"]] += round(sample.value)
+    found = [
+        Calls(
+            model=model,
+            calls=outcomes.total(),
+            valid=outcomes["valid"],
+            mended=outcomes["mended"],
+            asked_again=outcomes["asked_again"],
+            failed=sum(outcomes[one] for one in FAILED),
+            unchecked=outcomes["unchecked"],
+        )
+        for model, outcomes in of.items()
+    ]
+    return sorted(found, key=lambda one: (-one.calls, one.model))

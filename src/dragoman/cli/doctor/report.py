@@ -1,0 +1,81 @@
+"""What was found, for people: a row each, broken where the screen ends, what mends it behind an arrow."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Final
+
+from dragoman.cli._terminal_safe import printable
+from dragoman.cli.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from dragoman.cli.doctor.metrics_client import Calls
+
+_HEADS: Final = ("model", "calls", "valid at first", "mended", "asked again", "failed", "unchecked")
+_MODELS: Final = 20
+"""Rows of the table."""
+_NAME_CHARS: Final = 32
+_COLOURS: Final = {"ok": "32", "no": "1;31", "note": "33"}
+
+
+def screen(groups: Iterable[Sequence[Finding]], width: int = 100, *, colour: bool = False) -> str:
+    """All of it: the groups apart, and what it comes to."""
+    told = [group for group in groups if group]
+    what_chars = max(len(found.what) for group in told for found in group)
+    blocks = ["\n".join(line for found in group for line in rows(found, what_chars, width, colour)) for group in told]
+    return "\n\n".join([*blocks, _sum([found for group in told for found in group])])
+
+
+def rows(found: Finding, what_chars: int, width: int = 100, colour: bool = False) -> list[str]:
+    """One finding."""
+    head, margin = f"{found.what.ljust(what_chars)}  {found.verdict.ljust(4)}  ", " " * (what_chars + 8)
+    first, *more = _broken(found.words, width, head, margin).split("\n")
+    if colour:
+        painted = f"\x1b[{_COLOURS[found.verdict]}m{found.verdict.ljust(4)}\x1b[0m"
+        first = f"{found.what.ljust(what_chars)}  {painted}  {first[len(head) :]}"
+    lines = [first, *more]
+    for line in found.lines:
+        lines += _broken(line, width, margin, margin + "  ").split("\n")
+    if found.fix:
+        fix = _broken(found.fix, width, f"{margin}→ ", f"{margin}  ").split("\n")
+        lines += [f"\x1b[1m{line}\x1b[0m" for line in fix] if colour else fix
+    return lines + _table(found.models)
+
+
+def _broken(text: str, width: int, first: str, others: str) -> str:
+    return fill(
+        printable(text),
+        max(width, len(others) + 20),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _sum(findings: Sequence[Finding]) -> str:
+    """What it comes to."""
+    amiss = [found.what for found in findings if found.verdict == "no"]
+    if not amiss:
+        return "Everything that these settings use works."
+    return f"{len(amiss)} problem{'s' * (len(amiss) > 1)} to fix: {', '.join(dict.fromkeys(amiss))}."
+
+
+def _table(models: "Sequence[Calls]") -> list[str]:
+    """The table of calls."""
+    if not models:
+        return []
+    cells = [_HEADS, *map(_cells, models[:_MODELS])]
+    name_chars, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
+    lines = [
+        "  ".join([name.ljust(name_chars), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+        for name, *cells in cells
+    ]
+    more = [f"and {len(models) - _MODELS} more, in /metrics"] if len(models) > _MODELS else []
+    return ["", *(f"  {line}" for line in [*lines, *more])]
+
+
+def _cells(of: "Calls") -> tuple[str, ...]:
+    name = of.model if of.model.isprintable() else repr(of.model)
+    name = name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…"
+    share = "-" if of.share is None else f"{of.share:.1%}".replace("%", " %")
+    return (name, str(of.calls), share, str(of.mended), str(of.asked_again), str(of.failed), str(of.unchecked))

@@ -1,0 +1,143 @@
+"""The servers behind: whether each answers, and how its models are asked; and servers here that nobody has named."""
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from dragoman.backends.http.config import HttpConfig
+from dragoman.cli import serve
+from dragoman.cli.doctor.finding import Finding, told
+from dragoman.cli.doctor.local import hidden
+from dragoman.config import LOOPBACK, ServerConfig
+from dragoman.core.errors import BackendError, ConfigError, DragomanError
+
+if TYPE_CHECKING:
+    from dragoman.backends.http.model_modes import Ways
+    from dragoman.backends.probe.server_info import Telling
+    from dragoman.catalog.servers import Kind
+
+_KIND_S: Final = 2.0
+"""To find out what a server is, which is asked a dozen short questions for that."""
+_SHOWN_AT_MOST: Final = 4
+"""Models of a server, each on a line of its own; and names, where there are more."""
+
+
+async def server(name: str, config: HttpConfig) -> Finding:
+    """Whether it answers, takes the key, and what is known of its models; none of them is asked."""
+    what = f"server {name}"
+    try:
+        from dragoman.backends.http.model_modes import Ways
+        from dragoman.backends.probe.connect import connected, reached
+        from dragoman.backends.probe.server_info import Telling
+    except ImportError:
+        return told(what, "no", serve.missing_extras("server"))
+    try:
+        ways = Ways(name, config)
+        async with connected(config, os.environ) as connection:
+            telling = Telling(connection, config.url)
+            listed = await reached(connection, telling, config, os.environ)
+            kind = await _kind(telling)
+    except DragomanError as error:
+        return told(what, "no", error.message, _mending(name, config, error, os.environ))
+    models, url = config.models or listed, hidden(config.url)
+    if not models:
+        return Finding(what, "no", f"{url} lists no model", f"load one there, or name them: servers.{name}.models")
+    many = f"{len(models)} models" if len(models) > 1 else models[0]
+    known, unknown = _ways(models, config, ways, kind)
+    words = f"{url} is {kind.title if kind else 'of no known kind'}, with {many}"
+    lines, fix = _lines(known, unknown, measures=bool(known)), ""
+    if unknown:
+        fix = _probing(config, "" if len(models) == 1 else unknown[0])
+    return Finding(what, "ok", words, fix, lines)
+
+
+async def _kind(telling: "Telling") -> "Kind | None":
+    try:
+        async with asyncio.timeout(_KIND_S):
+            return await telling.kind()
+    except TimeoutError:
+        return None
+
+
+def _mending(name: str, config: HttpConfig, error: DragomanError, environ: Mapping[str, str]) -> str:
+    if isinstance(error, BackendError):
+        return f"start it there, or take [servers.{name}] out of the settings"
+    if config.key_env and not environ.get(config.key_env):
+        return f"export {config.key_env}=…"
+    return f"mend [servers.{name}] in the settings" if isinstance(error, ConfigError) else ""
+
+
+def _ways(
+    models: Iterable[str], config: HttpConfig, ways: "Ways", kind: "Kind | None"
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """How each model is asked, as far as that is settled; and those that were not measured yet."""
+    from dragoman.backends.http.auto_mode import way_of
+    from dragoman.backends.probe.cache import recall
+
+    known, unknown = [], []
+    for model in models:
+        found = recall(config, model)
+        if found is not None:
+            ways.take(model, way_of(found.choice))
+        way = ways.of(model)
+        if found is None and ways.is_open(model) and not (kind and kind.native == "trusted"):
+            unknown.append(model)
+            continue
+        written = way.format or (way.format_of(model).name if way.mode != "native" else "")
+        held = f"held by {way.constrain[0]}" if way.constrain else ""
+        trusted = found is None and ways.is_open(model)
+        why = "as its kind can be trusted to" if trusted else way.why
+        known.append((model, f"{', '.join(filter(None, (way.mode, written, held)))}: {why}"))
+    return known, unknown
+
+
+def _lines(known: list[tuple[str, str]], unknown: list[str], *, measures: bool) -> tuple[str, ...]:
+    shown = known[:_SHOWN_AT_MOST]
+    width = max((len(model) for model, _ in shown), default=0)
+    lines = [f"{model.ljust(width)}  {words}" for model, words in shown]
+    if len(known) > len(shown):
+        lines.append(f"and {len(known) - len(shown)} more that are known")
+    if unknown:
+        names = ", ".join(unknown[:_SHOWN_AT_MOST])
+        more = f" and {len(unknown) - _SHOWN_AT_MOST} more" if len(unknown) > _SHOWN_AT_MOST else ""
+        lines.append(f"not measured yet: {names}{more}" if measures or len(unknown) > 1 else "not measured yet")
+    return tuple(lines)
+
+
+def _probing(config: HttpConfig, model: str) -> str:
+    named = f" --model {model}" if model else ""
+    key = f" --key-env {config.key_env}" if config.key_env else ""
+    return f"dragoman probe {hidden(config.url)}{named}{key}"
+
+
+async def unnamed(servers: Iterable[HttpConfig], gateway: ServerConfig) -> list[Finding]:
+    """Servers that run on this machine and that the settings do not name, with the line that uses each."""
+    try:
+        from dragoman.backends.probe.discover import nearby, ports
+    except ImportError:
+        return []
+    named = {_port(config.url) for config in servers} | {gateway.port}
+    found = await nearby(os.environ, [port for port in ports() if port not in named])
+    return [
+        Finding(
+            "nearby",
+            "note",
+            f"{each.kind.title if each.kind else 'a server'} at {each.url}, {_many(each.models)}; not in the settings",
+            f"dragoman serve --server {each.url}",
+        )
+        for each in found
+    ]
+
+
+def _port(url: str) -> int | None:
+    """Where on this machine it is."""
+    at = urlsplit(url)
+    return at.port if at.hostname in LOOPBACK else None
+
+
+def _many(models: tuple[str, ...]) -> str:
+    if len(models) <= 1:
+        return f"with {models[0]}" if models else "no model loaded"
+    return f"with {len(models)} models"

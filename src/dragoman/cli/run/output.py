@@ -1,0 +1,98 @@
+"""What `dragoman run` shows: the choice of a model, what would be started, and environments for shells."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dragoman.agents import Launch
+from dragoman.cli._terminal_safe import printable
+from dragoman.cli.run.child_process import interruptible
+from dragoman.cli.run.select_model import Offer
+from dragoman.redaction.redact import Redactor, secret_variables
+
+SHELLS: Final = ("posix", "fish", "powershell", "json")
+_DIRECT: Final = ("127.0.0.1", "localhost")
+_SECRET: Final = re.compile(r"""((?:key|token|secret|password)(?:=|\\?":\s?\\?"))[^"\\\n]+""", re.IGNORECASE)
+"""A value whose name ends so, of a variable or in JSON, also in JSON within JSON."""
+
+
+def ask(offers: Sequence[Offer]) -> Offer:
+    """The one that somebody chooses at the terminal."""
+    for number, offer in enumerate(offers, 1):
+        print(printable(f"  {number}  {offer.model}, {offer.title}"), file=sys.stderr)
+    while True:
+        with interruptible():
+            print(f"model [1-{len(offers)}, 1]: ", end="", file=sys.stderr, flush=True)
+            said = sys.stdin.readline()
+        if not said:
+            raise KeyboardInterrupt
+        if (chosen := said.strip() or "1").isdecimal() and 1 <= int(chosen) <= len(offers):
+            return offers[int(chosen) - 1]
+
+
+def direct(environ: Mapping[str, str]) -> dict[str, str]:
+    """What keeps requests to this machine from the user's proxy, where there is one."""
+    if not any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in environ):
+        return {}
+    listed = [entry.strip() for entry in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").split(",")]
+    if "*" in listed:
+        return {}
+    all_of_them = ",".join(dict.fromkeys([*filter(None, listed), *_DIRECT]))
+    return {"NO_PROXY": all_of_them, "no_proxy": all_of_them}
+
+
+def shown(launch: Launch, folder: Path, environ: Mapping[str, str]) -> str:
+    """The command, what of the environment changes, and the files of a launch; no key is shown.
+
+    Nor are the user's own values where they are merged into ours, as any of them may be a secret.
+    """
+    lines = ["command", f"  {shlex.join(launch.command)}", "environment"]
+    for name, value in {**direct(environ), **launch.environ}.items():
+        lines.append(f"  {name} is unset" if value is None else f"  {name}={launch.shown.get(name, value)}")
+    for name, text in launch.files.items():
+        lines += [f"file {folder / name}", *(f"  {line}" for line in launch.shown.get(name, text).splitlines())]
+    return printable(Redactor(secret_variables(environ)).text(_SECRET.sub(r"\1(not shown)", "\n".join(lines))))
+
+
+def environment(launch: Launch, shell: str, environ: Mapping[str, str]) -> str:
+    """What of the environment changes as lines for a shell, or as JSON, in which null takes one away."""
+    changes = {**direct(environ), **launch.environ}
+    if shell == "json":
+        return json.dumps(changes, indent=2)
+    return "\n".join(_line(name, value, shell) for name, value in changes.items())
+
+
+def _line(name: str, value: str | None, shell: str) -> str:
+    match shell, value:
+        case "fish", None:
+            return f"set -e {name}"
+        case "fish", str(text):
+            return f"set -gx {name} {_quote(text, shell)}"
+        case "powershell", None:
+            return f"Remove-Item Env:{name} -ErrorAction SilentlyContinue"
+        case "powershell", str(text):
+            return f"$Env:{name} = {_quote(text, shell)}"
+        case _, None:
+            return f"unset {name}"
+        case _:
+            return f"export {name}={_quote(str(value), shell)}"
+
+
+def quoted(command: Sequence[str], shell: str) -> str:
+    """A command as it is typed there."""
+    return " ".join(_quote(word, shell) if shlex.quote(word) != word else word for word in command)
+
+
+def _quote(text: str, shell: str) -> str:
+    """In fish a backslash and a quote are written with one more backslash; PowerShell doubles a quote."""
+    match shell:
+        case "fish":
+            return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        case "powershell":
+            return "'" + text.replace("'", "''") + "'"
+        case _:
+            return shlex.quote(text)

@@ -1,0 +1,382 @@
+"""What stands behind a run, and which of its models the agent asks: by flags, settings, or what runs here."""
+
+import asyncio
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dragoman import agents
+from dragoman import config as settings
+from dragoman.backends.embedded import gguf, weights
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import models as model_catalog
+from dragoman.catalog import servers
+from dragoman.cli import serve
+from dragoman.cli.run.preface import ANY_TIME_S, FIRST_ANSWER_S, check_key, is_local, reading_speed
+from dragoman.core.errors import BackendError, ConfigError, nearest, quote
+from dragoman.gateway.gateway import targets
+from dragoman.prompting.prompt_budget import within
+
+NEARBY: Final = "nearby"
+"""The name of a server that was found, where its kind is not known."""
+_LISTED_AT_MOST: Final = 12
+_OUTPUT_TOKENS: Final = 8192
+"""Most room for an answer: agents reserve it, and a file that is written in one call seldom has more."""
+_UNKNOWN_S: Final = 2.0
+"""Time to reach a gateway, or a server, on the way to a list of models."""
+
+
+class Offer(NamedTuple):
+    """A model that may be asked."""
+
+    model: str
+    server: str = ""
+    """Of the settings; empty: the embedded model, the installed claude, or a running gateway."""
+    url: str = ""
+    """Of a gateway that runs."""
+    title: str = ""
+    """Where it is, for people."""
+    line: str = ""
+    """The flags that name it, as they are typed."""
+
+
+class Behind(NamedTuple):
+    """What was chosen."""
+
+    config: settings.Config
+    origin: dict[str, str]
+    offer: Offer
+    context_tokens: int
+    thinks: bool
+    tokens_per_s: float = 0.0
+    """How fast a server of this machine reads prompts; 0: not measured."""
+
+    @property
+    def output_tokens(self) -> int:
+        """Room for one answer: a quarter of the context."""
+        return min(_OUTPUT_TOKENS, self.context_tokens // 4)
+
+
+class Wanted(NamedTuple):
+    """What the command line says."""
+
+    agent: str
+    """As it is to be typed again; empty: none was named."""
+    args: tuple[str, ...]
+    """Behind `--`."""
+    model: str
+    named: bool
+    """Whether flags name what stands behind."""
+    new: bool
+    """A gateway of our own, whatever runs."""
+    context_tokens: int
+    trim: str
+    ask: Callable[[Sequence[Offer]], Offer] | None
+    """Chooses at a terminal; None: there is none."""
+    check: bool = False
+    """Nothing is started, so nothing is measured."""
+
+
+async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+    """What stands behind, and the model.
+
+    Raises: ConfigError: it is not clear what is meant, or nothing is there; the message has the lines to type.
+    """
+    offers = [] if wanted.named or wanted.new else await running(config)
+    if not (wanted.model or "embedded.model" in origin):
+        offers = _fit_among(offers, config)
+    if offers and (not wanted.model or wanted.model in [offer.model for offer in offers]):
+        return await _behind(config, origin, _picked(offers, wanted), wanted)
+    if config.servers or config.claude_cli.enabled:
+        return await _configured(config, origin, wanted)
+    if _is_embedded(wanted.model) or "embedded.model" in origin:
+        return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
+    found = await _nearby(config)
+    if found.servers:
+        offers = [
+            Offer(model, name, "", server.url, _flags(model, server.url))
+            for name, server in found.servers.items()
+            for model in _sayable(server.models)
+        ]
+        if not offers:
+            urls = " and ".join(server.url for server in found.servers.values())
+            raise ConfigError(
+                f"no model is loaded at {urls}, or none by a name that can be typed; "
+                "load one there, or name one: --model NAME"
+            )
+        return await _behind(found, origin, _picked(offers, wanted), wanted)
+    if wanted.model:
+        model_catalog.get(wanted.model)  # which says that there is none
+    return await _behind(*_with_embedded(config, origin, _fit(), wanted), wanted)
+
+
+async def chosen_there(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+    """The gateway that runs already, and the model, whatever that is fit for.
+
+    Raises: ConfigError: none runs, or it is not clear which model is meant.
+    """
+    offers = await running(config)
+    if not offers:
+        raise ConfigError(f"no gateway answers at port {config.server.port}; start one: dragoman serve")
+    return await _behind(config, origin, _picked(offers, wanted), wanted)
+
+
+async def running(config: settings.Config) -> list[Offer]:
+    """The models of a gateway that runs at the port of the settings; none where none does. No other is told its key."""
+    from dragoman.backends.probe.connect import connected
+    from dragoman.backends.probe.server_info import Telling
+    from dragoman.cli.doctor.metrics_client import url
+
+    if not config.server.port:
+        return []
+    where = url(config.server)
+    gateway = _gateway(config, where)
+    async with connected(msgspec.structs.replace(gateway, key=""), os.environ) as connection:
+        if not await Telling(connection, where).is_a(servers.get("dragoman")):
+            return []
+    async with connected(gateway, os.environ) as connection:
+        models = _distinct(_sayable(await Telling(connection, where).models()))
+    return [Offer(model, "", where, f"the gateway at {where}", _flags(model)) for model in models]
+
+
+def _gateway(config: settings.Config, where: str) -> HttpConfig:
+    key = config.server.keys[0] if config.server.keys else ""
+    return HttpConfig(url=f"{where}/v1", key=key, connect_timeout_s=_UNKNOWN_S)
+
+
+def _fit_among(offers: list[Offer], config: settings.Config) -> list[Offer]:
+    """Without those of the box's models that are not fit for agents, which is said."""
+    unfit = {name for each in model_catalog.models() if not each.agents for name in (each.name, *each.aliases)}
+    passed = [offer for offer in offers if _target(config, offer.model).rpartition("/")[2] in unfit]
+    if passed:
+        names = ", ".join(offer.model for offer in passed)
+        serve.say(f"passed over {names} of {passed[0].title}: not fit for agents; --model NAME takes it all the same")
+    return [offer for offer in offers if offer not in passed]
+
+
+def _target(config: settings.Config, model: str) -> str:
+    """The first that an alias of the settings stands for; any other name is its own."""
+    return targets(config.aliases.get(model, model))[0]
+
+
+def _flags(model: str, url: str = "") -> str:
+    return shlex.join([*(("--server", url) if url else ()), "--model", model])
+
+
+def _sayable(models: Sequence[str]) -> list[str]:
+    """Without names that no variable or line can hold: those with control characters, which a terminal might obey."""
+    return [name for name in models if name.isprintable()]
+
+
+def _distinct(models: Sequence[str]) -> list[str]:
+    """Each once, and not by its other names."""
+    whole = {name for name in models if "/" not in name}
+    others = {alias for each in model_catalog.models() if each.name in whole for alias in each.aliases}
+    return [name for name in models if name not in others and name.partition("/")[2] not in whole]
+
+
+async def _configured(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+    """By settings or flags."""
+    offers, silent = list[Offer](), list[str]()
+    listed = await asyncio.gather(*(_listed(server) for server in config.servers.values()))
+    for (name, server), models in zip(config.servers.items(), listed, strict=True):
+        if models is None:
+            silent.append(server.url)
+        url = server.url if wanted.named else ""
+        offers += [Offer(model, name, "", server.url, _flags(model, url)) for model in _sayable(models or ())]
+    if config.claude_cli.enabled:
+        from dragoman.backends.claude_cli.models import listed as claudes
+
+        offers += [
+            Offer(m.aliases[0], "", "", "claude", _flags(m.aliases[0])) for m in claudes(config.claude_cli.models)
+        ]
+    if serve.has_embedded(config, origin):
+        name = serve.embedded_name(config.embedded)
+        offers.append(Offer(name, "", "", "this machine", _flags(name)))
+    elif not wanted.named and _is_embedded(wanted.model) and wanted.model not in [o.model for o in offers]:
+        return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
+    if not offers and silent:
+        raise BackendError(f"nothing answers at {' and '.join(silent)}; is the server running?")
+    if wanted.model and (alias := config.aliases.get(wanted.model)):
+        first = targets(alias)[0]
+        meant = next((offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), Offer(""))
+        return await _behind(config, origin, meant._replace(model=wanted.model), wanted, asked=meant.model)
+    return await _behind(config, origin, _picked(offers, wanted, config), wanted)
+
+
+async def _listed(server: HttpConfig) -> tuple[str, ...] | None:
+    """The models of a server; None: it does not answer."""
+    if server.models:
+        return server.models
+    from dragoman.backends.probe.connect import connected, reached
+    from dragoman.backends.probe.server_info import Telling
+
+    async with connected(server, os.environ) as connection:
+        try:
+            return await reached(connection, Telling(connection, server.url), server, os.environ)
+        except BackendError:
+            return None
+
+
+async def _nearby(config: settings.Config) -> settings.Config:
+    """With the servers that run on this machine, and the models that they list."""
+    from dragoman.backends.probe.discover import nearby
+
+    found = dict[str, HttpConfig]()
+    for each in await nearby(os.environ):
+        name = each.kind.name if each.kind else NEARBY
+        name = name if name not in found else f"{name}{len(found)}"
+        if each.kind != servers.get("dragoman"):
+            found[name] = HttpConfig(url=each.url, kind=each.kind.name if each.kind else "", models=each.models)
+    return msgspec.structs.replace(config, servers=found)
+
+
+def _is_embedded(model: str) -> bool:
+    """Whether this names a model that can run in the box."""
+    names = {name for each in model_catalog.models() for name in (each.name, *each.aliases)}
+    return bool(model) and (serve.is_file(model) or model.startswith("hf:") or model.lower() in names)
+
+
+def _fit() -> str:
+    """The embedded model that is fit for agents, if one is here.
+
+    Raises: ConfigError: there is none; the message says what to type.
+    """
+    fit = [each for each in model_catalog.models() if each.agents]
+    if here := [each for each in fit if weights.have(each)]:
+        return max(here, key=lambda each: each.size_bytes).name
+    size = weights.size_text(fit[0].size_bytes)
+    raise ConfigError(
+        "no model to run on: no server of one answers on this machine, and there are no weights of one that is fit for "
+        f"agents. Start a server (docs/backends.md), name one with --server URL, or fetch a model ({size}):\n"
+        f"  dragoman pull {fit[0].name}"
+    )
+
+
+def _with_embedded(
+    config: settings.Config, origin: dict[str, str], model: str, wanted: Wanted
+) -> tuple[settings.Config, dict[str, str], Offer]:
+    """The embedded model, with the context that an agent's prompt needs, and for one conversation, as settings say."""
+    profile = model_catalog.get(model) if model and not (serve.is_file(model) or model.startswith("hf:")) else None
+    eased: dict[str, object] = {"context_tokens": profile.context_tokens} if profile else {}
+    eased |= {"parallel": 1, "trim": "tools", **({"model": profile.name if profile else model} if model else {})}
+    if tools := agents.get(wanted.agent or agents.ANY).tools:
+        fixed = wanted.trim or "embedded.trim" in origin
+        eased |= {"first_answer_s": ANY_TIME_S if fixed else FIRST_ANSWER_S, "tools": tools}
+    eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
+    eased |= {"context_tokens": wanted.context_tokens} if wanted.context_tokens else {}
+    eased |= {"trim": wanted.trim} if wanted.trim else {}
+    config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
+    name = serve.embedded_name(config.embedded)
+    origin = origin | {f"embedded.{key}": "run" for key in eased}
+    return config, origin, Offer(name, "", "", "this machine", _flags(name))
+
+
+def _picked(offers: Sequence[Offer], wanted: Wanted, config: settings.Config | None = None) -> Offer:
+    """The one that is meant, or the only one.
+
+    Raises: ConfigError: it is not clear which.
+    """
+    if wanted.model:
+        for offer in offers:
+            if wanted.model in (offer.model, f"{offer.server}/{offer.model}"):
+                return offer._replace(model=wanted.model)
+        if config and config.claude_cli.enabled:
+            from dragoman.backends.claude_cli.models import meant
+
+            if meant(wanted.model):
+                return Offer(wanted.model, "", "", "claude")
+        there = f"there are\n{_lines(offers, wanted)}" if offers else "none is listed"
+        raise ConfigError(f"no model {quote(wanted.model)}{_near(wanted.model, offers)}; {there}")
+    if not offers:
+        raise ConfigError("no model is listed, or none by a name that can be typed; name one: --model NAME")
+    if len(offers) == 1:
+        return offers[0]
+    if wanted.ask:
+        return wanted.ask(offers)
+    raise ConfigError(
+        f"there are {len(offers)} models, and none is named; one of these lines is meant\n{_lines(offers, wanted)}"
+    )
+
+
+def _near(model: str, offers: Sequence[Offer]) -> str:
+    return nearest(model, [offer.model for offer in offers])
+
+
+def _lines(offers: Sequence[Offer], wanted: Wanted) -> str:
+    agent, args = f"{wanted.agent} " if wanted.agent else "", f" -- {shlex.join(wanted.args)}" if wanted.args else ""
+    lines = [f"  dragoman run {agent}{offer.line}{args}" for offer in offers[:_LISTED_AT_MOST]]
+    return "\n".join(lines + (["  …"] if len(offers) > _LISTED_AT_MOST else []))
+
+
+async def _behind(
+    config: settings.Config, origin: dict[str, str], offer: Offer, wanted: Wanted, asked: str | None = None
+) -> Behind:
+    """With what is known of the model; `asked`: its own name."""
+    model, speed = offer.model if asked is None else asked, 0.0
+    if offer.url:
+        found = await _told(_gateway(config, offer.url), model)
+    elif offer.server:
+        own = model.removeprefix(f"{offer.server}/")
+        found = await _told(config.servers[offer.server], own)
+        if not wanted.check:
+            config, speed = await _measured(config, origin, offer.server, own, wanted)
+    elif serve.has_embedded(config, origin) and model == serve.embedded_name(config.embedded):
+        found = _of_weights(config, wanted)
+    else:
+        found = (0, True)
+    return Behind(config, origin, offer, wanted.context_tokens or found[0], found[1], speed)
+
+
+async def _measured(
+    config: settings.Config, origin: dict[str, str], name: str, model: str, wanted: Wanted
+) -> tuple[settings.Config, float]:
+    """The settings by which a server of this machine gets no more than its model reads in time, and that speed.
+
+    Raises: ConfigError: the server does not take the key. BackendError: nothing listens there.
+    """
+    server = config.servers[name]
+    others = targets(config.aliases.get(wanted.model, wanted.model))[1:]
+    await check_key(server, required=not others)
+    agent = agents.get(wanted.agent) if wanted.agent else None
+    if not (is_local(server) and agent and agent.prompt_tokens):
+        return config, 0.0
+    speed = await reading_speed(server, model)
+    set_by_user = wanted.trim or any(f"servers.{name}.{each}" in origin for each in ("trim", "prompt_tokens"))
+    if not speed or set_by_user or agent.prompt_tokens / speed <= FIRST_ANSWER_S:
+        return config, speed
+    budget = within(FIRST_ANSWER_S, speed, agent.tools)
+    server = msgspec.structs.replace(server, prompt_tokens=budget.tokens, tools=server.tools or budget.tools)
+    return msgspec.structs.replace(config, servers={**config.servers, name: server}), speed
+
+
+async def _told(server: HttpConfig, model: str) -> tuple[int, bool]:
+    """The context of a server's model, 0 where it does not tell, and whether it has thoughts, as far as it tells."""
+    from dragoman.backends.probe.connect import connected
+    from dragoman.backends.probe.server_info import Telling
+
+    async with connected(server, os.environ) as connection:
+        telling = Telling(connection, server.url)
+        kind = servers.get(server.kind) if server.kind else await telling.kind()
+        context = server.context_tokens or (await telling.number(kind.context, model) if kind else 0)
+        template = await telling.told(kind.template, model) if kind and kind.template else None
+        return context, template is None or _thinks(template)
+
+
+def _of_weights(config: settings.Config, wanted: Wanted) -> tuple[int, bool]:
+    """The same of the embedded model: its file says so, where that is here already."""
+    from dragoman.backends.embedded.backend import CONTEXT_TOKENS
+
+    try:
+        facts = gguf.metadata(weights.find(config.embedded.model or model_catalog.default().name))
+    except ConfigError:
+        return config.embedded.context_tokens or CONTEXT_TOKENS, True
+    return config.embedded.context_tokens or min(CONTEXT_TOKENS, facts.context_tokens), _thinks(facts.chat_template)
+
+
+def _thinks(template: str) -> bool:
+    """Whether a chat template knows of thoughts: those of models that think name them, by a tag or a field."""
+    return not template or any(word in template for word in ("think", "reason", "channel"))

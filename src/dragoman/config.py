@@ -1,0 +1,389 @@
+"""Settings: one TOML file, the environment over it, flags over that.
+
+    # ~/.config/dragoman/config.toml
+    [server]
+    port = 8484
+    [embedded]
+    model = "qwen2.5-coder-1.5b"
+    [servers.lmstudio]
+    url = "http://127.0.0.1:1234/v1"
+
+Every key can be given as `DRAGOMAN_<SECTION>_<KEY>` (`DRAGOMAN_SERVER_PORT=9000`; lists with commas).
+No file is needed: the defaults serve the small embedded model on loopback.
+"""
+
+import json
+import math
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, get_args, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core.errors import ConfigError, nearest, one_of, quote
+from dragoman.gateway import response_store as memory
+from dragoman.guard.policy import Policy
+from dragoman.guard.policy import checked as checked_policy
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+KEY_CHARS = 6
+"""Least characters of an API key of the gateway; a shorter one would not be hidden in captures either."""
+CAPTURED = ("all", "failed", "asked")
+SECRET = ("server.keys", "memory.seal_key")
+"""Settings that are shown nowhere."""
+
+
+def _doc(text: str, **limits: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=text, **limits)
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where and how the gateway listens."""
+
+    host: Annotated[str, _doc("Address to listen on. Off loopback, `keys` must be set.")] = "127.0.0.1"
+    port: Annotated[int, _doc("Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8484
+    keys: Annotated[
+        tuple[str, ...], _doc("API keys of at least 6 characters; a request must carry one. Empty: none is asked for.")
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        _doc("Names for the Host header, and of web pages, besides loopback; `*` takes any and needs `keys`."),
+    ] = ()
+    body_bytes: Annotated[int, _doc("Largest request body, in bytes, when it is decoded.", ge=1024)] = 32 * 1024 * 1024
+    body_timeout_s: Annotated[
+        float, _doc("Time to receive the head of a request, and then its whole body, in seconds.", gt=0)
+    ] = 30.0
+    connections: Annotated[
+        int, _doc("Most connections at once; more get 503. 0: half of the process's file descriptors.", ge=0)
+    ] = 0
+    ping_s: Annotated[float, _doc("Silence after which a stream gets a ping, in seconds.", gt=0, le=15)] = 10.0
+    delta_min_chars: Annotated[
+        int, _doc("Characters that a delta of a stream waits for, where no other event comes; 0: none.", ge=0)
+    ] = 0
+    delta_max_chars: Annotated[int, _doc("Most characters of one delta of a stream; 0: any.", ge=0)] = 0
+    hold_s: Annotated[float, _doc("Time that an answer's status waits for the backend, in seconds.", ge=0)] = 5.0
+    write_timeout_s: Annotated[float, _doc("Time for a client to take what is sent to it, in seconds.", gt=0)] = 60.0
+    shutdown_s: Annotated[float, _doc("Time for running answers after SIGTERM, in seconds.", ge=0)] = 60.0
+    metrics: Annotated[bool, _doc("Whether `/metrics` tells how requests and calls went (docs/metrics.md).")] = True
+    capture: Annotated[
+        str, _doc("Folder in which each exchange is kept, stage by stage (docs/debugging.md); empty: none is.")
+    ] = ""
+    capture_requests: Annotated[
+        str,
+        _doc("Which: `all`, `failed` those with an error or a warning, `asked` those with x-dragoman-capture: on."),
+    ] = "all"
+    capture_count: Annotated[int, _doc("Most exchanges in it; the oldest go.", ge=1)] = 200
+    capture_bytes: Annotated[int, _doc("Most bytes of them together.", ge=1)] = 256 * 1024 * 1024
+
+
+class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long answers can be gone on from."""
+
+    replies: Annotated[int, _doc("Answers kept for `previous_response_id` and `item_reference`; 0: none.", ge=0)] = (
+        memory.REPLIES
+    )
+    size_bytes: Annotated[int, _doc("Room for them and what was asked, in bytes.", ge=0)] = memory.BYTES
+    seal_key: Annotated[
+        str,
+        _doc(
+            "What compacted conversations are signed with, the same for all replicas. Empty: a random key that `serve` "
+            "keeps in its folder."
+        ),
+    ] = ""
+    age_s: Annotated[float, _doc("Time for which one that nobody uses is kept, in seconds.", gt=0)] = memory.AGE_S
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings."""
+
+    server: ServerConfig = ServerConfig()
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    claude_cli: ClaudeCliConfig = ClaudeCliConfig()
+    servers: Annotated[dict[str, HttpConfig], _doc("Servers behind, each a table of its own.")] = {}
+    guard: Policy = Policy()
+    memory: MemoryConfig = MemoryConfig()
+    aliases: Annotated[
+        dict[str, str | tuple[str, ...]],
+        _doc("Model names that clients ask for, and the model meant, or several, the next where one fails."),
+    ] = {}
+
+
+def default_path() -> Path:
+    """Where the file is looked for when none is named."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "dragoman" / "config.toml"
+
+
+def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
+    """The settings, and for each key that is not at its default where it came from.
+
+    `flags` are keys of the kind `server.port`; None means not given.
+
+    Raises: ConfigError: a file that cannot be read, an unknown key, a value of the wrong kind, an empty variable.
+    """
+    tables = _read(path)
+    origin = {key: str(path) for key in _keys(tables)}
+    _check_keys(tables, origin)
+    _check_variables(environ)
+    for key, value in [*_from_environment(environ), *((k, v) for k, v in flags.items() if v is not None)]:
+        *sections, name = key.split(".")
+        table = tables
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[name] = value
+        origin[key] = "flag" if flags.get(key) is not None else _variable(key)
+    try:
+        servers = {name: _server(name, table, origin) for name, table in tables.pop("servers", {}).items()}
+        config = msgspec.structs.replace(msgspec.convert(tables, Config, strict=False), servers=servers)
+    except msgspec.ValidationError as e:
+        raise ConfigError(_told(str(e), tables, origin)) from None
+    return _checked(config, origin), origin
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """What to say of variables that look like ours and are not.
+
+    They stop nothing: for a service called dragoman, Kubernetes sets `DRAGOMAN_PORT` itself.
+    """
+    known = [_variable(key) for key, *_ in documented()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG"]
+    ours = sorted(name for name in environ if name.startswith("DRAGOMAN_") and name not in known)
+    return [f"the variable {name} is none of ours and does nothing{nearest(name, known)}" for name in ours]
+
+
+def readable_secrets(path: Path | None, config: Config) -> str:
+    """What to say where others of this machine can read or change a file of settings with keys in it; "" where not."""
+    servers = config.servers.values()
+    secret = bool(config.server.keys) or any(s.key or "@" in urlsplit(s.url).netloc for s in servers)
+    if sys.platform == "win32" or path is None or not secret:
+        return ""
+    try:
+        mode = path.stat().st_mode & 0o777
+    except OSError:
+        return ""
+    may = " and ".join([*(["read"] if mode & 0o044 else []), *(["change"] if mode & 0o022 else [])])
+    return f"other users of this machine may {may} {path}, which has keys in it: chmod 600 {path}" if may else ""
+
+
+def toml(value: object) -> str:
+    """A value as the file has it."""
+    if isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    return "a table" if isinstance(value, dict) else "unset" if value is None else str(value)
+
+
+def documented() -> Iterator[tuple[str, str, Any, str]]:
+    """Every key with its type, default and meaning."""
+    for section in msgspec.structs.fields(Config):
+        if isinstance(section.default, msgspec.Struct):
+            yield from _fields(section.name, section.type)
+
+
+def documented_server() -> Iterator[tuple[str, str, Any, str]]:
+    """Every key of a server behind; the default of one that must be given is `msgspec.NODEFAULT`."""
+    return _fields("servers.NAME", HttpConfig)
+
+
+def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
+    hints = get_type_hints(struct, include_extras=True)
+    for field in msgspec.structs.fields(struct):
+        meaning = hints[field.name].__metadata__[0].description
+        origin = hints[field.name].__origin__
+        kind = getattr(get_args(origin)[0] if isinstance(origin, UnionType) else origin, "__name__", "")
+        yield f"{section}.{field.name}", kind, field.default, meaning
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise ConfigError(f"cannot read the configuration {path}: {e.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path} is not TOML: {e}") from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    for key, kind, _, _ in documented():
+        value = environ.get(_variable(key))
+        if value is None:
+            continue
+        items = [v.strip() for v in value.split(",") if v.strip()]
+        if not items:  # an empty one over keys in the file would let everybody in
+            raise ConfigError(f"{_variable(key)} is empty; give it a value, or unset it")
+        yield key, items if kind == "tuple" else value
+
+
+def _variable(key: str) -> str:
+    return "DRAGOMAN_" + key.replace(".", "_").upper()
+
+
+def _keys(tables: Mapping[str, Any]) -> Iterator[str]:
+    for section, content in tables.items():
+        if section == "servers" and isinstance(content, dict):
+            for name, server in content.items():
+                yield from (
+                    (f"servers.{name}.{key}" for key in server) if isinstance(server, dict) else [f"servers.{name}"]
+                )
+        elif isinstance(content, dict):
+            yield from (f"{section}.{name}" for name in content)
+        else:
+            yield section
+
+
+def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
+    known = [key for key, *_ in documented()]
+    sections = Config.__struct_fields__
+    for key in _keys(tables):
+        if key in sections:
+            raise ConfigError(f"expected a table, [{key}], got {toml(tables[key])} - at {key}, from {origin[key]}")
+        if key.startswith("servers."):
+            _check_server(key, origin[key])
+        elif key not in known and not key.startswith("aliases."):
+            raise ConfigError(f"unknown setting '{key}'{_meant(key, known)} - in {origin[key]}")
+    for alias, target in tables.get("aliases", {}).items():
+        names = target if isinstance(target, list) else [target]
+        if not names or not all(isinstance(name, str) for name in names):
+            where = f"at aliases.{alias}, from {origin[f'aliases.{alias}']}"
+            raise ConfigError(f"expected the name of a model, or a list of names, got {toml(target)} - {where}")
+
+
+def _check_server(key: str, origin: str) -> None:
+    _, name, *setting = key.split(".")
+    known = [k.rpartition(".")[2] for k, *_ in documented_server()]
+    if not setting:
+        raise ConfigError(f"expected a table, [servers.{name}], with its url - at {key}, from {origin}")
+    if setting[0] not in known:
+        raise ConfigError(f"unknown setting '{key}'{nearest(setting[0], known)} - in {origin}")
+
+
+def _meant(key: str, known: Iterable[str]) -> str:
+    """The nearest setting; of a key that stands in no section, that with its section."""
+    if "." in key:
+        return nearest(key, known)
+    sections = {name: section for section, _, name in (one.partition(".") for one in reversed(list(known)))}
+    return re.sub(r"'(\w+)'", lambda near: f"[{sections[near[1]]}] {near[1]}", nearest(key, sections))
+
+
+def _check_variables(environ: Mapping[str, str]) -> None:
+    """A mistyped setting must not be passed over in silence."""
+    known = [_variable(key) for key, *_ in documented()]
+    ours = tuple({name[: name.index("_", len("DRAGOMAN_")) + 1] for name in known})
+    for name in environ:
+        if name.startswith(ours) and name not in known:
+            raise ConfigError(f"unknown setting {name}{nearest(name, known)} - in the environment")
+
+
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "array": "a list"}
+_LIMITS = {"<=": "of at most", ">=": "of at least", "<": "below", ">": "over"}
+_WRONG = re.compile(r"Expected `(\w+)`(?: ([<>]=?) ([\d.]+))?.* - at `\$\.(([\w-]+)\.(\w+))(?:\[(\d+)\])?`")
+
+
+def _told(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], within: str = "") -> str:
+    """What msgspec says of a wrong value, in the words of the file; `within` is what stands before the table's name."""
+    if not (found := _WRONG.fullmatch(message)):
+        return message
+    kind, sign, limit, key, section, name, index = found.groups()
+    value = tables[section][name]
+    secret = key in SECRET or name == "key"
+    got = "what is not shown" if secret else toml(value if index is None else value[int(index)])
+    expected = f"{_KINDS[kind]} {_LIMITS[sign]} {limit.removesuffix('.0')}" if sign else _KINDS[kind]
+    advice = f'; write {name} = ["…", "…"]' if kind == "array" else ""
+    return f"expected {expected}, got {got[:100]} - at {within}{key}, from {origin[within + key]}{advice}"
+
+
+def _server(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:
+    try:
+        server = msgspec.convert(table, HttpConfig, strict=False)
+    except msgspec.ValidationError as e:
+        told = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`servers.{name}`")
+        raise ConfigError(_told(told, {name: table}, origin, "servers.").replace("`$.", "`servers.")) from None
+    if urlsplit(server.url).scheme not in ("http", "https") or not host_name(server.url):
+        where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
+        raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(server.url)} - {where}")
+    if "@" in urlsplit(server.url).netloc and (server.key or server.key_env):
+        where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
+        raise ConfigError(f"expected one way to be let in, got a password in the URL and a key - {where}")
+    return server
+
+
+_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?\]"
+_HOST = re.compile(rf"({_NAME})(?::[0-9]{{1,5}})?")
+_ORIGIN = re.compile(rf"https?://({_NAME})(?::[0-9]{{1,5}})?", re.IGNORECASE)
+
+
+def sent_host(value: str) -> str:
+    """The bare name in a Host header, as `host_name` has it; "" where it is none by the letter of RFC 9110."""
+    return _bare(_HOST.fullmatch(value))
+
+
+def sent_origin(value: str) -> str:
+    """The bare name in an Origin header of a web page; "" for any other value, `null` among them."""
+    return _bare(_ORIGIN.fullmatch(value))
+
+
+def _bare(found: "re.Match[str] | None") -> str:
+    return found[1].strip("[]").removesuffix(".").lower() if found else ""
+
+
+def host_name(text: str) -> str:
+    """The bare name in a host, with or without port, or an address: `https://[::1]:80` → `::1`; "" if there is none."""
+    if text.count(":") > 1 and "[" not in text and "/" not in text:
+        return text.lower()
+    try:
+        return urlsplit(text if "//" in text else f"//{text}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _checked(config: Config, origin: Mapping[str, str]) -> Config:
+    server = config.server
+    for key, *_ in documented():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(config, section), name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"expected a finite number, got {value} - at {key}, from {origin[key]}")
+    for entry in server.allowed_hosts:
+        if not host_name(entry):
+            raise ConfigError(f"expected a host's name, got {quote(entry)} - at server.allowed_hosts")
+    if any(len(key.strip()) < KEY_CHARS or key != key.strip() for key in server.keys):
+        raise ConfigError(
+            f"expected API keys of at least {KEY_CHARS} characters without blanks around them, got another; "
+            "`openssl rand -hex 16` makes a good one - at server.keys"
+        )
+    if "*" in server.allowed_hosts and not server.keys:
+        raise ConfigError(
+            "server.allowed_hosts has '*', by which every web page that is open on this machine can ask the gateway: "
+            "set server.keys (or DRAGOMAN_SERVER_KEYS), or name the hosts"
+        )
+    if server.host not in LOOPBACK and not server.keys:
+        raise ConfigError(
+            f"server.host is {server.host!r}, which other machines can reach: set server.keys "
+            "(or DRAGOMAN_SERVER_KEYS), or listen on 127.0.0.1"
+        )
+    if server.capture_requests not in CAPTURED:
+        hint = one_of(server.capture_requests, CAPTURED, "expected ")
+        raise ConfigError(f"unknown {quote(server.capture_requests)}{hint} - at server.capture_requests")
+    checked_policy(config.guard)
+    if config.claude_cli.enabled and not config.claude_cli.shared and _is_reached(server):
+        raise ConfigError(
+            "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "
+            "127.0.0.1 without server.allowed_hosts, or set claude_cli.shared where it is an API key of yours"
+        )
+    return config
+
+
+def _is_reached(server: ServerConfig) -> bool:
+    """Whether other machines are let in, by address or by a proxy's name for this one."""
+    return server.host not in LOOPBACK or any(host_name(entry) not in LOOPBACK for entry in server.allowed_hosts)

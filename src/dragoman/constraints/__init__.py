@@ -1,0 +1,1 @@
+"""Constrained decoding: one grammar, written in the notation of each engine."""

@@ -1,0 +1,161 @@
+"""What a model is held to, as a GBNF grammar: for llama.cpp's server, and whatever else is built on llama.cpp.
+
+    root ::= call ("\\n" call)*
+    call ::= "<tool_call>\\n{\\"name\\": \\"ping\\", \\"arguments\\": " r1 "}\\n</tool_call>"
+
+Objects have the properties that their schema states, in its order, and others only where it states none. GBNF
+cannot say all of JSON Schema: what is left out is told in `relaxed`.
+
+Source: llama.cpp, grammars/README.md (2026-10) and the server's `grammar`, `grammar_lazy` and `grammar_triggers`
+(tools/server/server-task.cpp, 2026-10).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from dragoman.constraints.grammar import WORD_CHARS, All, Json, Piece, Raw, Rules, Word
+from dragoman.constraints.schema_values import JSON, UNSAID, Values, times
+from dragoman.core.contracts import Constraint
+from dragoman.core.errors import MisuseError
+
+_RULES: Final = {
+    "sp": '" "?',
+    "value": "object | array | string | number | boolean | null",
+    "object": '"{" (string ":" sp value ("," sp string ":" sp value)*)? "}"',
+    "array": '"[" (value ("," sp value)*)? "]"',
+    "string": '"\\"" char* "\\""',
+    "char": r'[^"\\\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})',
+    "number": 'integer ("." [0-9]{1,24})? ([eE] [-+]? [0-9]{1,3})?',
+    "integer": '"-"? ("0" | [1-9] [0-9]{0,18})',
+    "boolean": '"true" | "false"',
+    "null": '"null"',
+    "word": f"[A-Za-z_] [0-9A-Za-z_]{{0,{WORD_CHARS - 1}}}",
+}
+"""Any JSON, one space at most between two things. A model could write digits for ever; nobody's number is longer."""
+_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_IN_CLASSES: Final = '[]^-"'
+"""What means something between brackets."""
+_WORD: Final = 1
+"""A trigger's type in llama.cpp: a literal string, which is itself part of what the grammar holds."""
+
+
+class Gbnf(NamedTuple):
+    """A grammar, and what goes with it."""
+
+    grammar: str
+    trigger: str
+    """With free choice, the text at which the grammar begins to hold, itself included; else ""."""
+    relaxed: tuple[str, ...]
+    """The words of the schemas that the grammar does not hold the model to."""
+
+    def body(self) -> dict[str, Any]:
+        """The fields that say so in a request to llama.cpp's server."""
+        if not self.trigger:
+            return {"grammar": self.grammar}
+        triggers = [{"type": _WORD, "value": self.trigger}]
+        lazy = {"grammar_lazy": True, "grammar_triggers": triggers, "preserved_tokens": [self.trigger]}
+        return {"grammar": self.grammar, **lazy}
+
+
+def gbnf(constraint: Constraint) -> Gbnf:
+    """The grammar of these calls.
+
+    Raises: MisuseError: there are none, as where `constrain` gave None.
+    """
+    checked(constraint)
+    written = _Written({word for call in constraint.calls for word in call.relaxed})
+    calls = [written.rules.of(All((call.before, call.body, call.behind))) for call in constraint.calls]
+    more = f"({_sequence(_literal(constraint.separator), 'call')})*" if constraint.many else ""
+    opening, closing = map(_literal, constraint.section)
+    heads = {"root": _sequence(opening, "call", more, closing), "call": " | ".join(calls)}
+    return Gbnf(written.grammar(heads), constraint.opener if constraint.free else "", tuple(sorted(written.relaxed)))
+
+
+def checked(constraint: object) -> None:
+    """Refuse what is no constraint.
+
+    Raises: MisuseError: it is none; ask the model unheld.
+    """
+    if not isinstance(constraint, Constraint):
+        hint = "; where `constrain` gives None, nothing is to be held or can be" if constraint is None else ""
+        raise MisuseError(f"expected a Constraint, got {type(constraint).__name__}{hint} - at constraint")
+
+
+def grammar_of(piece: Piece) -> str:
+    """The grammar of one piece alone."""
+    written = _Written(set())
+    return written.grammar({"root": written.rules.of(piece)})
+
+
+class _Written:
+    """Pieces as GBNF."""
+
+    def __init__(self, relaxed: set[str]) -> None:
+        self.relaxed = relaxed
+        self.rules = Rules(_literal, self._leaf)
+        self._raws: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def grammar(self, heads: Mapping[str, str]) -> str:
+        """All rules, these first."""
+        rules = {**heads, **self.rules.made, **_RULES}
+        return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
+
+    def _leaf(self, piece: Json | Raw | Word) -> str:
+        match piece:
+            case Raw(end, never):
+                return self._raw(end, never)
+            case Word():
+                return "word"
+        schema = piece.value()
+        if schema == {} or not isinstance(schema, dict):
+            return "value"
+        if schema.get("type") in ("string", "number", "integer") and not schema.keys() & {"const", "enum", "$ref"}:
+            return self._scalar(schema)
+        found = self.rules.of(Values(JSON, schema, self.relaxed).of(schema))
+        return "object" if piece.arguments and found == "value" else found
+
+    def _scalar(self, schema: Mapping[str, Any]) -> str:
+        self.relaxed |= schema.keys() & UNSAID
+        least, most = times(schema, "minLength", "maxLength", self.relaxed)
+        if schema["type"] != "string" or (least, most) == (0, None):
+            return str(schema["type"])
+        return f'"\\"" char{{{least},{"" if most is None else most}}} "\\""'
+
+    def _raw(self, end: str, never: tuple[str, ...]) -> str:
+        """Text up to the end: a rule for each beginning of the strings that count, as far as it has been written."""
+        begun = sorted({text[:i] for text in (end, *never) for i in range(len(text))}, key=len)
+        names = {text: f"raw{len(self.rules.made) + i}" for i, text in enumerate(begun)}
+        if (end, never) not in self._raws:
+            self._raws[end, never] = names[""]
+            for text in begun:
+                self.rules.define(names[text], _next(text, names, end, never))
+        return self._raws[end, never]
+
+
+def _next(text: str, names: Mapping[str, str], end: str, never: tuple[str, ...]) -> str:
+    """What may follow where `text` is as much of the strings as has been written."""
+    wanted = dict.fromkeys(s[len(t)] for t in names if text.endswith(t) for s in (end, *never) if s.startswith(t))
+    branches = []
+    for char in wanted:
+        written = text + char
+        if written.endswith(end):
+            branches.append(_literal(char))
+        elif not written.endswith(never):
+            longest = max((t for t in names if written.endswith(t)), key=len)
+            branches.append(f"{_literal(char)} {names[longest]}")
+    others = "".join(f"\\u{ord(c):04X}" if c in _IN_CLASSES else _escaped(c) for c in wanted)
+    return " | ".join([*branches, f"[^{others}] {names['']}"])
+
+
+def _literal(text: str) -> str:
+    """The text as GBNF has it; "" for none."""
+    return f'"{"".join(map(_escaped, text))}"' if text else ""
+
+
+def _escaped(char: str) -> str:
+    # A digit behind the two of \x would count as one more in XGrammar.
+    return _ESCAPES.get(char) or (f"\\u{ord(char):04X}" if char < " " or char == "\x7f" else char)
+
+
+def _sequence(*parts: str) -> str:
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,50 @@
+"""What a model is held to, as one JSON Schema of its whole reply: for servers that take nothing else.
+
+    {"type": "object", "properties": {"tool_calls": {"type": "array", "minItems": 1, "items": {…}}}, …}
+    {"tool_calls": [{"name": "ping", "arguments": {}}]}
+
+The calls stand in an object, as the format `xlam` reads them, because not every server takes an array or a choice as a
+whole reply: OpenAI refuses both, and Ollama has let other text through. There is no way to say "or text", so only a
+choice that wants a call can be held.
+
+Source: https://lmstudio.ai/docs/advanced/structured-output, which shows objects only, and "Structured outputs" of
+Azure OpenAI (both read 2026-11); ollama/ollama issue 8000 (2024-12); JSON Schema 2020-12.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from dragoman.constraints.grammar import Json
+from dragoman.core.messages import JsonText, Tool, ToolChoice
+from dragoman.schema.argument_types import detached
+
+
+def json_schema(tools: Sequence[Tool], choice: ToolChoice) -> JsonText | None:
+    """The schema; None where no call is wanted, or none of these tools is."""
+    offered = [t for t in tools if t.kind == "function" and (choice.mode != "named" or t.name == choice.name)]
+    if not offered or choice.mode not in ("required", "named"):
+        return None
+    definitions: dict[str, Any] = {}
+    calls = [_call(tool, definitions, f"t{i}_") for i, tool in enumerate(offered)]
+    listed = {"type": "array", "items": calls[0] if len(calls) == 1 else {"anyOf": calls}, "minItems": 1}
+    if not choice.parallel or choice.mode == "named":
+        listed["maxItems"] = 1
+    whole = _object(tool_calls=listed)
+    return json.dumps({**whole, "$defs": definitions} if definitions else whole, ensure_ascii=False)
+
+
+def _call(tool: Tool, definitions: dict[str, Any], prefix: str) -> dict[str, Any]:
+    stated = Json(tool.parameters, arguments=True).value()
+    inside = {word: stated[word] for word in stated if word not in ("$defs", "definitions")}
+    needed: dict[str, Any] = {}
+    try:
+        arguments = detached(inside, stated, needed, prefix)
+        definitions |= needed
+    except RecursionError:  # as many levels as no tool has
+        arguments = {"type": "object"}
+    return _object(name={"type": "string", "enum": [tool.name]}, arguments=arguments)
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}

@@ -1,0 +1,103 @@
+"""What a model is held to, as a structural tag: XGrammar's JSON, which vLLM, SGLang and TensorRT-LLM take.
+
+    {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<tool_call>"], "tags": […]}}
+
+With free choice, text is free until the opener and, where calls stand in no section, again behind each call.
+Where a call is required there is nothing but calls. XGrammar holds objects to the properties that their schema
+states, in its order, where the schema does not say otherwise.
+
+Source: https://xgrammar.mlc.ai/docs/ "Structural Tag Usage" (0.2.6, 2026-09); tried with 0.2.8.
+"""
+
+import json
+from typing import Any, TypeAlias
+
+from dragoman.constraints.gbnf import checked, grammar_of
+from dragoman.constraints.grammar import WORD_CHARS, All, Either, Json, Many, Piece, Raw, Word, has_rules
+from dragoman.core.contracts import Constraint
+from dragoman.core.messages import JsonText
+from dragoman.schema.adapt import adapt
+from dragoman.schema.targets import XGRAMMAR
+
+_Json: TypeAlias = dict[str, Any]
+
+
+def structural_tag(constraint: Constraint) -> JsonText:
+    """The structural tag, as `response_format` or the engine's own parameter takes it.
+
+    Raises: MisuseError: there is no constraint, as where `constrain` gave None.
+    """
+    checked(constraint)
+    opening, closing = constraint.section
+    held = _listed(constraint)
+    if constraint.free and (opening or closing):
+        # Whoever has opened the section is to write a call.
+        tag = _tag(opening, held, closing) if opening.startswith(constraint.opener) else _from_opener(constraint)
+        held = _triggered(constraint, [tag], stop_after_first=True)
+    elif constraint.free:
+        held = _triggered(constraint, _tags(constraint), stop_after_first=not constraint.many)
+    elif opening or closing:
+        held = _tag(opening, held, closing)
+    return json.dumps({"type": "structural_tag", "format": held}, ensure_ascii=False)
+
+
+def _tags(constraint: Constraint, opened: str = "") -> list[_Json]:
+    """One for each tool, where `opened` has been written of the call."""
+    return [
+        _tag(f"{opened and constraint.section[0]}{call.before}"[len(opened) :], _body(call.body), call.behind)
+        for call in constraint.calls
+    ]
+
+
+def _listed(constraint: Constraint) -> _Json:
+    """The calls, and nothing else."""
+    tags, many = _tags(constraint), {"at_least_one": True, "stop_after_first": not constraint.many}
+    return {"type": "tags_with_separator", "tags": tags, "separator": constraint.separator, **many}
+
+
+def _triggered(constraint: Constraint, tags: list[_Json], *, stop_after_first: bool) -> _Json:
+    """Free text, and tags from the opener on."""
+    how_many = {"at_least_one": False, "stop_after_first": stop_after_first}
+    return {"type": "triggered_tags", "triggers": [constraint.opener], "tags": tags, **how_many}
+
+
+def _from_opener(constraint: Constraint) -> _Json:
+    """A section whose beginning says too little, so that the opener is some of the first call as well."""
+    calls: list[_Json] = [{"type": "or", "elements": _tags(constraint, constraint.opener)}]
+    if constraint.many:
+        separator = {"type": "const_string", "value": constraint.separator}
+        other = {"type": "or", "elements": _tags(constraint)}
+        calls.append({"type": "star", "content": {"type": "sequence", "elements": [separator, other]}})
+    return _tag(constraint.opener, {"type": "sequence", "elements": calls}, constraint.section[1])
+
+
+def _body(piece: Piece) -> _Json:
+    """What stands in a call; pieces that may stand in themselves are said in a grammar of its own."""
+    return {"type": "grammar", "grammar": grammar_of(piece)} if has_rules(piece) else _format(piece)
+
+
+def _format(piece: Piece) -> _Json:
+    match piece:
+        case Json():
+            return {"type": "json_schema", "json_schema": _as_taken(piece)}
+        case Raw(end, never):
+            return _tag("", {"type": "any_text", "excludes": list(never)}, end)
+        case Word():
+            return {"type": "regex", "pattern": f"[A-Za-z_][0-9A-Za-z_]{{0,{WORD_CHARS - 1}}}"}
+        case All(parts):
+            return {"type": "sequence", "elements": [_format(part) for part in parts if part] or [_format("")]}
+        case Either(parts):
+            return {"type": "or", "elements": list(map(_format, parts))}
+        case Many(part, least, most):
+            return {"type": "repeat", "min": least, "max": -1 if most is None else most, "content": _format(part)}
+        case _:
+            return {"type": "const_string", "value": piece}
+
+
+def _as_taken(piece: Json) -> Any:
+    """The schema without what is wrong in it, for which the engine would refuse all of it."""
+    return json.loads(adapt(json.dumps(piece.value()), XGRAMMAR).json)
+
+
+def _tag(begin: str, content: _Json, end: str) -> _Json:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}

@@ -1,0 +1,287 @@
+"""A request of Anthropic Messages, read."""
+
+import re
+from collections.abc import Callable
+from typing import Final, Literal
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.core import messages as values
+from dragoman.core.errors import RequestError, UnsupportedError
+from dragoman.core.messages import Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
+from dragoman.dialects.anthropic_messages.client_tools import client_tool
+from dragoman.text import json_cursor
+from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.wire.content_blocks import read_parts, read_text
+
+NAME_LIMIT_CHARS: Final = 128
+"""Of a tool's name, as the page has it."""
+
+BILLING: Final = "x-anthropic-billing-header"
+"""In `extra` of a request, where it stood before the system's words."""
+SEARCH_RESULT: Final = "search_result"
+"""In `extra` of a document that is one: its fields."""
+_BILLING: Final = re.compile(rf"{BILLING}:[^\n]*\n*")
+_ROLES: Final[tuple[Literal["user", "assistant", "system"], ...]] = ("user", "assistant", "system")
+_MODES: Final[dict[str, Literal["auto", "required", "none", "named"]]] = {
+    "auto": "auto",
+    "any": "required",
+    "none": "none",
+    "tool": "named",
+}
+
+
+_BUDGETS: Final = ((16_384, "high"), (4_096, "medium"), (float("-inf"), "low"))
+"""Least `budget_tokens`, and the effort that they are for an API that counts none; a choice of ours."""
+
+
+def read_request(body: bytes | str) -> Request:
+    """The request that a body asks for.
+
+    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    """
+    fields = json_cursor.request(body).fields()
+    return _request(fields, fields.need("max_tokens").integer(least=1))
+
+
+def read_count(body: bytes | str) -> Request:
+    """The request whose tokens are to be counted; it needs no `max_tokens`.
+
+    Raises: CallerError: as above.
+    """
+    fields = json_cursor.request(body).fields()
+    return _request(fields, fields.integer("max_tokens", least=1))
+
+
+def _request(fields: Fields, max_tokens: int | None) -> Request:
+    if thread := fields.take("thread"):
+        # The SDKs' tool runners send it first, and go on without it when they are told so in these terms.
+        raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
+    tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.TOOLS))
+    schema, kept = _response_schema(fields)
+    system, billing = _system(fields.take("system"))
+    messages = tuple(_message(item) for item in fields.need("messages").items())
+    if not messages:
+        raise RequestError("expected at least one message, got none", "$.messages")
+    return Request(
+        model=fields.need("model").string(),
+        messages=((Message("system", system),) if system else ()) + messages,
+        tools=tools,
+        tool_choice=_tool_choice(chosen := fields.take("tool_choice"), tools),
+        several=_takes_several(chosen),
+        sampling=values.Sampling(
+            temperature=fields.number("temperature", 0, 1),
+            top_p=fields.number("top_p", 0, 1),
+            top_k=fields.integer("top_k", least=0),
+        ),
+        max_tokens=max_tokens,
+        stop=tuple(text for item in fields.items("stop_sequences", json_cursor.STOPS) if (text := item.string())),
+        response_schema=schema,
+        response_strict=bool(schema),
+        stream=fields.flag("stream"),
+        stream_usage=True,
+        instructions=1 if system else 0,
+        effort=_effort(fields.peek("thinking"), kept),
+        extra={**billing, **kept, **fields.rest()},
+        dialect="anthropic_messages",
+    )
+
+
+def listed_as(model: str) -> str:
+    """What a model is called in a list of models: Claude Code passes over names that are not like its vendor's.
+
+    What it takes off a name (`[1m]`), and what cannot stand in a path, is spelled out: `~5b1m~5d`.
+    """
+    if _VENDORS.match(model):
+        return model
+    return _PREFIX + _UNSAFE.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), model)
+
+
+def meant_by(name: str) -> str:
+    """The model that `listed_as` gave this name; any other name as it is."""
+    spelled = name.removeprefix(_PREFIX)
+    if spelled == name or not _SPELLED.fullmatch(spelled):
+        return name
+    return unquote_to_bytes(spelled.replace("~", "%")).decode("utf-8", "replace")
+
+
+_PREFIX: Final = "claude-"
+_VENDORS: Final = re.compile(r"claude|anthropic", re.IGNORECASE)
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:/@+-]")
+_SPELLED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
+
+
+def _effort(thinking: Cursor | None, kept: values.Extra) -> str:
+    """`output_config.effort`, or as much as the budget for thinking amounts to."""
+    config = kept.get("output_config")
+    told = json_cursor.Cursor(config, "$.output_config").fields().peek("effort") if config is not None else None
+    if told is not None and told.kind == "string":
+        return told.string()
+    fields = thinking.fields() if thinking is not None and thinking.kind == "object" else None
+    kind = fields.peek("type") if fields else None
+    if fields is None or kind is None or kind.kind != "string":
+        return ""
+    if kind.string() == "disabled":
+        return "none"
+    budget = fields.peek("budget_tokens")
+    if budget is None or budget.kind != "number":
+        return ""
+    return next(effort for least, effort in _BUDGETS if budget.number() >= least)
+
+
+def _response_schema(fields: Fields) -> tuple[values.JsonText, values.Extra]:
+    config = fields.take("output_config")
+    if config is None:
+        return "", {}
+    form = config.fields().take("format")
+    if form is None:
+        return "", {"output_config": config.raw}
+    inner = form.fields()
+    inner.need("type").choice(("json_schema",), "output format")
+    return inner.need("schema").object(), {"output_config": config.raw}
+
+
+def _system(found: Cursor | None) -> tuple[tuple[Part, ...], values.Extra]:
+    """The system's words; apart from them the line that begins those of Claude Code, as its block.
+
+    It tells its vendor what to charge, and is nothing that a model should read.
+    """
+    match read_parts(found, _PARTS):
+        case [Text(text, extra), *rest] if line := _BILLING.match(text):
+            words = text[line.end() :]
+            block = {"type": "text", "text": line[0], **({} if words else extra)}
+            left = (Text(words, extra),) if words else ()
+            return (*left, *rest), {BILLING: msgspec.Raw(msgspec.json.encode(block))}
+        case parts:
+            return parts, {}
+
+
+def _message(cursor: Cursor) -> Message:
+    fields = cursor.fields()
+    role = fields.need("role").choice(_ROLES, "role")
+    # The system's first message is that of `system`; one among the messages is not it, though it be the first there.
+    own: values.Role = "developer" if role == "system" else role
+    return Message(own, read_parts(fields.take("content"), _PARTS), fields.rest())
+
+
+def _image(fields: Fields) -> values.Image | Opaque:
+    media, kept = _media(fields.need("source"))
+    return values.Image(media, {**kept, **fields.rest()}) if media else Opaque("image", fields.raw, fields.path)
+
+
+def _document(fields: Fields) -> values.Document | Opaque:
+    media, kept = _media(fields.need("source"))
+    if media is None:
+        return Opaque("document", fields.raw, fields.path)
+    return values.Document(media, fields.string("title"), {**kept, **fields.rest()})
+
+
+def _search_result(fields: Fields) -> values.Document:
+    """A document, and beside it its own fields as they came."""
+    own = {name: found.raw for name in ("source", "title", "content") if (found := fields.peek(name))}
+    source, title = fields.string("source"), fields.string("title")
+    words = "\n".join(item.fields().need("text").string() for item in fields.items("content"))
+    extra = {SEARCH_RESULT: msgspec.Raw(msgspec.json.encode(own)), **fields.rest()}
+    return values.Document(values.Media("text/plain", text=words or title), title or source if words else "", extra)
+
+
+def _media(cursor: Cursor) -> tuple[values.Media | None, values.Extra]:
+    """The source of a block, None where it is not known here; and the source as it came where that holds more."""
+    source = cursor.fields()
+    match source.need("type").string():
+        case "base64":
+            media = values.Media(source.string("media_type"), data=source.need("data").word())
+        case "text":
+            media = values.Media(source.string("media_type") or "text/plain", text=source.need("data").string())
+        case "url":
+            media = values.Media(url=source.need("url").word())
+        case "file":
+            media = values.Media(file_id=source.need("file_id").word())
+        case "content":
+            parts = read_parts(source.take("content"), {"text": read_text})
+            words = [part.text for part in parts if isinstance(part, Text)]
+            whole = len(words) == len(parts)  # with an image among them, words alone would be a lie
+            return values.Media("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
+        case _:
+            return None, {}
+    return media, {"source": cursor.raw} if source.rest() else {}
+
+
+def _thinking(fields: Fields) -> values.Reasoning:
+    return values.Reasoning(fields.string("thinking"), fields.string("signature"), extra=fields.rest())
+
+
+def _redacted(fields: Fields) -> values.Reasoning:
+    return values.Reasoning("", redacted=fields.need("data").string(), extra=fields.rest())
+
+
+def _tool_use(fields: Fields) -> ToolCall:
+    arguments = fields.object("input") or "{}"
+    return ToolCall(fields.need("id").word(), fields.need("name").word(), arguments, fields.rest())
+
+
+def _tool_result(fields: Fields) -> values.ToolResult:
+    call_id = fields.need("tool_use_id").word()
+    parts = read_parts(fields.take("content"), _RESULT_PARTS)
+    return values.ToolResult(call_id, parts, fields.flag("is_error"), fields.rest())
+
+
+_RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
+    "text": read_text,
+    "image": _image,
+    "document": _document,
+    SEARCH_RESULT: _search_result,
+}
+_PARTS: Final[dict[str, Callable[[Fields], Part]]] = {
+    **_RESULT_PARTS,
+    "thinking": _thinking,
+    "redacted_thinking": _redacted,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+}
+
+
+def _tool(cursor: Cursor) -> Tool:
+    fields = cursor.fields()
+    kind = fields.string("type") or "custom"
+    if kind == "function" or ("input_schema" not in cursor.fields().rest() and fields.peek("function")):
+        told = "expected a tool with name and input_schema, got one of OpenAI's APIs (type 'function')"
+        raise RequestError(
+            f"{told}; move its name and parameters up, or send the request to an OpenAI path", fields.path
+        )
+    if kind != "custom":
+        given = fields.string("name")
+        if (run := client_tool(kind, given)) is not None:
+            return replace(run, extra={"type": msgspec.Raw(msgspec.json.encode(kind)), **fields.rest()})
+        return Tool(given, kind=kind, extra=cursor.fields().rest())
+    fields = cursor.fields()
+    fields.take("type")
+    name, strict = fields.need("name").word(NAME_LIMIT_CHARS), fields.peek("strict")
+    return Tool(
+        name=name,
+        description=fields.string("description"),
+        parameters=fields.schema("input_schema") or Tool(name).parameters,
+        extra=fields.rest(),
+        strict=strict is not None and strict.boolean(),
+    )
+
+
+def _takes_several(found: Cursor | None) -> bool:
+    """Whether the choice states so; by default the API leaves the number of calls to the model."""
+    stated = found.fields().peek("disable_parallel_tool_use") if found else None
+    return stated is not None and not stated.boolean()
+
+
+def _tool_choice(found: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    if found is None:
+        return ToolChoice()
+    fields = found.fields()
+    mode = _MODES[fields.need("type").choice(_MODES, "tool choice")]
+    if not tools:
+        if mode in ("required", "named"):
+            raise RequestError("expected tools to choose from, got none", found.path)
+        return ToolChoice()
+    name = fields.need("name").choice([tool.name for tool in tools], "tool") if mode == "named" else ""
+    return ToolChoice(mode, name, parallel=not fields.flag("disable_parallel_tool_use"))

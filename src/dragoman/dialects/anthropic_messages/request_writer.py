@@ -1,0 +1,350 @@
+"""A request to a server of Messages behind.
+
+What another API says in its own way becomes:
+
+    system messages       `system`, where they come first; a later one a `<system-reminder>` in a user's message
+    `tool` messages       `tool_result` blocks; messages of the user in a row are one, as results must stand together
+    thoughts              as they are with a signature; those without one, which the vendor refuses, are left out
+    words of refusal      a text
+    the model's last word the same, and behind it a message of the user to go on from it, as the vendor's newest models
+                          refuse a beginning of their answer
+    no limit              `max_tokens` of `MAX_TOKENS`, as the API has none without
+    temperature over 1    1
+    effort                `thinking` of type `adaptive` with `output_config.effort`, `minimal` as `low`; `none` disables
+                          it; left out with a forced tool call, which the API does not have with thinking. With
+                          thinking the temperature and `top_k` are left out
+    a tool's schema       as the vendor takes it (schema/targets.py), also from its own clients
+    a reply of any object left out, as the vendor wants all objects closed
+    a schema of the reply `output_config.format`
+
+Of more than `BREAKPOINTS` marks for its cache (`cache_control`), which the vendor refuses, also from its own clients,
+some are left out: of the messages all but the last, from the front, then of tools and system. A text that is empty or
+white space, which the vendor refuses, is left out. Stop strings of white space, which it refuses too, are looked for
+here. Dropped with a warning: `seed` and the penalties, tools that a vendor runs, unknown parts of the model's messages;
+all others become their JSON as text. Tools stay `strict` as far as the vendor compiles so many. The type of an image is
+read from its first bytes, as the vendor does. Refused by name: audio, and files that another vendor keeps.
+
+Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
+https://docs.anthropic.com/en/docs/build-with-claude/effort, https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
+(2026-11).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, assert_never
+
+import msgspec
+
+from dragoman.core.contracts import Outgoing
+from dragoman.core.identifiers import ID, LONG_NAME_FORM
+from dragoman.core.messages import (
+    Audio,
+    Document,
+    Earlier,
+    Image,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from dragoman.dialects.anthropic_messages.request_reader import BILLING, SEARCH_RESULT
+from dragoman.dialects.anthropic_messages.response_writer import input_of
+from dragoman.schema.adapt import adapt
+from dragoman.schema.strictness import complexity
+from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT
+from dragoman.wire.content_blocks import picture_type
+from dragoman.wire.history import reminder
+from dragoman.wire.translation import UNPROVEN, Ledger
+
+NAME: Final = "anthropic_messages"
+MAX_TOKENS: Final = 32_000
+"""Where the caller sets no limit: as much as every model since Claude 4 may write."""
+STRICT_TOOLS: Final = 20
+STRICT_OPTIONAL: Final = 24
+STRICT_UNIONS: Final = 16
+"""Most tools with `strict: true` in a request; most optional properties and schemas of several types in all of them."""
+BREAKPOINTS: Final = 4
+"""Most marks for the cache that a request may have; one of the request itself counts too."""
+_MARK: Final = "cache_control"
+_NULL: Final = msgspec.Raw(b"null")
+_ANY_OBJECT: Final = '{"type":"object"}'
+_MODES: Final = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
+
+
+def sign(key: str) -> dict[str, str]:
+    """The headers that every request has."""
+    return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
+
+
+def write_request(request: Request, model: str) -> Outgoing:
+    """The body that asks this server for `model`, and warnings of what it cannot say.
+
+    Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
+    """
+    ledger = Ledger(request, NAME)
+    request = ledger.spelled(request, LONG_NAME_FORM, ID)
+    first = request.instructions if ledger.same else _first(request.messages, ledger)
+    system = _system(request.messages[:first], request.extra.get(BILLING) if ledger.same else None, ledger)
+    body: dict[str, object] = {"model": model, "max_tokens": request.max_tokens or MAX_TOKENS}
+    if system:
+        body["system"] = system
+    body["messages"] = _messages(request.messages[first:], ledger)
+    body |= _tools(request, ledger)
+    body |= _thinking(request, ledger)
+    body |= _sampling(request, ledger, thinks="thinking" in body and request.effort != "none")
+    stop = [text for text in request.stop if text.strip() or ledger.same]
+    watched = ledger.watch([text for text in request.stop if not (text.strip() or ledger.same)])
+    body |= {"stop_sequences": stop} if stop else {}
+    body |= {"stream": True} if request.stream or watched else {}
+    extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name != BILLING}
+    if ledger.native:
+        _bound_marks(body, BREAKPOINTS - (_MARK in extra), ledger)
+    return ledger.close({**body, **extra})
+
+
+def _bound_marks(body: Mapping[str, object], most: int, ledger: Ledger) -> None:
+    """Take marks for the cache away where there are more."""
+    first, later = [*_marked(body.get("tools")), *_marked(body.get("system"))], [*_marked(body["messages"])]
+    spare = [*later[:-1], *first, *later[-1:]]
+    for block in spare[: max(0, len(spare) - most)]:
+        del block[_MARK]
+        ledger.lost(_MARK, f"more than {BREAKPOINTS} {_MARK}")
+
+
+def _marked(said: object) -> Iterator[dict[str, object]]:
+    if isinstance(said, list):
+        for one in said:
+            yield from _marked(one)
+    elif isinstance(said, dict):
+        yield from _marked(said.get("content"))
+        if said.get(_MARK, _NULL) != _NULL:
+            yield said
+
+
+def _first(messages: Sequence[Message], ledger: Ledger) -> int:
+    """How many messages at the beginning are the system's."""
+    kinds = ("system",) if ledger.same else ("system", "developer")
+    for n, message in enumerate(messages):
+        if message.role not in kinds or ledger.kept(message.extra):
+            return n
+    return len(messages)
+
+
+def _system(messages: Sequence[Message], billing: msgspec.Raw | None, ledger: Ledger) -> object:
+    parts = [part for message in messages for part in message.parts]
+    return _content(parts, ledger) if billing is None else [billing, *_blocks(parts, ledger)]
+
+
+def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
+    """`thinking` and `output_config`; what the caller said of them in this API's own terms is in `extra`."""
+    config: dict[str, object] = {}
+    if request.response_schema == _ANY_OBJECT and not ledger.same:
+        ledger.lost("response_format", "a reply of any JSON object")
+    elif request.response_schema:
+        schema = ledger.schema(_described(request), ANTHROPIC_STRICT, "the reply")
+        config["format"] = {"type": "json_schema", "schema": schema}
+    thinking = ""
+    if ledger.same:
+        return {"output_config": config} if config else {}
+    if request.effort == "none":
+        thinking = "disabled"
+    elif request.effort and request.tool_choice.mode in ("required", "named"):
+        ledger.lost("effort", "effort, with a forced tool call")
+    elif request.effort:
+        thinking = "adaptive"
+        config["effort"] = "low" if request.effort == "minimal" else request.effort
+        if request.effort == "minimal":
+            ledger.changed("effort", "effort low, the least there")
+    said: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
+    return said | ({"output_config": config} if config else {})
+
+
+def _sampling(request: Request, ledger: Ledger, thinks: bool) -> dict[str, object]:
+    said: dict[str, object] = {}
+    for name, value in msgspec.structs.asdict(request.sampling).items():
+        if value is None:
+            continue
+        if name not in ("temperature", "top_p", "top_k") or (thinks and name != "top_p"):
+            ledger.lost(name)
+        elif value < 0:  # local servers' way to say "no limit"
+            ledger.lost(name, f"{name} {value}")
+        elif name == "temperature" and value > 1:
+            ledger.changed("temperature", "temperature 1, the highest there")
+            said[name] = 1.0
+        else:
+            said[name] = value
+    return said
+
+
+def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
+    tools = ledger.offered(request)
+    choice = request.tool_choice
+    if (choice.mode == "required" and not tools) or (
+        choice.mode == "named" and choice.name not in [tool.name for tool in tools]
+    ):
+        raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
+    if not tools:
+        return {}
+    binding = _binding(tools, ledger)
+    said: dict[str, object] = {"tools": [_tool(tool, ledger, tool.name in binding) for tool in tools]}
+    told: dict[str, object] = {"type": _MODES[choice.mode]}
+    told |= {"name": choice.name} if choice.mode == "named" else {}
+    one = not choice.parallel
+    if choice.mode != "none" and (one or (request.several and ledger.same)):
+        told["disable_parallel_tool_use"] = one
+    return said if told == {"type": "auto"} else {**said, "tool_choice": told}
+
+
+def _binding(tools: Sequence[Tool], ledger: Ledger) -> frozenset[str]:
+    """The tools that are sent as `strict`: of those that another API calls so, as many as this one compiles."""
+    strict = [tool for tool in tools if ledger.strict(tool, ANTHROPIC_STRICT)]
+    kept: list[str] = []
+    optional = unions = 0
+    for tool in strict[:STRICT_TOOLS]:
+        left, several = complexity(adapt(tool.parameters, ANTHROPIC_STRICT).json)
+        if optional + left > STRICT_OPTIONAL or unions + several > STRICT_UNIONS:
+            break
+        kept, optional, unions = [*kept, tool.name], optional + left, unions + several
+    if len(kept) < len(strict):
+        ledger.lost("strict")
+    return frozenset(kept)
+
+
+def _tool(tool: Tool, ledger: Ledger, strict: bool) -> object:
+    if tool.kind != "function":
+        return dict(tool.extra)
+    said: dict[str, object] = {"name": tool.name}
+    if ledger.native and "type" in tool.extra:
+        return {**said, **tool.extra}
+    if strict:
+        said["strict"] = True
+    if tool.description:
+        said["description"] = tool.description
+    return {
+        **said,
+        "input_schema": ledger.schema(
+            tool.parameters, ANTHROPIC_STRICT if strict else ANTHROPIC, tool.name, always=True
+        ),
+        **ledger.kept(tool.extra),
+    }
+
+
+def _described(request: Request) -> str:
+    """The reply's schema, with what it is for as its description where it has none."""
+    schema, told = request.response_schema, request.response_description
+    if not told or '"description"' in schema.partition('"properties"')[0]:
+        return schema
+    return msgspec.json.encode({**msgspec.json.decode(schema), "description": told}).decode()
+
+
+def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
+    if ledger.same:
+        return [_as_it_came(message, ledger) for message in messages]
+    turns: list[tuple[str, list[object]]] = []
+    for message in ledger.going_on(messages):
+        role = "assistant" if message.role == "assistant" else "user"
+        ledger.kept(message.extra)
+        is_late = message.role in ("system", "developer") and message.parts
+        blocks = _blocks((reminder(message) if is_late else message).parts, ledger)
+        if turns and turns[-1][0] == role:
+            turns[-1][1].extend(blocks)
+        elif blocks:
+            turns.append((role, blocks))
+    if not turns:
+        raise ledger.refused("a conversation in which nobody says anything", "$.messages")
+    return [{"role": role, "content": blocks} for role, blocks in turns]
+
+
+_ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
+"""Of messages that this API has not, as they may have been added on the way."""
+
+
+def _as_it_came(message: Message, ledger: Ledger) -> dict[str, object]:
+    role = _ROLES.get(message.role, message.role)
+    return {"role": role, "content": _content(message.parts, ledger), **message.extra}
+
+
+def _content(parts: Sequence[Part], ledger: Ledger) -> object:
+    """A string where all is one text, else blocks."""
+    match [part for part in parts if not (isinstance(part, Text) and not part.text)]:
+        case [Text(text, extra)] if not ledger.kept(extra) and (ledger.same or text.strip()):
+            return text
+    return _blocks(parts, ledger)
+
+
+def _blocks(parts: Sequence[Part], ledger: Ledger) -> list[object]:
+    return [block for part in parts for block in _block(part, ledger)]
+
+
+def _block(part: Part, ledger: Ledger) -> list[object]:
+    match part:
+        case Text(text, extra) | Refusal(text, extra):
+            says = text if ledger.same else text.strip()
+            return [{"type": "text", "text": text, **ledger.kept(extra)}] if says else []
+        case Image(source, extra):
+            return [{"type": "image", "source": _source(source, ledger), **ledger.kept(extra)}]
+        case Document(extra=extra) if ledger.native and SEARCH_RESULT in extra:
+            own = msgspec.json.decode(extra[SEARCH_RESULT], type=dict[str, msgspec.Raw])
+            rest = {name: raw for name, raw in extra.items() if name != SEARCH_RESULT}
+            return [{"type": SEARCH_RESULT, **own, **rest}]
+        case Document(source, title, extra):
+            said = {"title": title} if title else {}
+            return [{"type": "document", "source": _source(source, ledger), **said, **ledger.kept(extra)}]
+        case Reasoning():
+            return _thoughts(part, ledger)
+        case ToolCall(id, name, arguments, extra):
+            given = input_of(arguments)
+            if isinstance(given, dict):
+                ledger.changed("arguments", f"arguments of a call, which are not an object, are in {', '.join(given)}")
+            return [{"type": "tool_use", "id": id, "name": name, "input": given, **ledger.kept(extra)}]
+        case ToolResult():
+            return [_result(part, ledger)]
+        case Opaque():
+            return [ledger.raw(part)]
+        case Audio():
+            raise ledger.refused("audio")
+        case Earlier():
+            raise ledger.refused("a part of an earlier answer by its id", part.path)
+        case _:
+            assert_never(part)
+
+
+def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
+    extra = ledger.kept(part.extra)
+    if part.redacted:
+        return [{"type": "redacted_thinking", "data": part.redacted, **extra}]
+    if not part.signature and not ledger.same:
+        ledger.lost(*UNPROVEN)
+        return []
+    return [{"type": "thinking", "thinking": part.text, "signature": part.signature, **extra}]
+
+
+def _result(result: ToolResult, ledger: Ledger) -> dict[str, object]:
+    said: dict[str, object] = {"type": "tool_result", "tool_use_id": result.call_id}
+    said |= {"content": _content(result.parts, ledger)} if result.parts else {}
+    return {**said, **({"is_error": True} if result.is_error else {}), **ledger.kept(result.extra)}
+
+
+def _source(source: Media, ledger: Ledger) -> Mapping[str, object]:
+    if source.url:
+        return {"type": "url", "url": source.url}
+    if source.file_id:
+        if not ledger.native:
+            raise ledger.refused("a file that another vendor keeps")
+        return {"type": "file", "file_id": source.file_id}
+    if source.text or (ledger.same and not source.data):  # a text may be empty, other data may not
+        return {"type": "text", "media_type": source.media_type or "text/plain", "data": source.text}
+    if not source.data:
+        raise ledger.refused("data that is empty")
+    media_type = source.media_type if ledger.same else picture_type(source.data) or source.media_type
+    if not media_type and not ledger.same:
+        raise ledger.refused("data of a type that is not told")
+    if media_type != source.media_type:
+        ledger.changed("media_type", f"media type {media_type} for {source.media_type or 'none'}")
+    return {"type": "base64", "media_type": media_type, "data": source.data}

@@ -1,0 +1,306 @@
+"""Messages of a server behind, to events.
+
+Read as servers of this API send it, streamed or whole:
+
+    input         in deltas, or whole in `content_block_start` (some servers that imitate the API)
+    blocks        ended by `content_block_stop`, or by what comes next; `index` may be missing, then it is the last's
+    usage         of `message_start`, updated by `message_delta`, whose counts replace those of before
+    the end       `message_stop`, or the stream's end where a stop reason came before; without one it broke off
+    types         of events, blocks and deltas: where one is missing, the event's name, or the members, tell it
+
+An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `replies_out` writes it.
+Cached parts of the prompt, read or written, count as input. Blocks of the vendor's own tools (`server_tool_use`,
+`web_search_tool_result`) are passed on whole, for a client of this API. `model_context_window_exceeded` is "length".
+
+Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming,
+https://docs.anthropic.com/en/api/handling-stop-reasons (2026-11).
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dragoman.core.contracts import Turn
+from dragoman.core.errors import UpstreamError, quote
+from dragoman.core.events import BREAK
+from dragoman.core.identifiers import LONG_NAME_FORM
+from dragoman.core.messages import FinishReason, Request, Usage
+from dragoman.core.response_details import CITATIONS, beside
+from dragoman.dialects.anthropic_messages.request_writer import NAME
+from dragoman.text import json_cursor, lenient_values
+from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
+
+_FINISH: Final[dict[str, FinishReason]] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+    "pause_turn": "pause",
+}
+
+
+_FACTS: Final = ("container", "context_management", "stop_details")
+"""Of the message, besides its content."""
+_COUNTS: Final = {
+    "input_tokens": (),
+    "output_tokens": (),
+    "cache_creation_input_tokens": (),
+    "cache_read_input_tokens": (),
+    "output_tokens_details": ("thinking_tokens",),
+}
+"""What of a usage has a place in the values."""
+_BLOCKS: Final = {"text": "text", "thinking": "thinking", "input": "tool_use", "name": "tool_use"}
+_DELTAS: Final = {
+    "text": "text_delta",
+    "partial_json": "input_json_delta",
+    "thinking": "thinking_delta",
+    "signature": "signature_delta",
+}
+"""By a member, the type of what has it."""
+
+
+class _Text(Struct, forbid_unknown_fields=True, tag="text_delta"):
+    text: str
+
+
+class _Thinking(Struct, forbid_unknown_fields=True, tag="thinking_delta"):
+    thinking: str
+
+
+class _Input(Struct, forbid_unknown_fields=True, tag="input_json_delta"):
+    partial_json: str
+
+
+class _Delta(Struct):
+    """What most events are, read in a tenth of the time; nothing else fits into it."""
+
+    type: Literal["content_block_delta"]
+    index: int
+    delta: _Text | _Thinking | _Input
+    error: None = None
+
+
+_delta: Final = msgspec.json.Decoder(_Delta).decode
+
+
+class Reader(UpstreamReader):
+    """One answer."""
+
+    __slots__ = ("_counts", "_extra", "_index", "_is_cited", "_reason", "_stop", "_vendors")
+
+    def __init__(self, request: Request, turn: Turn) -> None:
+        super().__init__(assembler(request, turn, NAME, LONG_NAME_FORM))
+        self._reason: FinishReason | None = None
+        self._stop = ""
+        self._counts: dict[str, int] = {}
+        self._extra: dict[str, Raw] = {}
+        """What else the usage has."""
+        self._is_cited = False
+        """The open text has sources."""
+        self._index = 0
+        self._vendors: dict[int, tuple[str, Cursor, list[str]]] = {}
+        """Blocks of the vendor's own tools that are open: type, beginning, what came of their input."""
+
+    def _ended(self) -> bool:
+        if self._reason is None:
+            return False
+        self._out.finish(self._reason, self._stop)
+        return True
+
+    def _quick(self, data: bytes) -> bool:
+        try:
+            event = _delta(data)
+        except NOT_THAT:
+            return False
+        self._index = event.index
+        match event.delta:
+            case _Text(text):
+                self._out.text(text)
+            case _Thinking(thinking):
+                self._out.reasoning(thinking)
+            case _Input(partial_json) if event.index not in self._vendors:
+                self._out.call(event.index, "", "", partial_json)
+            case _:
+                return False
+        return True
+
+    def _frame(self, fields: Fields) -> None:
+        match lenient_values.word(fields.take("type")) or self._event_name:
+            case "message_start":
+                message = lenient_values.fields(fields.take("message")) or fields
+                self._count(message.take("usage"))
+                self._out.start(self._input_tokens())
+                self._carry(message)
+            case "content_block_start":
+                self._out.start()
+                self._block(self._at(fields), fields.take("content_block"))
+            case "content_block_delta":
+                self._delta(self._at(fields), fields.take("delta"))
+            case "content_block_stop":
+                self._stop_block(self._at(fields))
+            case "message_delta":
+                delta = lenient_values.fields(fields.take("delta")) or fields
+                self._stopped(delta)
+                self._carry(delta)
+                self._carry(fields)
+                self._count(fields.take("usage"))
+                self._out.usage(self._usage())
+            case "message_stop":
+                self._finish(done=True)
+
+    def _whole(self, message: Fields) -> None:
+        content = message.take("content")
+        if content is None:
+            raise UpstreamError("expected content in the server's message, got none")
+        self._count(message.take("usage"))
+        self._out.start(self._input_tokens())
+        self._out.usage(self._usage())
+        for index, block in enumerate(lenient_values.items(content)):
+            self._block(index, block)
+            self._stop_block(index)
+        self._carry(message)
+        self._stopped(message)
+
+    def _carry(self, fields: Fields) -> None:
+        for name in _FACTS:
+            if (found := fields.take(name)) is not None:
+                self._out.detail(name, found.text, NAME)
+
+    def _at(self, fields: Fields) -> int:
+        found = lenient_values.integer(fields.take("index"))
+        self._index = self._index if found is None else found
+        return self._index
+
+    def _block(self, index: int, found: Cursor | None) -> None:
+        block = lenient_values.fields(found)
+        if found is None or block is None:
+            self._out.text(lenient_values.word(found))
+            return
+        match lenient_values.word(block.take("type")) or _kind_of(block, _BLOCKS):
+            case "text":
+                sources = block.take("citations")
+                if sources is not None:
+                    self._apart()
+                self._out.text(lenient_values.word(block.take("text")))
+                for each in lenient_values.objects(sources):
+                    self._cite(each)
+            case "thinking":
+                self._out.reasoning(
+                    lenient_values.word(block.take("thinking")), lenient_values.word(block.take("signature"))
+                )
+            case "tool_use":
+                self._out.end_call(index)  # of a server that gives all blocks one index
+                id, name = lenient_values.word(block.take("id")), lenient_values.word(block.take("name"))
+                self._out.call(index, id, name, _input(block.take("input")), named=True)
+            case "redacted_thinking":
+                self._out.reasoning("", redacted=lenient_values.word(block.take("data")))
+            case kind:
+                self._vendors[index] = (kind, found, [])
+
+    def _apart(self) -> None:
+        """Text that comes next is another block, as it has sources of its own."""
+        self._out.detail(BREAK, "", NAME)
+        self._is_cited = False
+
+    def _cite(self, source: Fields) -> None:
+        self._out.detail(CITATIONS, f"[{bytes(source.raw).decode()}]", NAME)
+        self._is_cited = True
+
+    def _stop_block(self, index: int) -> None:
+        self._out.end_call(index)
+        if self._is_cited:
+            self._apart()
+        if index in self._vendors:
+            kind, block, pieces = self._vendors.pop(index)
+            given = "".join(pieces)
+            input = {"input": json_cursor.at(given).raw} if given.strip() else {}
+            whole = msgspec.json.encode({**block.fields().rest(), **input}) if input else bytes(block.raw)
+            self._out.vendor(NAME, kind, whole.decode())
+
+    def _delta(self, index: int, found: Cursor | None) -> None:
+        delta = lenient_values.fields(found)
+        if delta is None:
+            self._out.text(lenient_values.word(found))
+            return
+        match lenient_values.word(delta.take("type")) or _kind_of(delta, _DELTAS):
+            case "text_delta":
+                self._out.text(lenient_values.word(delta.take("text")))
+            case "thinking_delta":
+                self._out.reasoning(lenient_values.word(delta.take("thinking")))
+            case "signature_delta":
+                self._out.reasoning("", lenient_values.word(delta.take("signature")))
+            case "citations_delta" if (source := lenient_values.fields(delta.take("citation"))) is not None:
+                self._cite(source)
+            case "input_json_delta" if index in self._vendors:
+                self._vendors[index][2].append(lenient_values.text(delta.take("partial_json")))
+            case "input_json_delta":
+                self._out.call(index, "", "", lenient_values.text(delta.take("partial_json")))
+            case kind:
+                self._out.warn("unknown_block", f"a delta of type {quote(kind)} was dropped", bytes(delta.raw).decode())
+
+    def _stopped(self, fields: Fields) -> None:
+        reason, stop = (
+            lenient_values.text(fields.take("stop_reason")),
+            lenient_values.word(fields.take("stop_sequence")),
+        )
+        if not reason:
+            return
+        if reason not in _FINISH:
+            self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is taken for 'stop'")
+        if self._reason not in ("length", "content_filter"):
+            self._reason, self._stop = _FINISH.get(reason, "stop"), stop
+
+    def _count(self, found: Cursor | None) -> None:
+        counts = lenient_values.fields(found)
+        if counts is None:
+            return
+        if thoughts := lenient_values.details(counts, "output_tokens_details", "thinking_tokens"):
+            self._counts["thinking_tokens"] = thoughts
+        self._extra.update(beside(counts, _COUNTS))
+        for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"):
+            if (count := lenient_values.count(counts.take(name))) is not None:
+                self._counts[name] = count
+
+    def _input_tokens(self) -> int:
+        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        return sum(self._counts.get(name, 0) for name in names)
+
+    def _usage(self) -> Usage:
+        return Usage(
+            input_tokens=self._input_tokens(),
+            output_tokens=self._counts.get("output_tokens", 0),
+            cached_input_tokens=self._counts.get("cache_read_input_tokens", 0),
+            cache_write_tokens=self._counts.get("cache_creation_input_tokens", 0),
+            reasoning_tokens=self._counts.get("thinking_tokens", 0),
+            extra=dict(self._extra),
+            dialect=NAME if self._extra else "",
+        )
+
+
+def _kind_of(fields: Fields, kinds: Mapping[str, str]) -> str:
+    """The type of a block or delta that does not tell it, by a member that only one has."""
+    return next((kind for name, kind in kinds.items() if fields.peek(name) is not None), "")
+
+
+def _input(found: Cursor | None) -> str:
+    """What the block's start says of the arguments; an empty object there says nothing."""
+    fields = lenient_values.fields(found)
+    if found is None or fields is None:
+        return lenient_values.text(found)
+    if not fields.rest():
+        return ""
+    cut = fields.take("__unparsedToolInput")
+    return found.text if cut is None else cut.fields().string("raw")
+
+
+def count_of(body: bytes) -> int:
+    """The number of tokens that an answer to a request for it tells.
+
+    Raises: RequestError: it tells none.
+    """
+    return json_cursor.at(body).fields().need("input_tokens").integer(least=0)

@@ -1,0 +1,269 @@
+"""Replies of Anthropic Messages, streamed and whole."""
+
+from typing import Final, assert_never
+
+import msgspec
+from msgspec import Raw
+
+from dragoman.core import errors, events, messages
+from dragoman.core.collect import finish_of
+from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
+from dragoman.core.events import AnyEvent, Block, BlockKind, Finish, Order, Start, ToolCallStart
+from dragoman.core.messages import Opaque, Part, Reply, Request, Text, ToolCall, Usage
+from dragoman.core.response_details import CITATIONS, counted, items
+from dragoman.text import json_cursor
+from dragoman.wire import sse
+
+_encode = msgspec.json.Encoder().encode
+
+NAME: Final = "anthropic_messages"
+
+_IN_DELTA: Final = ("container", "stop_details")
+"""Facts that a stream has beside the stop reason."""
+_STOP_REASONS: Final[dict[messages.FinishReason, str]] = {
+    "stop": "end_turn",
+    "stop_sequence": "stop_sequence",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+    "pause": "pause_turn",
+}
+_DELTAS: Final[dict[BlockKind, bytes]] = {
+    "text": b'{"type":"text_delta","text":',
+    "refusal": b'{"type":"text_delta","text":',
+    "reasoning": b'{"type":"thinking_delta","thinking":',
+    "tool_call": b'{"type":"input_json_delta","partial_json":',
+    "vendor": b'{"type":"input_json_delta","partial_json":',
+}
+_BLOCKS: Final[dict[BlockKind, bytes]] = {
+    "text": b'{"type":"text","text":""}',
+    "refusal": b'{"type":"text","text":""}',
+    "reasoning": b'{"type":"thinking","thinking":"","signature":""}',
+}
+
+
+class Writer:
+    """One streamed reply."""
+
+    __slots__ = ("_delta", "_facts", "_order", "_refused", "_sources", "_usage")
+
+    def __init__(self, request: Request) -> None:
+        self._order = Order(NAME)
+        self._usage = Usage()
+        self._refused = False
+        self._facts: dict[str, Raw] = {}
+        self._sources: list[Raw] = []
+        """Of the text that comes next."""
+        self._delta = b""
+        """What comes before the JSON string of a delta of the open block."""
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        closes, opens, ends = self._order.step(event)
+        before = _stop(closes) if closes else b""
+        if opens:
+            before += self._open(opens, event)
+        elif isinstance(event, events.VendorBlock):
+            return before
+        match event:
+            case events.TextDelta(text) | events.ToolCallDelta(_, text) | events.RefusalDelta(text):
+                return before + self._delta + _encode(text) + b"}}\n\n" if text else before
+            case events.ReasoningDelta(text, signature):
+                return before + self._reasoning(text, signature)
+            case ToolCallStart() | events.Warning() | events.VendorBlock():
+                return before
+            case events.Detail():
+                return before + self._detail(event)
+            case events.ToolCallEnd() | events.ToolCallIncomplete():
+                return _stop(ends) if ends else b""
+            case Start():
+                self._usage = Usage(input_tokens=event.input_tokens)
+                return _event("message_start", b'"message":' + _encode(_message_head(event, self._usage)))
+            case events.UsageUpdate(usage):
+                self._usage = usage
+                return before
+            case Finish():
+                return before + self._finish(event)
+            case events.Failure(error):
+                return sse.encode(write_error(error), "error")
+            case _:
+                assert_never(event)
+
+    def _open(self, block: Block, event: AnyEvent) -> bytes:
+        self._refused = self._refused or block.kind == "refusal"
+        self._delta = _index("content_block_delta", block) + b',"delta":' + _DELTAS[block.kind]
+        shell, said = b"", b""
+        match event:
+            case ToolCallStart(_, id, name):
+                shell = _encode({"type": "tool_use", "id": id, "name": name, "input": {}})
+            case events.ReasoningDelta(redacted=data) if data:
+                shell = _encode({"type": "redacted_thinking", "data": data})
+            case events.VendorBlock(json=json):
+                shell, said = self._vendor(json)
+            case _:
+                shell = _BLOCKS[block.kind]
+        begun = _index("content_block_start", block) + b',"content_block":' + sse.one_line(shell) + b"}\n\n" + said
+        return begun + self._cited() if block.kind == "text" else begun
+
+    def _detail(self, event: events.Detail) -> bytes:
+        if event.dialect != NAME or event.name == events.BREAK:
+            return b""
+        if event.name != CITATIONS:
+            self._facts[event.name] = Raw(event.json.encode())
+            return b""
+        self._sources += items(Raw(event.json.encode()))
+        return self._cited() if self._order.is_text else b""
+
+    def _cited(self) -> bytes:
+        """The sources that are waiting, for the text that is open."""
+        sources, self._sources = self._sources, []
+        head = self._delta.removesuffix(_DELTAS["text"])
+        return b"".join(head + _encode({"type": "citations_delta", "citation": each}) + b"}\n\n" for each in sources)
+
+    def _vendor(self, json: messages.JsonText) -> tuple[bytes, bytes]:
+        """The block without its input, and the delta with that; a block that has none begins whole."""
+        fields = json_cursor.at(json).fields()
+        given = fields.take("input")
+        if given is None:
+            return json.encode(), b""
+        return _encode({**fields.rest(), "input": {}}), self._delta + _encode(given.text) + b"}}\n\n"
+
+    def _reasoning(self, text: str, signature: str) -> bytes:
+        said = self._delta + _encode(text) + b"}}\n\n" if text else b""
+        if signature:
+            head = self._delta.removesuffix(_DELTAS["reasoning"])
+            said += head + b'{"type":"signature_delta","signature":' + _encode(signature) + b"}}\n\n"
+        return said
+
+    def _finish(self, event: Finish) -> bytes:
+        end = _end(finish_of(event, self._order), event.stop_sequence, self._refused)
+        inner = {name: raw for name, raw in self._facts.items() if name in _IN_DELTA}
+        outer = {name: raw for name, raw in self._facts.items() if name not in _IN_DELTA}
+        delta = b'"delta":' + _encode(end | inner) + b',"usage":' + _encode(_usage(self._usage))
+        delta += b"," + _encode(outer)[1:-1] if outer else b""
+        return _event("message_delta", delta) + _event("message_stop")
+
+
+def _event(kind: str, members: bytes = b"") -> bytes:
+    return sse.encode(b'{"type":"%s"%s}' % (kind.encode(), b"," + members if members else b""), kind)
+
+
+def _index(kind: str, block: Block) -> bytes:
+    """The beginning of a block's event."""
+    return sse.encode(b'{"type":"%s","index":%d' % (kind.encode(), block.number), kind).removesuffix(b"\n\n")
+
+
+def _stop(block: Block) -> bytes:
+    return _index("content_block_stop", block) + b"}\n\n"
+
+
+def _message_head(reply: Reply | Start, usage: Usage) -> dict[str, object]:
+    return {
+        "id": f"msg_{reply.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(usage),
+    }
+
+
+def _end(finish: messages.FinishReason, stop_sequence: str, refused: bool) -> dict[str, object]:
+    reason = "refusal" if refused and finish != "length" else _STOP_REASONS[finish]
+    return {"stop_reason": reason, "stop_sequence": stop_sequence or None if reason == "stop_sequence" else None}
+
+
+def _usage(usage: Usage) -> dict[str, object]:
+    counts: dict[str, object] = {
+        "input_tokens": max(0, usage.input_tokens - usage.cached_input_tokens - usage.cache_write_tokens),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cached_input_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+    if usage.reasoning_tokens:
+        counts["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return counted(counts, usage, NAME)
+
+
+def write_reply(reply: Reply, request: Request) -> bytes:
+    """The body of a whole reply."""
+    refused = any(isinstance(part, messages.Refusal) for part in reply.parts)
+    blocks = [block for part in reply.parts for block in _block(part)]
+    end = _end(reply.finish, reply.stop_sequence, refused)
+    return _encode({**_message_head(reply, reply.usage), "content": blocks, **end, **reply.details})
+
+
+def write_count(tokens: int, cleared: int | None = None) -> bytes:
+    """The body that tells how many tokens a request is, and was before context edits `cleared` some of them."""
+    edits = {} if cleared is None else {"context_management": {"original_input_tokens": tokens + cleared}}
+    return _encode({"input_tokens": tokens, **edits})
+
+
+def _block(part: Part) -> list[object]:
+    match part:
+        case Text(text, extra) | messages.Refusal(text, extra):
+            cited = {CITATIONS: extra[CITATIONS]} if CITATIONS in extra else {}
+            return [{"type": "text", "text": text, **cited}]
+        case messages.Reasoning(redacted=data) if data:
+            return [{"type": "redacted_thinking", "data": data}]
+        case messages.Reasoning(text, signature):
+            return [{"type": "thinking", "thinking": text, "signature": signature}]
+        case ToolCall(id, name, arguments):
+            return [{"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}]
+        case Opaque(raw=raw, dialect=dialect):
+            return [raw] if dialect == NAME else []
+        case messages.Image() | messages.Document() | messages.Audio() | messages.ToolResult() | messages.Earlier():
+            return []  # no event makes these
+        case _:
+            assert_never(part)
+
+
+def input_of(arguments: messages.JsonText) -> object:
+    """The arguments as a block holds them."""
+    try:
+        return msgspec.Raw(json_cursor.at(arguments.encode()).object())
+    except RequestError:
+        return {"__unparsedToolInput": {"raw": arguments}}
+
+
+# Errors
+
+_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_UPSTREAM: Final = {400: 400, 413: 413, 422: 400, 429: 429, 503: 529, 529: 529}
+"""What an upstream's own status becomes; any other (a key of ours that it refuses, say) is 502."""
+
+
+def status(error: DragomanError) -> int:
+    """The HTTP status for an error that comes before the answer has begun."""
+    if isinstance(error, errors.UpstreamError) and error.status is not None:
+        return _UPSTREAM.get(error.status, error.status_hint)
+    return 529 if isinstance(error, errors.BackendError) else error.status_hint
+
+
+def write_error(error: DragomanError) -> bytes:
+    """The body of an error."""
+    number = status(error)
+    body: dict[str, object] = {
+        "type": _TYPES.get(number, "api_error" if number >= 500 else "invalid_request_error"),
+        "message": error.message,
+    }
+    if isinstance(error, UnsupportedError) and error.path == "$.thread":
+        body["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    return _encode({"type": "error", "error": body})
+
+
+PING: Final = _event("ping")
+"""What keeps a silent stream open."""

@@ -1,0 +1,325 @@
+"""A request of OpenAI Chat Completions, read."""
+
+import json
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.core import messages
+from dragoman.core.errors import RequestError, quote
+from dragoman.core.messages import Message, Opaque, Part, Request, Tool, ToolCall, ToolChoice
+from dragoman.schema.free_text import free_text
+from dragoman.text import json_cursor
+from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.wire.content_blocks import media_at, read_parts, read_text
+
+NAME_LIMIT_CHARS: Final = 128
+"""Of a tool's name: the longest that any of the APIs takes."""
+
+_ROLES: Final[tuple[messages.Role, ...]] = ("system", "developer", "user", "assistant", "tool")
+_MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
+_FREE: Final[tuple[Literal["none", "auto"], ...]] = ("none", "auto")
+IN_FIELD: Final = "in_field"
+"""In `extra` of thoughts: the name of their field, where it is not `reasoning_content`."""
+CUSTOM: Final = "custom"
+"""The type of tools that take free text, and the member that holds them."""
+FUNCTIONS: Final = "functions"
+"""In `extra` of a request with the tools of 2023; its reply has the shape of then."""
+OUTER: Final = "outer."
+"""Begins the names in `extra` of fields that stand beside the object with the block's own, not in it."""
+_ANY_OBJECT = '{"type":"object"}'
+
+
+def read_request(body: bytes | str) -> Request:
+    """The request that a body asks for.
+
+    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    """
+    fields = json_cursor.request(body).fields()
+    choices = fields.integer("n", least=1)
+    several = fields.peek("parallel_tool_calls")
+    functions = fields.peek(FUNCTIONS)
+    tools, choice = _functions(fields) if functions else _tools(fields)
+    reply, kept = _response_format(fields.take("response_format"))
+    options = fields.take("stream_options")
+    limits = [_limit(limit) for limit in (fields.peek("max_completion_tokens"), fields.take("max_tokens"))]
+    return Request(
+        model=fields.need("model").string(),
+        messages=_messages(fields.need("messages")),
+        tools=tools,
+        tool_choice=choice,
+        sampling=messages.Sampling(
+            temperature=fields.number("temperature", 0, 2),
+            top_p=fields.number("top_p", 0, 1),
+            top_k=fields.integer("top_k"),
+            seed=fields.integer("seed"),
+            presence_penalty=fields.number("presence_penalty", -2, 2),
+            frequency_penalty=fields.number("frequency_penalty", -2, 2),
+        ),
+        max_tokens=next((limit for limit in limits if limit is not None), None),
+        stop=_stop(fields.take("stop")),
+        response_schema=reply.schema,
+        response_name=reply.name,
+        response_description=reply.description,
+        response_strict=reply.strict,
+        stream=fields.flag("stream"),
+        stream_usage=options.fields().flag("include_usage") if options else False,
+        effort=_effort(fields.peek("reasoning_effort")),
+        choices=choices or 1,
+        extra={**kept, **fields.rest()},
+        dialect="openai_chat",
+        several=several is not None and several.boolean(),
+    )
+
+
+def _effort(found: Cursor | None) -> str:
+    """What is asked for; any other kind of value is for the server to refuse."""
+    return found.string() if found is not None and found.kind == "string" else ""
+
+
+def _limit(found: Cursor | None) -> int | None:
+    return None if found is None or found.integer() == -1 else found.integer(least=1)
+
+
+def _stop(found: Cursor | None) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    if found.kind not in ("string", "array"):
+        raise found.wrong("string, array of strings or null")
+    items = [found] if found.kind == "string" else found.items(json_cursor.STOPS)
+    return tuple(text for text in (item.string() for item in items) if text)
+
+
+class _Reply(NamedTuple):
+    """The schema of the reply."""
+
+    schema: messages.JsonText = ""
+    name: str = ""
+    description: str = ""
+    strict: bool = False
+
+
+def _response_format(found: Cursor | None) -> tuple[_Reply, messages.Extra]:
+    if found is None:
+        return _Reply(), {}
+    fields = found.fields()
+    kind = fields.need("type")
+    match kind.choice(("text", "json_object", "json_schema"), "response format"):
+        case "text":
+            return _Reply(), {}
+        case "json_object":  # with a schema in it in llama.cpp's server
+            beside = fields.object("schema")
+            return _Reply(beside or _ANY_OBJECT), {"response_format": found.raw} if beside else {}
+    inner = fields.need("json_schema").fields()
+    named = _Reply(inner.schema("schema"), inner.string("name"), inner.string("description"), inner.flag("strict"))
+    return named if named.schema else _Reply(_ANY_OBJECT), {"response_format": found.raw}
+
+
+def _messages(found: Cursor) -> tuple[Message, ...]:
+    items = found.items()
+    if not items:
+        raise RequestError("expected at least one message, got none", found.path)
+    called: dict[str, str] = {}
+    return tuple(_message(item, f"function_{n}", called) for n, item in enumerate(items))
+
+
+def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
+    """`made_id` is for a call of 2023, which has none; `called` has that of each function's last one."""
+    fields = cursor.fields()
+    named = fields.need("role")
+    role: messages.Role = "tool"
+    if named.kind != "string" or named.string() != "function":
+        role = named.choice(_ROLES, "role")
+    content = fields.take("content")
+    parts: tuple[Part, ...]
+    if role == "tool":
+        call_id = fields.need("tool_call_id").word() if named.string() == "tool" else _answered(fields, called)
+        parts = (messages.ToolResult(call_id, read_parts(content, _RESULT_PARTS)),)
+    elif role == "assistant":
+        parts = (*_assistant(fields, read_parts(content, _PARTS)), *_function_call(fields, made_id, called))
+    else:
+        parts = read_parts(content, _PARTS)
+    return Message(role, parts, fields.rest())
+
+
+def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
+    usual, other, refusal = (fields.string(name) for name in ("reasoning_content", "reasoning", "refusal"))
+    named: messages.Extra = {} if usual else {IN_FIELD: msgspec.Raw(b'"reasoning"')}
+    before = (messages.Reasoning(usual or other, extra=named),) if usual or other else ()
+    after = (messages.Refusal(refusal),) if refusal else ()
+    return (*before, *content, *after, *(_call(item) for item in fields.items("tool_calls")))
+
+
+def _function_call(fields: Fields, made_id: str, called: dict[str, str]) -> tuple[Part, ...]:
+    """The call of 2023: `{"name": "weather", "arguments": "{…}"}`."""
+    if (found := fields.take("function_call")) is None:
+        return ()
+    function = found.fields()
+    name, arguments = function.need("name").word(), _arguments(function)
+    called[name] = made_id
+    return (ToolCall(made_id, name, arguments),)
+
+
+def _answered(fields: Fields, called: dict[str, str]) -> str:
+    """The call whose result this is: results of 2023 have no more than its name."""
+    name = fields.need("name")
+    if name.string() not in called:
+        raise RequestError(f"expected a function_call of {quote(name.string())} before its result, got none", name.path)
+    return called[name.string()]
+
+
+def _arguments(function: Fields) -> messages.JsonText:
+    given = function.take("arguments")
+    return (given.text if given.kind == "object" else given.string()) or "{}" if given else "{}"
+
+
+def _call(cursor: Cursor) -> Part:
+    fields = cursor.fields()
+    kind = fields.take("type")
+    if kind and kind.string() == "custom":
+        return _custom_call(fields, kind)
+    if kind and kind.string() != "function":
+        return Opaque(kind.string(), cursor.raw, cursor.path)
+    function = fields.need("function").fields()
+    call_id, name, arguments = fields.need("id").word(), function.need("name").word(), _arguments(function)
+    function.take("parsed_arguments")  # the openai package sends them along: what it has read of the arguments
+    return ToolCall(call_id, name, arguments, {**function.rest(), **_outer(fields)})
+
+
+def _custom_call(fields: Fields, kind: Cursor) -> ToolCall:
+    """Free text, as the one argument of a function."""
+    call = fields.need("custom").fields()
+    given = json.dumps({"input": call.string("input")}, ensure_ascii=False)
+    call_id, name = fields.need("id").word(), call.need("name").word()
+    return ToolCall(call_id, name, given, {**call.rest(), "type": kind.raw, **_outer(fields)})
+
+
+def _outer(fields: Fields) -> messages.Extra:
+    return {OUTER + name: raw for name, raw in fields.rest().items()}
+
+
+def _image(fields: Fields) -> messages.Image:
+    source = fields.need("image_url")
+    if source.kind == "string":
+        return messages.Image(media_at(source.word()), _outer(fields))
+    inner = source.fields()
+    return messages.Image(media_at(inner.need("url").word()), {**inner.rest(), **_outer(fields)})
+
+
+def _audio(fields: Fields) -> messages.Audio:
+    inner = fields.need("input_audio").fields()
+    source = messages.Media(media_type=f"audio/{inner.need('format').string()}", data=inner.need("data").string())
+    return messages.Audio(source, {**inner.rest(), **_outer(fields)})
+
+
+def _file(fields: Fields) -> messages.Document:
+    inner = fields.need("file").fields()
+    title, data, file_id = (inner.string(name) for name in ("filename", "file_data", "file_id"))
+    if not data and not file_id:
+        raise RequestError("missing required field 'file_data' or 'file_id'", inner.path)
+    source = media_at(data) if data.startswith("data:") else messages.Media(data=data, file_id="" if data else file_id)
+    return messages.Document(source, title, {**inner.rest(), **_outer(fields)})
+
+
+def _refusal(fields: Fields) -> messages.Refusal:
+    kind = {"type": msgspec.Raw(b'"refusal"')}  # a part of the content, not a field of the message
+    return messages.Refusal(fields.need("refusal").string(), {**kind, **fields.rest()})
+
+
+_RESULT_PARTS: Final[dict[str, Callable[[Fields], messages.ResultPart]]] = {
+    "text": read_text,
+    "image_url": _image,
+    "input_audio": _audio,
+    "file": _file,
+}
+_PARTS: Final[dict[str, Callable[[Fields], Part]]] = {**_RESULT_PARTS, "refusal": _refusal}
+
+
+def _tool(cursor: Cursor) -> Tool:
+    fields = cursor.fields()
+    kind = fields.need("type").string()
+    if kind == CUSTOM:
+        return _custom(cursor.fields())
+    if kind != "function":
+        inner = fields.take(kind)
+        named = inner.fields() if inner and inner.kind == "object" else fields
+        return Tool(named.string("name"), kind=kind, extra=cursor.fields().rest())
+    function = _function(fields.need("function").fields())
+    return replace(function, extra={**function.extra, **_outer(fields)})
+
+
+def _custom(fields: Fields) -> Tool:
+    """A tool that takes free text, as a function of one string."""
+    fields.take("type")
+    custom = fields.need(CUSTOM).fields()
+    name, description = custom.need("name").word(NAME_LIMIT_CHARS), custom.string("description")
+    form = custom.peek("format")
+    inner = form.fields().take("grammar") if form else None
+    grammar = inner.fields() if inner else None
+    told = (grammar.need("syntax").string(), grammar.need("definition").string()) if grammar else ("", "")
+    kind = {"type": msgspec.Raw(b'"custom"')}
+    return Tool(name, description, free_text(*told), {**custom.rest(), **kind, **_outer(fields)})
+
+
+def is_custom(tool: Tool) -> bool:
+    """Whether it takes free text; it is offered as a function."""
+    return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
+
+
+def custom_names(request: Request) -> frozenset[str]:
+    """Returns the names of the tools that take free text."""
+    return frozenset(tool.name for tool in request.tools if is_custom(tool))
+
+
+def _function(function: Fields) -> Tool:
+    name = function.need("name").word(NAME_LIMIT_CHARS)
+    parameters = function.schema("parameters") or Tool(name).parameters
+    described, strict = function.string("description"), function.peek("strict")
+    is_strict = strict is not None and strict.boolean()
+    return Tool(name, described, parameters, function.rest(), strict=is_strict)
+
+
+def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
+    """The tools of 2023, of which a reply calls one at most, and `function_call`, their tool choice."""
+    for name in ("tools", "tool_choice", "parallel_tool_calls"):
+        if found := fields.take(name):
+            raise RequestError(f"expected tools or functions, got {name} beside functions", found.path)
+    listed = fields.peek(FUNCTIONS)
+    tools = tuple(_function(item.fields()) for item in listed.items(json_cursor.TOOLS)) if listed else ()
+    found = fields.take("function_call")
+    if found is None or found.kind != "object":
+        return tools, ToolChoice(found.choice(_FREE, "function call") if found else "auto", parallel=False)
+    named = found.fields().need("name").choice([tool.name for tool in tools], "function")
+    return tools, ToolChoice("named", named, parallel=False)
+
+
+def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
+    """The tools that may be called, and how freely."""
+    tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.TOOLS))
+    if found := fields.take("function_call"):
+        raise RequestError("expected functions to choose from, got none", found.path)
+    found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
+    word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"
+    if found and not tools and (found.kind == "object" or word == "required"):
+        raise RequestError("expected tools to choose from, got none", found.path)
+    if not tools:
+        return tools, ToolChoice()
+    if found is None or found.kind != "object":
+        return tools, ToolChoice(word, parallel=parallel)
+    inner = found.fields()
+    kind = inner.need("type").choice(("function", "custom", "allowed_tools"), "tool choice")
+    named = inner.need(kind).fields()
+    offered = dict.fromkeys(tool.name for tool in tools if tool.name)
+    if kind != "allowed_tools":
+        return tools, ToolChoice("named", named.need("name").choice(offered, "tool"), parallel)
+    listed, mode = named.need("tools"), named.need("mode").choice(_MODES, "mode")
+    allowed = {_allowed(item.fields()).choice(offered, "tool") for item in listed.items()}
+    if mode == "required" and not allowed:
+        raise RequestError("expected tools to choose from, got none", listed.path)
+    return tuple(tool for tool in tools if tool.name in allowed), ToolChoice(mode, parallel=parallel)
+
+
+def _allowed(fields: Fields) -> Cursor:
+    return fields.need(fields.need("type").string()).fields().need("name")

@@ -1,0 +1,311 @@
+"""Chat Completions of a server behind, to events.
+
+Read as the many servers of this API send it, streamed or whole (wire/call_assembler.py has what calls may look like):
+
+    thoughts      `reasoning_content` (vLLM, SGLang, llama.cpp, DeepSeek), `reasoning` (Ollama, OpenRouter, gpt-oss in
+                  vLLM), `thinking`, or blocks of type `thinking` in `content` (Mistral); each a string, or an object or
+                  list with the text in it
+    arguments     a string, an object, null
+    function_call of 2023, as a call
+    finish        `eos`, `eos_token`, `end_turn`, `max_tokens`, `tool_use`, `function_call` too; `error` is a Failure;
+                  any other word is "stop", with a warning; where two come, "length" stays
+    errors        also in `x_groq.error` (Groq) and in a choice (OpenRouter)
+    stop_reason   of vLLM: which of the stop strings ended the reply
+    usage         in a chunk of its own, on the last or on every one
+    the end       `[DONE]`, or the stream's end where a finish reason came before; without one the stream broke off
+
+A `message` in a chunk is read only where there is no `delta`: some servers repeat the whole in the last one.
+Of several choices the first is read, with a warning.
+
+Source: https://platform.openai.com/docs/api-reference/chat/streaming (2026-11);
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, https://docs.mistral.ai/capabilities/reasoning,
+https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.core.contracts import Turn
+from dragoman.core.errors import UpstreamError, quote
+from dragoman.core.identifiers import NAME_FORM
+from dragoman.core.messages import FinishReason, Request, Usage
+from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PROGRESS, beside, logprobs
+from dragoman.dialects.openai_chat.request_writer import NAME
+from dragoman.schema.free_text import INPUT
+from dragoman.text import lenient_values
+from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
+from dragoman.wire.upstream_errors import said_error
+
+_FINISH: Final[dict[str, FinishReason]] = {
+    "stop": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+_CUT: Final = ("length", "content_filter")
+"""Ends after which a server that also says `stop` has not said more."""
+_OF_MESSAGE: Final = ("reasoning_details", "audio", "images")
+"""What servers send besides the text (OpenRouter, audio models), for clients of this API."""
+_OF_REPLY: Final = ("system_fingerprint", "provider", "timings", "citations", "search_results")
+"""What chunks and bodies have beside the choices (llama.cpp, OpenRouter, Perplexity)."""
+COUNTS: Final = {
+    "prompt_tokens": (),
+    "completion_tokens": (),
+    "total_tokens": (),
+    "prompt_tokens_details": ("cached_tokens",),
+    "completion_tokens_details": ("reasoning_tokens",),
+}
+"""What of a usage has a place in the values."""
+_THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
+_INNER: Final = ("text", "content", "thinking", "summary")
+"""Where thoughts that come as an object have their text."""
+_TEXTS: Final = ("text", "output_text", "")
+"""Types of blocks that are text, where they have some."""
+_NOTHING: Final = ('""', "{}", "[]", "false")
+_LEGACY: Final = -1
+"""The index of a `function_call`, of which a reply has one."""
+
+
+class _Function(Struct, forbid_unknown_fields=True):
+    arguments: str
+    name: None = None
+
+
+class _Piece(Struct, forbid_unknown_fields=True):
+    """More of a call that is open."""
+
+    index: int
+    function: _Function
+    id: None = None
+    type: str | None = None
+
+
+class _Delta(Struct, forbid_unknown_fields=True):
+    content: str | None = None
+    role: str | None = None
+    reasoning_content: str | None = None
+    refusal: None = None
+    function_call: None = None
+    tool_calls: tuple[_Piece] | None = None
+
+
+class _Choice(Struct, forbid_unknown_fields=True):
+    index: Literal[0]
+    delta: _Delta
+    finish_reason: None = None
+    logprobs: None = None
+    stop_reason: None = None
+
+
+class _Chunk(Struct):
+    """What most chunks are, read in a tenth of the time; nothing else fits into it."""
+
+    object: Literal["chat.completion.chunk"]
+    choices: tuple[_Choice]
+    usage: None = None
+    prompt_progress: None = None
+    error: None = None
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_chunk: Final = msgspec.json.Decoder(_Chunk).decode
+
+
+class Reader(UpstreamReader):
+    """One answer."""
+
+    __slots__ = ("_heard", "_inputs", "_reason", "_several", "_stop")
+
+    _nothing = "no choice"
+
+    def __init__(self, request: Request, turn: Turn) -> None:
+        super().__init__(assembler(request, turn, NAME, NAME_FORM))
+        self._reason: FinishReason | None = None
+        self._stop = ""
+        self._several = False
+        self._heard = False
+        """A choice has come."""
+        self._inputs: set[int] = set()
+        """Calls of tools that take free text, whose string is still open."""
+
+    def _is_empty(self) -> bool:
+        return not self._heard
+
+    def _ended(self) -> bool:
+        if self._reason is None:
+            return False
+        self._out.finish(self._reason, self._stop)
+        return True
+
+    def _quick(self, data: bytes) -> bool:
+        if not self._heard:  # the first chunk also says who answers
+            return False
+        try:
+            said = _chunk(data).choices[0].delta
+        except NOT_THAT:
+            return False
+        if said.reasoning_content:
+            self._out.reasoning(said.reasoning_content)
+        if said.content:
+            self._out.text(said.content)
+        for piece in said.tool_calls or ():
+            self._out.call(piece.index, "", "", piece.function.arguments)
+        return True
+
+    def _frame(self, fields: Fields) -> None:
+        if (groq := lenient_values.fields(fields.take("x_groq"))) is not None and (
+            error := said_error(groq)
+        ) is not None:
+            raise error
+        self._out.start()
+        if (tier := fields.take("service_tier")) is not None:
+            self._out.detail("service_tier", tier.text)
+        self._carry(fields, (*_OF_REPLY, PROGRESS))
+        for choice in lenient_values.objects(fields.take("choices")):
+            self._choice(choice)
+        if (usage := lenient_values.fields(fields.take("usage"))) is not None:
+            self._out.usage(_usage(usage))
+
+    def _choice(self, choice: Fields) -> None:
+        if (lenient_values.integer(choice.take("index")) or 0) > 0:
+            if not self._several:
+                self._out.warn("dropped_choice", "the server sent more than one choice; only the first is read")
+            self._several = True
+            return
+        if (error := said_error(choice)) is not None:
+            raise error
+        self._heard = True
+        said = lenient_values.fields(choice.take("delta")) or lenient_values.fields(choice.take("message"))
+        if said is not None:
+            self._said(said)
+        if (probable := lenient_values.fields(choice.take("logprobs"))) is not None:
+            for name in ("content", "refusal"):
+                if entries := lenient_values.objects(probable.take(name)):
+                    self._out.detail(LOGPROBS, logprobs(entries))
+        stop, reason = choice.take("stop_reason"), lenient_values.text(choice.take("finish_reason"))
+        if reason and reason != "false":
+            self._finished(reason, stop)
+
+    def _finished(self, reason: str, stop: Cursor | None) -> None:
+        if reason == "error":
+            raise UpstreamError("the server broke the reply off with finish_reason 'error'")
+        if reason not in _FINISH:
+            self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is taken for 'stop'")
+        for key in sorted(self._inputs):
+            self._out.call(key, "", "", '"}')
+        self._inputs.clear()
+        self._reason = self._reason if self._reason in _CUT else _FINISH.get(reason, "stop")
+        if self._reason == "stop" and stop is not None and stop.kind == "string" and stop.string():
+            self._reason, self._stop = "stop_sequence", stop.string()
+
+    def _said(self, said: Fields) -> None:
+        self._thoughts(said)
+        if (content := said.take("content")) is not None:
+            self._content(content)
+        self._out.refusal(lenient_values.word(said.take("refusal")))
+        self._carry(said, _OF_MESSAGE)
+        for source in lenient_values.objects(said.take("annotations")):
+            self._annotation(source)
+        for n, call in enumerate(lenient_values.objects(said.take("tool_calls"))):
+            self._call(call, n)
+        if (function := lenient_values.fields(said.take("function_call"))) is not None:
+            name, arguments = (
+                lenient_values.word(function.take("name")),
+                lenient_values.text(function.take("arguments")),
+            )
+            self._out.call(_LEGACY, "", name, arguments)
+
+    def _carry(self, fields: Fields, names: tuple[str, ...]) -> None:
+        for name in names:
+            if (found := fields.take(name)) is not None and found.text not in _NOTHING:
+                self._out.detail(name, found.text, NAME)
+
+    def _annotation(self, source: Fields) -> None:
+        """A source of the text; `url_citation` is flat in Responses."""
+        inner = lenient_values.fields(source.peek("url_citation"))
+        if inner is None:
+            self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", NAME)
+            return
+        flat = {"type": "url_citation", **inner.rest()}
+        self._out.detail(ANNOTATIONS, _encode([flat]).decode())
+
+    def _thoughts(self, said: Fields) -> None:
+        """The first of the fields that says something."""
+        told = [found for name in _THOUGHTS if (found := said.take(name)) is not None]
+        texts = ["".join(_texts(found)) for found in told]
+        text = next(filter(None, texts), "")
+        self._out.reasoning(text)
+        if not text and any(found.text not in _NOTHING for found in told):
+            self._out.lost("reasoning")
+
+    def _lose(self, fields: Fields, name: str) -> None:
+        found = fields.peek(name)
+        if found is not None and found.text not in _NOTHING:
+            self._out.lost(name)
+
+    def _content(self, content: Cursor) -> None:
+        for item in lenient_values.items(content):
+            block = lenient_values.fields(item)
+            if block is None:
+                self._out.text(lenient_values.text(item))
+                continue
+            kind = lenient_values.word(block.take("type"))
+            if kind == "thinking":
+                self._out.reasoning("".join(_texts(block.take("thinking"))))
+            elif kind in _TEXTS and (text := block.take("text")) is not None:
+                self._out.text(lenient_values.text(text))
+            else:
+                self._out.warn("unknown_block", f"a block of type {quote(kind)} was dropped", item.text)
+
+    def _call(self, call: Fields, number: int) -> None:
+        apart = number > 0
+        self._lose(call, "extra_content")
+        index, id = lenient_values.integer(call.take("index")), lenient_values.word(call.take("id"))
+        if (custom := lenient_values.fields(call.take("custom"))) is not None:
+            self._input(number if index is None else index, id, custom)
+            return
+        inner = lenient_values.fields(call.take("function")) or call
+        name, arguments = lenient_values.word(inner.take("name")), lenient_values.text(inner.take("arguments"))
+        self._out.call(index, id, name, arguments, apart=apart)
+
+    def _input(self, key: int, id: str, custom: Fields) -> None:
+        """Adds free text, as the one string of a function's arguments."""
+        opener = "" if key in self._inputs else f'{{"{INPUT}": "'
+        self._inputs.add(key)
+        text = msgspec.json.encode(lenient_values.word(custom.take("input"))).decode()[1:-1]
+        self._out.call(key, id, lenient_values.word(custom.take("name")), opener + text)
+
+
+def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:
+    """The texts of thoughts: a string, `{"text": …}`, or a list of either; `within` such an object."""
+    for item in lenient_values.items(found):
+        block = lenient_values.fields(item)
+        if block is None:
+            yield lenient_values.word(item)
+        elif not within:
+            for each in filter(None, (block.take(name) for name in _INNER)):
+                yield from _texts(each, within=True)
+        else:
+            yield lenient_values.word(block.take("text"))
+
+
+def _usage(counts: Fields) -> Usage:
+    extra = beside(counts, COUNTS)
+    return Usage(
+        input_tokens=lenient_values.details(counts, "prompt_tokens"),
+        output_tokens=lenient_values.details(counts, "completion_tokens"),
+        cached_input_tokens=lenient_values.details(counts, "prompt_tokens_details", "cached_tokens"),
+        reasoning_tokens=lenient_values.details(counts, "completion_tokens_details", "reasoning_tokens"),
+        extra=extra,
+        dialect=NAME if extra else "",
+    )

@@ -1,0 +1,224 @@
+"""Replies of OpenAI Chat Completions, streamed and whole."""
+
+from typing import Final, assert_never
+
+import msgspec
+from msgspec import Raw
+
+from dragoman.core import events, messages, response_details
+from dragoman.core.collect import finish_of
+from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
+from dragoman.core.messages import Reply, Request, Text, ToolCall, Usage
+from dragoman.core.response_details import is_for
+from dragoman.dialects._openai_errors import write_error
+from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, custom_names
+from dragoman.schema.free_text import INPUT
+from dragoman.text import json_cursor
+from dragoman.text.json_member import StringMember, string_member
+from dragoman.wire import sse
+
+NAME: Final = "openai_chat"
+
+OF_MESSAGE: Final = ("reasoning_details", "audio", "images")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Writer:
+    """One streamed reply."""
+
+    __slots__ = (
+        *("_base", "_customs", "_fields", "_head", "_input", "_order", "_rest", "_tail", "_usage", "_wants_usage"),
+        "_with_functions",
+    )
+
+    def __init__(self, request: Request) -> None:
+        self._order = Order(NAME)
+        self._usage = Usage()
+        self._wants_usage = request.stream_usage
+        self._with_functions = FUNCTIONS in request.extra
+        self._customs = custom_names(request)
+        self._input: StringMember | None = None
+        """The free text that the open call is given."""
+        self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
+        self._tail = b'},"finish_reason":null}]' + self._rest
+        self._fields: dict[str, object] = {}
+        self._base = self._head = b""
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        self._order.step(event)
+        match event:
+            case events.TextDelta(text):
+                return self._delta(b'"content":', text)
+            case ToolCallStart() | events.ToolCallDelta() | events.ToolCallEnd():
+                return self._function_call(event) if self._with_functions else self._call(event)
+            case events.ReasoningDelta(text):
+                return self._delta(b'"reasoning_content":', text)
+            case events.RefusalDelta(text):
+                return self._delta(b'"refusal":', text)
+            case Start():
+                return self._start(event)
+            case events.UsageUpdate(usage):
+                self._usage = usage
+                return b""
+            case events.ToolCallIncomplete() | events.Warning() | events.VendorBlock():
+                return b""
+            case events.Detail() | Finish() | events.Failure():
+                return self._other(event)
+            case _:
+                assert_never(event)
+
+    def _other(self, event: events.Detail | Finish | events.Failure) -> bytes:
+        match event:
+            case events.Detail(dialect=dialect):
+                return self._detail_of(event) if is_for(dialect, NAME) else b""
+            case Finish():
+                return self._finish(event)
+            case events.Failure(error):
+                return sse.encode(write_error(error)) + _DONE
+
+    def _delta(self, name: bytes, text: str, closing: bytes = b"") -> bytes:
+        return self._head + name + _encode(text) + closing + self._tail if text else b""
+
+    def _detail_of(self, event: events.Detail) -> bytes:
+        """A chunk with it; a fact about the whole answer is in all chunks from then on."""
+        raw = Raw(event.json.encode())
+        match event.name:
+            case response_details.LOGPROBS:
+                told = b',"logprobs":' + _encode({"content": raw, "refusal": None})
+                return self._head + b"}" + told + b',"finish_reason":null}]' + self._rest
+            case response_details.ANNOTATIONS:
+                return self._head + b'"annotations":' + _encode(_nested(raw)) + self._tail
+            case response_details.PROGRESS:
+                return self._head + self._tail.removesuffix(b"}\n\n") + b"," + _encode({event.name: raw})[1:] + b"\n\n"
+            case name if name in OF_MESSAGE:
+                return self._head + _encode({name: raw})[1:-1] + self._tail
+            case name:
+                self._begins({**self._fields, name: raw})
+                return b""
+
+    def _begins(self, fields: dict[str, object]) -> None:
+        """What every chunk from here on begins with."""
+        self._fields = fields
+        self._base = b"data: " + _encode(fields)[:-1] + b',"choices":['
+        self._head = self._base + b'{"index":0,"delta":{'
+
+    def _call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:
+        """More of a call; what a tool that takes free text is given is the text itself."""
+        if isinstance(event, ToolCallStart):
+            is_custom = event.name in self._customs
+            self._input = StringMember(INPUT) if is_custom else None
+            begun = _encode({"index": event.index, **_head(event, is_custom=is_custom)})
+            return self._head + b'"tool_calls":[' + begun + b"]" + self._tail
+        text = event.text if isinstance(event, events.ToolCallDelta) else None
+        if self._input is not None:
+            said = self._input.close() if text is None else self._input.feed(text)
+            return self._delta(b'"tool_calls":[{"index":%d,"custom":{"input":' % event.index, said, b"}}]")
+        return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % event.index, text or "", b"}}]")
+
+    def _function_call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:
+        """More of the one call that there may be."""
+        if event.index:
+            return b""
+        if isinstance(event, ToolCallStart):
+            return self._head + b'"function_call":' + _encode({"name": event.name, "arguments": ""}) + self._tail
+        text = event.text if isinstance(event, events.ToolCallDelta) else ""
+        return self._delta(b'"function_call":{"arguments":', text, b"}")
+
+    def _start(self, event: Start) -> bytes:
+        self._usage = Usage(input_tokens=event.input_tokens)
+        self._begins(_identity(event, "chat.completion.chunk"))
+        return self._head + b'"role":"assistant","content":""' + self._tail
+
+    def _finish(self, event: Finish) -> bytes:
+        reason = _finish_reason(finish_of(event, self._order), self._order.calls > 0, self._with_functions)
+        last = self._head + b'},"finish_reason":' + _encode(reason) + b"}]" + self._rest
+        if self._wants_usage:
+            last += self._base + b'],"usage":' + _encode(_usage(self._usage)) + b"}\n\n"
+        return last + _DONE
+
+
+_DONE = sse.encode(b"[DONE]")
+
+
+def _identity(reply: Reply | Start, kind: str) -> dict[str, object]:
+    return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
+
+
+def _head(call: ToolCall | ToolCallStart, arguments: str = "", *, is_custom: bool = False) -> dict[str, object]:
+    if is_custom:
+        return {"id": call.id, "type": CUSTOM, CUSTOM: {"name": call.name, "input": string_member(arguments, INPUT)}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _finish_reason(reason: messages.FinishReason, called: bool, with_functions: bool) -> str:
+    if reason == "pause" and called:
+        reason = "tool_calls"  # the calls beside what the vendor runs; clients run none that ends with "stop"
+    if reason == "tool_calls" and with_functions:
+        return "function_call"
+    return "stop" if reason in ("stop_sequence", "pause") else reason
+
+
+def _usage(usage: Usage) -> dict[str, object]:
+    counts: dict[str, object] = {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+    return response_details.counted(counts, usage, NAME)
+
+
+def _nested(annotations: Raw) -> list[object]:
+    """Annotations as this API has them: `url_citation` in a member of its own."""
+    return [_annotation(each) for each in response_details.items(annotations)]
+
+
+def _annotation(raw: Raw) -> object:
+    members = dict(json_cursor.at(bytes(raw)).fields().rest())
+    if "url_citation" in members or bytes(members.get("type", b"")) != b'"url_citation"':
+        return raw
+    return {"type": members.pop("type"), "url_citation": members}
+
+
+def _joined(reply: Reply, name: str) -> list[Raw]:
+    """All of a detail of the texts."""
+    parts = (part for part in reply.parts if isinstance(part, Text | messages.Refusal))
+    return [item for part in parts for item in response_details.items(part.extra.get(name))]
+
+
+def write_reply(reply: Reply, request: Request) -> bytes:
+    """The body of a whole reply; `content` is null where there are only calls or a refusal."""
+    text, thoughts, refusal = (
+        "".join(part.text for part in reply.parts if isinstance(part, kind))
+        for kind in (Text, messages.Reasoning, messages.Refusal)
+    )
+    calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+    with_functions = FUNCTIONS in request.extra
+    message: dict[str, object] = {
+        "role": "assistant",
+        "content": None if not text and (calls or refusal) else text,
+        "refusal": refusal or None,
+    }
+    if thoughts:
+        message["reasoning_content"] = thoughts
+    if calls and with_functions:
+        message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
+    elif calls:
+        customs = custom_names(request)
+        message["tool_calls"] = [_head(call, call.arguments, is_custom=call.name in customs) for call in calls]
+    reason = _finish_reason(reply.finish, bool(calls), with_functions)
+    if sources := _joined(reply, response_details.ANNOTATIONS):
+        message["annotations"] = [_annotation(each) for each in sources]
+    message |= {name: raw for name, raw in reply.details.items() if name in OF_MESSAGE}
+    probable = _joined(reply, response_details.LOGPROBS)
+    logprobs = {"content": probable, "refusal": None} if probable else None
+    choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": reason}
+    facts = {name: raw for name, raw in reply.details.items() if name not in (*OF_MESSAGE, response_details.PROGRESS)}
+    whole = {**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage), **facts}
+    return _encode(whole)

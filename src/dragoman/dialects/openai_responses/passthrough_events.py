@@ -1,0 +1,37 @@
+"""The end of a stream that a server began and Dragoman has to end: `response.failed` of the server's own response."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dragoman.wire import sse
+
+_DATA: Final = b"data:"
+_OWN: Final = ("id", "created_at")
+"""What the client has been told of the response."""
+
+
+class _Event(Struct, omit_defaults=True):
+    type: str = ""
+    sequence_number: int = -1
+    response: dict[str, Raw] = {}
+
+
+def joined(event: bytes, before: Sequence[bytes]) -> bytes:
+    """Our `response.failed` behind the server's events: numbered on, and of the same response."""
+    said, told = _read(event), [_read(each) for each in before]
+    theirs = next((each.response for each in told if each.response), {})
+    said.sequence_number = max((each.sequence_number for each in told), default=-1) + 1
+    said.response |= {name: theirs[name] for name in _OWN if name in theirs}
+    return sse.encode(msgspec.json.encode(said), said.type) if said.type == "response.failed" else event
+
+
+def _read(event: bytes) -> _Event:
+    """What an event says; nothing where it is a comment, or no such JSON."""
+    data = next((line for line in event.splitlines() if line.startswith(_DATA)), b"")
+    try:
+        return msgspec.json.decode(data.removeprefix(_DATA), type=_Event)
+    except (msgspec.DecodeError, RecursionError):
+        return _Event()

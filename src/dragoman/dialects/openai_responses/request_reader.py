@@ -1,0 +1,398 @@
+"""A request of OpenAI Responses, read."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.core import messages as values
+from dragoman.core.errors import RequestError, UnsupportedError, one_of, quote
+from dragoman.core.messages import Earlier, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
+from dragoman.schema.free_text import INPUT, free_text
+from dragoman.text import json_cursor
+from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.wire.content_blocks import media_at, read_parts
+
+NAME_LIMIT_CHARS: Final = 128
+"""Of a tool's name: the longest that any of the APIs takes."""
+
+NAME: Final = "openai_responses"
+_ITEM: Final = re.compile(r"[a-z]+_(.+)_(\d{1,6})", re.ASCII)
+"""The id of an item: after what kind it is of, that of the answer and the number in it."""
+
+NAMESPACE: Final = "in_namespace"
+"""The name in a tool's `extra` of the name of the namespace that it is in, a string."""
+ABOUT_NAMESPACE: Final = "about_namespace"
+"""The name in a tool's `extra` of what its namespace says of itself, an object that all tools in it share."""
+IN_ITEM: Final = "in_item"
+"""The name in a tool's `extra` of the item that it came in: its number, the messages behind it, and what it says."""
+REDACTED: Final = "redacted:"
+"""Begins the proof of thoughts that another vendor redacted; those that only have no words have a signature."""
+JOINT: Final = "__"
+"""Between the names of a namespace and of a tool in it: every API takes these characters in a name."""
+
+_ROLES: Final[tuple[values.Role, ...]] = ("user", "assistant", "system", "developer")
+_MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
+_ANY_OBJECT: Final = '{"type":"object"}'
+_UNKEPT: Final = {
+    "conversation": "conversations are not kept here; send the whole of it as input",
+    "prompt": "prompt templates are not kept here; send the text as instructions and input",
+}
+
+
+def read_request(body: bytes | str) -> Request:
+    """The request that a body asks for.
+
+    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    """
+    return _request(json_cursor.request(body).fields())
+
+
+def read_count(body: bytes | str) -> Request:
+    """The request whose tokens are to be counted: all of it may be missing, also the model.
+
+    Raises: CallerError: as above.
+    """
+    return _request(json_cursor.request(body).fields(), partly=True)
+
+
+def _request(fields: Fields, partly: bool = False) -> Request:
+    for name, why in _UNKEPT.items():
+        if found := fields.take(name):
+            raise UnsupportedError(why, found.path)
+    if (background := fields.take("background")) and background.boolean():
+        raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
+    said = fields.take("input") if partly else fields.need("input")
+    messages, added = _conversation(said) if said else ((), [])
+    offered = (*_tools(fields.items("tools", json_cursor.TOOLS)), *added)
+    _no_clash(offered)
+    several = fields.peek("parallel_tool_calls")
+    tools, choice, chosen = _tool_choice(fields, offered)
+    form, kept = _format(fields.take("text"))
+    instructions = fields.string("instructions")
+    previous = fields.take("previous_response_id")
+    system = (Message("system", (Text(instructions),)),) if instructions else ()
+    fields.take("stream_options")
+    return Request(
+        model=fields.string("model") if partly else fields.need("model").string(),
+        messages=system + messages,
+        tools=tools,
+        tool_choice=choice,
+        sampling=values.Sampling(temperature=fields.number("temperature", 0, 2), top_p=fields.number("top_p", 0, 1)),
+        max_tokens=fields.integer("max_output_tokens", least=1),
+        response_schema=_response_schema(form),
+        response_name=form.string("name") if form else "",
+        response_description=form.string("description") if form else "",
+        response_strict=form.flag("strict") if form else False,
+        stream=fields.flag("stream"),
+        stream_usage=True,
+        effort=_effort(fields.peek("reasoning")),
+        previous=Earlier(previous.word().removeprefix("resp_"), path=previous.path) if previous else None,
+        instructions=len(system),
+        keep=fields.flag("store", default=True),
+        extra={**kept, **chosen, **fields.rest()},
+        dialect=NAME,
+        several=several is not None and several.boolean(),
+    )
+
+
+def _effort(found: Cursor | None) -> str:
+    """What is asked for; any other kind of value is for the server to refuse."""
+    told = found.fields().peek("effort") if found is not None and found.kind == "object" else None
+    return told.string() if told is not None and told.kind == "string" else ""
+
+
+def _format(found: Cursor | None) -> tuple[Fields | None, values.Extra]:
+    if found is None:
+        return None, {}
+    form = found.fields().take("format")
+    return form.fields() if form else None, {"text": found.raw}
+
+
+def _response_schema(form: Fields | None) -> values.JsonText:
+    if form is None:
+        return ""
+    match form.need("type").choice(("text", "json_object", "json_schema"), "text format"):
+        case "text":
+            return ""
+        case "json_object":
+            return _ANY_OBJECT
+        case _:
+            return form.need("schema").object()
+
+
+def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
+    """What was said, and the tools that came in between."""
+    if found.kind == "string":
+        return (Message("user", read_parts(found, _PARTS)),), []
+    if found.kind != "array":
+        raise found.wrong("string or array")
+    turns = _Turns()
+    added: list[tuple[int, Cursor]] = []
+    for item in found.items():
+        fields = item.fields()
+        kind = fields.string("type") or "message"
+        if kind != "additional_tools":
+            turns.add(_message(item, kind, fields), apart=bool(added) and added[-1][0] == turns.count)
+        elif fields.need("tools").items(json_cursor.TOOLS):
+            added.append((turns.count, item))
+    messages = turns.messages()
+    if not messages:
+        raise RequestError("expected at least one item that says something, got none", found.path)
+    tools = [tool for n, (at, item) in enumerate(added) for tool in _added(item, n, len(messages) - at)]
+    return tuple(messages), tools
+
+
+def _added(item: Cursor, number: int, before: int) -> list[Tool]:
+    """The tools of an item `additional_tools`, each with a note of it."""
+    fields = item.fields()
+    listed = fields.need("tools").items(json_cursor.TOOLS)
+    note = {IN_ITEM: msgspec.Raw(msgspec.json.encode({"number": number, "before": before, "item": fields.rest()}))}
+    return [replace(tool, extra={**tool.extra, **note}) for tool in _tools(listed)]
+
+
+class _Turns:
+    """Messages, of which those of one turn of the model are one.
+
+    Words of two items stay apart, because each has an id of its own.
+    """
+
+    def __init__(self) -> None:
+        self._turns: list[tuple[values.Role, list[Part], dict[str, msgspec.Raw]]] = []
+        self._speaks = False
+        """The last turn has words."""
+
+    @property
+    def count(self) -> int:
+        """Turns so far."""
+        return len(self._turns)
+
+    def add(self, message: Message, *, apart: bool) -> None:
+        """Add the next item's message; with `apart` it begins a turn in any case."""
+        speaks = _has_words(message)
+        role, parts, extra = self._turns[-1] if self._turns else ("user", [], {})
+        goes_on = message.role == role == "assistant" and not (apart or (speaks and self._speaks))
+        if goes_on:
+            parts += message.parts
+            extra |= message.extra
+        else:
+            self._turns.append((message.role, [*message.parts], {**message.extra}))
+        self._speaks = speaks or (goes_on and self._speaks)
+
+    def messages(self) -> tuple[Message, ...]:
+        """All of them."""
+        return tuple(Message(role, tuple(parts), extra) for role, parts, extra in self._turns)
+
+
+def _has_words(message: Message) -> bool:
+    return any(not isinstance(part, values.Reasoning | ToolCall | Opaque | values.Earlier) for part in message.parts)
+
+
+def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
+    """One item as a message."""
+    if kind == "item_reference":
+        return Message("assistant", (_reference(fields.need("id")),))
+    if kind == "message":
+        role = fields.need("role").choice(_ROLES, "role")
+        return Message(role, read_parts(fields.take("content"), _PARTS), fields.rest())
+    if kind in _CALLS:
+        return Message("assistant", (_CALLS[kind](fields),))
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return Message("tool", (_result(fields, kind),))
+    # What the vendor's own tools did was written by a model; the rest is the client's, and not to be lost.
+    vendors = kind.endswith("_call") or kind in ("mcp_list_tools", "mcp_approval_request")
+    return Message("assistant" if vendors else "user", (Opaque(kind, cursor.raw, cursor.path),))
+
+
+def _reference(id: Cursor) -> Earlier:
+    """A part of an earlier answer, by the id that its item was given; one that no item has here is of no answer."""
+    found = _ITEM.fullmatch(id.word())
+    return Earlier(found[1], int(found[2]), id.path) if found else Earlier(id.word(), 0, id.path)
+
+
+def _function_call(fields: Fields) -> Part:
+    arguments = fields.string("arguments") or "{}"
+    name, within = _called(fields)
+    return ToolCall(fields.need("call_id").word(), name, arguments, {**within, **fields.rest()})
+
+
+def _custom_call(fields: Fields) -> Part:
+    arguments = json.dumps({INPUT: fields.string("input")}, ensure_ascii=False)
+    call_id, (name, within) = fields.need("call_id").word(), _called(fields)
+    kind = {"type": msgspec.Raw(b'"custom_tool_call"')}
+    return ToolCall(call_id, name, arguments, {**kind, **within, **fields.rest()})
+
+
+def _called(fields: Fields) -> tuple[str, values.Extra]:
+    """The name under which the tool is offered, and the namespace that is in it."""
+    name, space = fields.need("name").word(), fields.take("namespace")
+    return (f"{space.word()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
+
+
+def _reasoning(fields: Fields) -> Part:
+    said = {name: fields.take(name) for name in ("summary", "content")}
+    texts = {name: [i.fields().need("text").string() for i in c.items()] for name, c in said.items() if c}
+    text = "\n\n".join(texts.get("content") or texts.get("summary") or [])
+    # One text of the summary is what is written again; all else would be lost.
+    least = {"summary": 0 if texts.get("content") else 1, "content": 0}
+    kept = {n: c.raw for n, c in said.items() if c and len(texts[n]) > least[n]}
+    proof, extra = fields.string("encrypted_content"), {**kept, **fields.rest()}
+    if proof.startswith(REDACTED):
+        return values.Reasoning(text, redacted=proof.removeprefix(REDACTED), extra=extra)
+    return values.Reasoning(text, proof, extra=extra)
+
+
+_CALLS: Final[dict[str, Callable[[Fields], Part]]] = {
+    "function_call": _function_call,
+    "custom_tool_call": _custom_call,
+    "reasoning": _reasoning,
+}
+
+
+def _result(fields: Fields, kind: str) -> values.ToolResult:
+    parts = read_parts(fields.take("output"), _RESULT_PARTS)
+    call_id = fields.need("call_id").word()
+    custom = {"type": msgspec.Raw(b'"custom_tool_call_output"')} if kind != "function_call_output" else {}
+    return values.ToolResult(call_id, parts, extra={**custom, **fields.rest()})
+
+
+def _text(fields: Fields) -> Text:
+    return Text(fields.need("text").string(), fields.rest())
+
+
+def _image(fields: Fields) -> values.Image:
+    url, file_id = fields.string("image_url"), fields.string("file_id")
+    if not url and not file_id:
+        raise RequestError("missing required field 'image_url' or 'file_id'", fields.path)
+    return values.Image(media_at(url) if url else values.Media(file_id=file_id), fields.rest())
+
+
+def _file(fields: Fields) -> values.Document:
+    title, data, url, file_id = (fields.string(name) for name in ("filename", "file_data", "file_url", "file_id"))
+    if not (data or url or file_id):
+        raise RequestError("missing required field 'file_data', 'file_url' or 'file_id'", fields.path)
+    bare = values.Media(data=data) if data else values.Media(url=url, file_id="" if url else file_id)
+    return values.Document(media_at(data) if data.startswith("data:") else bare, title, fields.rest())
+
+
+def _refusal(fields: Fields) -> values.Refusal:
+    return values.Refusal(fields.need("refusal").string(), fields.rest())
+
+
+def _audio(fields: Fields) -> values.Audio:
+    inner = fields.need("input_audio").fields()
+    return values.Audio(values.Media(f"audio/{inner.need('format').string()}", inner.need("data").string()))
+
+
+_RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
+    "input_audio": _audio,
+    "input_text": _text,
+    "output_text": _text,
+    "input_image": _image,
+    "input_file": _file,
+}
+_PARTS: Final[dict[str, Callable[[Fields], Part]]] = {**_RESULT_PARTS, "refusal": _refusal}
+
+
+def _tools(items: list[Cursor]) -> list[Tool]:
+    return [tool for item in items for tool in _tools_of(item)]
+
+
+def _tools_of(cursor: Cursor) -> list[Tool]:
+    """The tool, or those of a namespace; each of these keeps what there is to say of it."""
+    fields = cursor.fields()
+    if fields.string("type") != "namespace":
+        return [_tool(cursor)]
+    about = {name: raw for name, raw in cursor.fields().rest().items() if name != "tools"}
+    named = fields.need("name")
+    space, kept = named.word(), {NAMESPACE: named.raw, ABOUT_NAMESPACE: msgspec.Raw(msgspec.json.encode(about))}
+    inside = [_tool(item) for item in fields.items("tools", json_cursor.TOOLS)]
+    return [replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **kept}) for tool in inside]
+
+
+def _tool(cursor: Cursor) -> Tool:
+    fields = cursor.fields()
+    kind = fields.need("type")
+    if kind.string() not in ("function", "custom"):
+        return Tool(fields.string("name"), kind=kind.string(), extra=cursor.fields().rest())
+    name, description = fields.need("name").word(NAME_LIMIT_CHARS), fields.string("description")
+    if kind.string() == "custom":
+        form = fields.take("format")
+        extra = {"type": kind.raw, **({"format": form.raw} if form else {}), **fields.rest()}
+        return Tool(name, description, _free_text(form), extra)
+    parameters, strict = fields.schema("parameters") or Tool(name).parameters, fields.peek("strict")
+    return Tool(name, description, parameters, fields.rest(), strict=strict is not None and strict.boolean())
+
+
+def _free_text(form: Cursor | None) -> values.JsonText:
+    """The schema that a custom tool is offered under."""
+    fields = form.fields() if form else None
+    if fields is None or fields.need("type").string() != "grammar":
+        return free_text()
+    return free_text(fields.need("syntax").string(), fields.need("definition").string())
+
+
+def _no_clash(tools: tuple[Tool, ...]) -> None:
+    """Two tools must not have one name because a namespace was joined to it."""
+    spaces: dict[str, str] = {}
+    for tool in tools:
+        space = namespace_of(tool)
+        if tool.kind == "function" and spaces.setdefault(tool.name, space) != space:
+            told = f"expected names that stay apart as namespace{JOINT}tool, got {tool.name!r} twice"
+            raise RequestError(told, "$.tools")
+
+
+def namespace_of(tool: Tool) -> str:
+    """The name of the namespace that a tool is in, or ""."""
+    named = tool.extra.get(NAMESPACE)
+    return json_cursor.at(bytes(named)).string() if named else ""
+
+
+def is_custom(tool: Tool) -> bool:
+    """Whether it takes free text; it is offered as a function."""
+    return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
+
+
+def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, values.Extra]:
+    """The tools that may be called, how freely, and what is left to say of it."""
+    found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
+    word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"
+    if found and not tools and (found.kind == "object" or word == "required"):
+        raise RequestError("expected tools to choose from, got none", found.path)
+    if not tools:
+        return tools, ToolChoice(parallel=parallel), {}
+    if found is None or found.kind != "object":
+        return tools, ToolChoice(word, parallel=parallel), {}
+    inner = found.fields()
+    offered = dict.fromkeys(tool.name for tool in tools if tool.kind == "function")
+    match inner.need("type").string():
+        case "function" | "custom":
+            return tools, ToolChoice("named", _named(inner, offered), parallel), {}
+        case "allowed_tools":
+            listed, mode = inner.need("tools"), inner.need("mode").choice(_MODES, "mode")
+        case kind:
+            return tools, ToolChoice("named", kind, parallel), {"tool_choice": found.raw}
+    allowed = {_allowed(item.fields(), offered) for item in listed.items()}
+    left = tuple(tool for tool in tools if (tool.kind, tool.name) in allowed)
+    if mode == "required" and not left:
+        raise RequestError("expected tools to choose from, got none", listed.path)
+    return left, ToolChoice(mode, parallel=parallel), {}
+
+
+def _named(fields: Fields, offered: Mapping[str, None]) -> str:
+    """The name of the offered tool that is meant."""
+    name, space = fields.need("name"), fields.take("namespace")
+    if space is None:
+        return name.choice(offered, "tool")
+    joint = f"{space.word()}{JOINT}{name.word()}"
+    if joint not in offered:
+        raise RequestError(f"unknown tool {quote(joint)}{one_of(joint, offered, 'expected ')}", name.path)
+    return joint
+
+
+def _allowed(fields: Fields, offered: Mapping[str, None]) -> tuple[str, str]:
+    kind = fields.need("type").string()
+    return ("function", _named(fields, offered)) if kind in ("function", "custom") else (kind, fields.string("name"))

@@ -1,0 +1,442 @@
+"""A request to a server of Responses behind.
+
+What came by this API goes as it came: custom tools, namespaces, items of tools, the vendor's own tools and items. The
+first system message is `instructions`; of `allowed_tools` only those that are allowed are sent. What another API says
+in its own way becomes:
+
+    a turn of the model           its items in their order: a message for each text, reasoning, calls; servers with
+                                  OpenAI's own types (vLLM) take blocks of the model's only as it gave them, with ids
+    words of refusal              a text
+    results in a user's message   `function_call_output` items before it, with their pictures and files
+    a failed result               "Error: " before its text
+    thoughts                      `reasoning` with their proof, where a reply of this API gave it; without one they are
+                                  left out, as the vendor takes no others back
+    the beginning of the answer   the same, and behind it a message of the user to go on from it
+    a document of plain text      a text, its title on the first line
+    a limit under 16              16, the least that the vendor takes
+    a schema of the reply         `text.format`
+    effort                        `reasoning.effort`
+    schemas                       as OpenAI takes them (schema/targets.py)
+    a tool's schema               `strict` where the client asked for that, which would make all parameters required
+    tools of free text            the same, from Chat Completions
+
+What did not come by this API is not kept there (`store` is false), as all of a conversation is sent each time, and
+its thoughts are asked for in a form that can be sent back (`include`). `background` is never sent,
+`previous_response_id` and items by their id only where nobody has put what they name in their place. Stop strings are
+looked for here. Dropped with a warning: `top_k`, `seed`, the penalties, tools that another vendor runs, unknown parts
+of the model's messages; all others become their JSON as text. Fields that both of OpenAI's APIs have:
+wire/openai_fields.py. Refused by name: audio, and files that another vendor keeps.
+
+The vendor checks the proof of thoughts against the id of their item. Ids in a reply are made here, so the vendor's goes
+along in the proof, `rs_68af…:gAAA…` (`proof`), and is taken out of it again when the thoughts come back.
+
+Source: https://platform.openai.com/docs/api-reference/responses/create and the types in the openai package 3.52,
+2026-11. What its pages leave out: ids of thoughts, https://github.com/maximhq/bifrost/issues/5186 and
+https://github.com/openclaw/openclaw/pull/71448; thoughts without a proof,
+https://github.com/musistudio/claude-code-router/issues/1783; the least limit,
+https://github.com/UKGovernmentBEIS/inspect_evals/issues/694.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from typing import Final, assert_never
+
+import msgspec
+
+from dragoman.core.contracts import Outgoing
+from dragoman.core.identifiers import ANY, NAME_FORM
+from dragoman.core.messages import (
+    Audio,
+    Document,
+    Earlier,
+    Extra,
+    Image,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from dragoman.core.response_details import PHASE, phase_of
+from dragoman.dialects.openai_responses.request_reader import (
+    ABOUT_NAMESPACE,
+    IN_ITEM,
+    JOINT,
+    NAME,
+    NAMESPACE,
+    REDACTED,
+    is_custom,
+    namespace_of,
+)
+from dragoman.schema.free_text import INPUT
+from dragoman.schema.targets import OPENAI, OPENAI_STRICT
+from dragoman.text import json_cursor
+from dragoman.text.json_member import string_member
+from dragoman.wire.openai_fields import custom_in_responses, in_responses, merged
+from dragoman.wire.translation import REDACTED as REDACTED_REASONING
+from dragoman.wire.translation import UNPROVEN, Ledger, told_as_error
+
+Json = dict[str, object]
+
+MIN_TOKENS: Final = 16
+"""The least `max_output_tokens` that the vendor takes."""
+_ANY_OBJECT: Final = '{"type":"object"}'
+_CUSTOM_CALL: Final = b'"custom_tool_call"'
+_CUSTOM_RESULT: Final = b'"custom_tool_call_output"'
+_PROOF: Final = re.compile(r"(rs_[0-9a-f]{16,}):(.+)", re.DOTALL)
+_Words = Text | Image | Document | Audio | Refusal
+
+
+def write_request(request: Request, model: str) -> Outgoing:
+    """The body that asks this server for `model`, and warnings of what it cannot say.
+
+    Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
+    """
+    ledger = Ledger(request, NAME)
+    request = ledger.spelled(request, NAME_FORM, ANY)
+    instructions, messages = _instructions(request, ledger)
+    body: Json = {"model": model, **({"instructions": instructions} if instructions else {})}
+    body["input"] = _input(ledger.going_on(messages), request.tools, ledger)
+    if not body["input"] and not ledger.same:
+        raise ledger.refused("a conversation in which nobody says anything", "$.messages")
+    body |= _tools(request, ledger)
+    body |= _limits(request, ledger)
+    if request.response_schema and not ledger.same:
+        body["text"] = {"format": _format(request, ledger)}
+    if request.effort and not ledger.same:
+        body["reasoning"] = {"effort": request.effort}
+    if not ledger.same:
+        body |= {"store": False, "include": ["reasoning.encrypted_content"]}
+    elif not request.keep:
+        body["store"] = False
+    if request.previous is not None:
+        body["previous_response_id"] = f"resp_{request.previous.reply_id}"
+    watched = ledger.watch(request.stop)
+    body |= {"stream": True} if request.stream or watched else {}
+    shared, left = in_responses(request.extra) if request.dialect == "openai_chat" else ({}, request.extra)
+    return ledger.close({**merged(body, shared), **ledger.kept(left)})
+
+
+def _instructions(request: Request, ledger: Ledger) -> tuple[str, Sequence[Message]]:
+    """The system's text, where that is all that the first message of several is; and the other messages."""
+    match request.messages:
+        case [Message("system", [Text(text, extra)], more), *rest] if rest and not (extra or more):
+            if request.instructions or not ledger.same:
+                return text, rest
+    return "", request.messages
+
+
+def _limits(request: Request, ledger: Ledger) -> Json:
+    said: Json = {}
+    for name, value in msgspec.structs.asdict(request.sampling).items():
+        if name in ("temperature", "top_p"):
+            said |= {name: value} if value is not None else {}
+        elif value is not None:
+            ledger.lost(name)
+    limit = request.max_tokens
+    if limit is not None and limit < MIN_TOKENS and not ledger.same:
+        ledger.changed("max_output_tokens", f"max_output_tokens {MIN_TOKENS}, the least there")
+        limit = MIN_TOKENS
+    return said | ({"max_output_tokens": limit} if limit is not None else {})
+
+
+def _format(request: Request, ledger: Ledger) -> Json:
+    if request.response_schema == _ANY_OBJECT:
+        return {"type": "json_object"}
+    named: Json = {"type": "json_schema", "name": request.response_name or "reply"}
+    named |= {"description": request.response_description} if request.response_description else {}
+    named |= {"strict": True} if ledger.strict_reply(request, OPENAI_STRICT) else {}
+    return {**named, "schema": ledger.schema(request.response_schema, OPENAI, "the reply")}
+
+
+# Tools
+
+
+def _tools(request: Request, ledger: Ledger) -> Json:
+    tools = ledger.offered(request)
+    choice = request.tool_choice
+    known = {tool.name if tool.kind == "function" else tool.kind: tool for tool in tools}
+    chosen = known.get(choice.name)
+    if (choice.mode == "required" and not tools) or (choice.mode == "named" and not (chosen or ledger.same)):
+        raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
+    listed = _listed([tool for tool in tools if IN_ITEM not in tool.extra], ledger)
+    said: Json = {"tools": listed} if listed else {}
+    said |= {"tool_choice": _choice(choice, chosen)} if tools and choice.mode != "auto" else {}
+    if not choice.parallel:
+        said["parallel_tool_calls"] = False
+    elif request.several and tools and ledger.same:
+        # stated, as defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
+        said["parallel_tool_calls"] = True
+    return said
+
+
+def _choice(choice: ToolChoice, chosen: Tool | None) -> object:
+    if choice.mode != "named" or chosen is None:
+        return choice.mode
+    if chosen.kind != "function":
+        return {"type": chosen.kind}
+    return {"type": "custom" if is_custom(chosen) else "function", **_apart(chosen.name, namespace_of(chosen))}
+
+
+def _apart(name: str, space: str) -> Json:
+    """The name of a tool and that of its namespace, where it is in one."""
+    return {"name": name.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": name}
+
+
+def _listed(tools: Sequence[Tool], ledger: Ledger) -> list[object]:
+    """The tools as they came, those of a namespace in it again."""
+    listed: list[object] = []
+    for about, group in _grouped(tools, ABOUT_NAMESPACE, ledger):
+        written = [_tool(tool, ledger) for tool in group]
+        listed += [{**json_cursor.at(bytes(about)).fields().rest(), "tools": written}] if about else written
+    return listed
+
+
+def _grouped(tools: Sequence[Tool], note: str, ledger: Ledger) -> "Iterator[tuple[msgspec.Raw | None, list[Tool]]]":
+    """Tools in a row that came with one note, and that note; a long note is not compared for each of many tools."""
+    for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(note)) if ledger.native else 0):
+        together = list(group)
+        yield (together[0].extra.get(note) if ledger.native else None), together
+
+
+def _tool(tool: Tool, ledger: Ledger) -> Json:
+    free = is_custom(tool) and ledger.openai
+    custom, left = custom_in_responses(tool.extra) if free else ({}, tool.extra)
+    kept = ledger.kept(left)
+    extra = {name: raw for name, raw in kept.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
+    if tool.kind != "function":
+        return dict(extra)
+    name = _apart(tool.name, namespace_of(tool) if ledger.native else "")["name"]
+    said: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
+    if free or (is_custom(tool) and ledger.native):
+        return {**said, **(custom or extra)}
+    strict = {} if ledger.same else {"strict": ledger.strict(tool, OPENAI_STRICT)}
+    return {
+        "type": "function",
+        **said,
+        "parameters": ledger.schema(tool.parameters, OPENAI, tool.name),
+        **strict,
+        **extra,
+    }
+
+
+# The conversation
+
+
+def _input(messages: Sequence[Message], tools: Sequence[Tool], ledger: Ledger) -> object:
+    """A string where all that is said is one text of the user, else items."""
+    added = _items_of_tools(tools, ledger)
+    match messages:
+        case [Message(role="user", parts=[Text(text=text, extra={**extra})], extra={**more})] if not (
+            extra or more or added
+        ):
+            return text
+    said: list[object] = []
+    messages = _as_told(messages, tools) if ledger.native else _as_custom(messages) if ledger.openai else messages
+    for at, message in enumerate(messages):
+        said += added.pop(len(messages) - at, ())
+        said += _items(message, ledger)
+    return [*said, *chain.from_iterable(added.values())]
+
+
+def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Message]:
+    """Calls of an answer that is gone on from, in the terms in which the client had them.
+
+    They have nothing but a name: that they are of a custom tool their results say, and the tools of what namespace.
+    """
+    results = [part for message in messages for part in message.parts if isinstance(part, ToolResult)]
+    customs = {result.call_id for result in results if bytes(result.extra.get("type", b"")) == _CUSTOM_RESULT}
+    spaces = {tool.name: msgspec.Raw(msgspec.json.encode(space)) for tool in tools if (space := namespace_of(tool))}
+
+    def told(part: Part) -> Part:
+        if not isinstance(part, ToolCall) or part.extra:
+            return part
+        more = {"type": msgspec.Raw(_CUSTOM_CALL)} if part.id in customs else {}
+        more |= {"namespace": spaces[part.name]} if part.name in spaces else {}
+        return msgspec.structs.replace(part, extra=more) if more else part
+
+    if not (customs or spaces):
+        return messages
+    return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages]
+
+
+def _as_custom(messages: Sequence[Message]) -> Sequence[Message]:
+    """Calls of tools that take free text, and their results, as those of Chat Completions say it."""
+    calls = [p for m in messages for p in m.parts if isinstance(p, ToolCall) and bytes(p.extra.get("type", b""))]
+    ids = frozenset(call.id for call in calls if bytes(call.extra["type"]) == b'"custom"')
+
+    def told(part: Part) -> Part:
+        if isinstance(part, ToolCall) and part.id in ids:
+            return msgspec.structs.replace(part, extra={"type": msgspec.Raw(_CUSTOM_CALL)})
+        if isinstance(part, ToolResult) and part.call_id in ids:
+            return msgspec.structs.replace(part, extra={"type": msgspec.Raw(_CUSTOM_RESULT)})
+        return part
+
+    return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages] if ids else messages
+
+
+def _items_of_tools(tools: Sequence[Tool], ledger: Ledger) -> dict[int, list[object]]:
+    """The items that tools came in, by how many messages stand behind each."""
+    items: dict[int, list[object]] = {}
+    for note, group in _grouped(tools, IN_ITEM, ledger):
+        if note:
+            fields = json_cursor.at(bytes(note)).fields()
+            item = {**fields.need("item").fields().rest(), "tools": _listed(group, ledger)}
+            items.setdefault(fields.need("before").integer(), []).append(item)
+    return items
+
+
+def _items(message: Message, ledger: Ledger) -> Iterator[object]:
+    """A turn as items: results first, then all else in its order, words that stand together in one message."""
+    extra = ledger.kept(message.extra)
+    yield from (_result(part, ledger) for part in message.parts if isinstance(part, ToolResult))
+    rest = [part for part in message.parts if not isinstance(part, ToolResult)]
+    if not any(map(_is_content, rest)) and (extra or (ledger.same and not message.parts)):
+        yield _message(message.role, (), extra, ledger)
+    for (content, phase), group in groupby(rest, key=lambda part: (_is_content(part), phase_of(part))):
+        if content and message.role == "assistant" and not ledger.native:
+            yield from (_message("assistant", [part], {}, ledger) for part in group)
+        elif content:
+            yield _message(message.role, list(group), {**extra, PHASE: phase} if phase else extra, ledger)
+            extra = {}
+        else:
+            yield from (item for part in group for item in _item(part, ledger))
+
+
+def _is_content(part: Part) -> bool:
+    """It stands in a message; it is no item of its own."""
+    if isinstance(part, Opaque):
+        return part.path.rpartition(".")[2].startswith("content")
+    return isinstance(part, _Words)
+
+
+def _message(role: str, parts: Sequence[Part], extra: Extra, ledger: Ledger) -> Json:
+    return {"type": "message", "role": role, "content": _content(parts, ledger, role, plain=not extra), **extra}
+
+
+def _item(part: Part, ledger: Ledger) -> list[object]:
+    match part:
+        case Reasoning():
+            return _thoughts(part, ledger)
+        case ToolCall():
+            return [_call(part, ledger)]
+        case Opaque():
+            return [ledger.raw(part)]
+        case Earlier(reply_id, number):
+            return [{"type": "item_reference", "id": f"msg_{reply_id}_{number}"}]
+        case _:
+            raise ledger.refused_part(part)
+
+
+def _kept(extra: Extra, custom: bytes, ledger: Ledger) -> dict[str, msgspec.Raw]:
+    """The fields of this API; of the other API of OpenAI's that the tool takes free text."""
+    kept = dict(ledger.kept(extra))
+    return {"type": extra["type"]} if not ledger.native and bytes(extra.get("type", b"")) == custom else kept
+
+
+def _call(call: ToolCall, ledger: Ledger) -> Json:
+    extra = _kept(call.extra, _CUSTOM_CALL, ledger)
+    space, kind = extra.pop("namespace", None), extra.pop("type", msgspec.Raw(b'"function_call"'))
+    name = _apart(call.name, json_cursor.Cursor(space, "$.namespace").string() if space is not None else "")
+    said: Json = {"type": kind, "call_id": call.id, **name}
+    if bytes(kind) == _CUSTOM_CALL:
+        return {**said, "input": string_member(call.arguments, INPUT), **extra}
+    return {**said, "arguments": call.arguments, **extra}
+
+
+def proof(id: str, encrypted: str) -> str:
+    """What proves the thoughts of an item of the vendor's; of another server's they prove themselves."""
+    joint = f"{id}:{encrypted}"
+    return joint if _PROOF.fullmatch(joint) else encrypted
+
+
+def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
+    extra = dict(ledger.kept(part.extra))
+    proven = part.signature or part.redacted
+    summary: object = [{"type": "summary_text", "text": part.text}] if part.text else []
+    found = _PROOF.fullmatch(proven)
+    if found is None and not ledger.native:
+        ledger.lost(*REDACTED_REASONING if part.redacted else UNPROVEN)
+        return []
+    if found is not None:
+        extra["id"], proven = msgspec.Raw(f'"{found[1]}"'.encode()), found[2]
+    elif part.redacted:
+        proven = REDACTED + part.redacted
+    elif "content" in extra:
+        summary = []  # its own comes in `extra`, if there is one
+    said: Json = {"type": "reasoning", "summary": summary}
+    return [{**said, **({"encrypted_content": proven} if proven else {}), **extra}]
+
+
+def _result(result: ToolResult, ledger: Ledger) -> Json:
+    extra = _kept(result.extra, _CUSTOM_RESULT, ledger)
+    parts = told_as_error(result.parts) if result.is_error else result.parts
+    kind = extra.pop("type", "function_call_output")
+    return {"type": kind, "call_id": result.call_id, "output": _content(parts, ledger, "tool"), **extra}
+
+
+def _content(parts: Sequence[Part], ledger: Ledger, role: str, *, plain: bool = True) -> object:
+    """A string where all is one text, else blocks."""
+    match parts:
+        case [] if plain and role == "tool":
+            return ""
+        case [Text(text, extra)] if plain and not ledger.kept(extra):
+            return text
+        case [Refusal(text)] if not ledger.native:
+            return text
+    return [_block(part, ledger, "output_text" if role == "assistant" else "input_text") for part in parts]
+
+
+def _block(part: Part, ledger: Ledger, text_type: str) -> object:
+    match part:
+        case Text(text, extra):
+            kept = {name: raw for name, raw in ledger.kept(extra).items() if name != PHASE}
+            return {"type": text_type, "text": text, **kept}
+        case Refusal(text, extra):
+            return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
+        case Image(source, extra):
+            detail: Json = {} if ledger.same else {"detail": "auto", **ledger.detail(extra)}
+            return {"type": "input_image", **_source(source, "image_url", ledger), **detail, **ledger.kept(extra)}
+        case Document():
+            return _document(part, ledger, text_type)
+        case Opaque():
+            return ledger.raw(part)
+        case Audio(source) if ledger.same:
+            said = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
+            return {"type": "input_audio", "input_audio": said}
+        case Audio():
+            raise ledger.refused("audio")
+        case Reasoning() | ToolCall() | ToolResult() | Earlier():
+            raise ledger.refused_part(part)
+        case _:
+            assert_never(part)
+
+
+def _document(part: Document, ledger: Ledger, text_type: str) -> Json:
+    source, extra = part.source, ledger.kept(part.extra)
+    if source.text:
+        return {"type": text_type, "text": f"{part.title}\n{source.text}" if part.title else source.text, **extra}
+    # The vendor wants the name of a file whose bytes it gets.
+    title = part.title or ("" if ledger.same or not source.data else "document")
+    named: Json = {"filename": title} if title else {}
+    return {"type": "input_file", **named, **_source(source, "file_url", ledger), **extra}
+
+
+def _source(source: Media, url: str, ledger: Ledger) -> Mapping[str, object]:
+    """Where the bytes are, in the fields of a picture or a file."""
+    if source.file_id:
+        if not ledger.native:
+            raise ledger.refused("a file that another vendor keeps")
+        return {"file_id": source.file_id}
+    if source.url:
+        return {url: source.url}
+    data = f"data:{source.media_type};base64,{source.data}" if source.media_type else source.data
+    return {"image_url" if url == "image_url" else "file_data": data}

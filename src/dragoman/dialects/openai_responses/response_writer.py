@@ -1,0 +1,440 @@
+"""A reply of OpenAI Responses, streamed and whole: the same items either way."""
+
+from itertools import groupby
+from typing import Final, NamedTuple, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Raw
+
+from dragoman.core import events, messages
+from dragoman.core.collect import Collector
+from dragoman.core.errors import DragomanError, RequestError
+from dragoman.core.events import NOTHING, AnyEvent, Block, Start, Step, ToolCallStart
+from dragoman.core.messages import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
+from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, counted, is_for, items
+from dragoman.dialects._openai_errors import error_fields, status
+from dragoman.dialects.openai_responses.client_tools import client_kinds, item_of
+from dragoman.dialects.openai_responses.request_reader import (
+    ABOUT_NAMESPACE,
+    IN_ITEM,
+    JOINT,
+    NAME,
+    NAMESPACE,
+    REDACTED,
+    is_custom,
+    namespace_of,
+)
+from dragoman.schema.free_text import INPUT
+from dragoman.text import json_cursor
+from dragoman.text.json_member import StringMember, string_member
+from dragoman.wire import sse
+
+Json = dict[str, object]
+
+_encode = msgspec.json.Encoder().encode
+
+_ENDS: Final[dict[messages.FinishReason, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why a response is incomplete; at any other end it is complete."""
+_ECHOED: Final = ("truncation", "max_tool_calls", "top_logprobs", "prompt_cache_key", "safety_identifier", "user")
+"""Of what was asked for, what the response states again under the same name and in no other way."""
+
+
+class _Said(NamedTuple):
+    """How an item says what it has to say, in the names of events and fields."""
+
+    event: str
+    """Begins the names of its events, `….delta` and `….done`."""
+    field: str
+    """Where the whole of it stands."""
+    part: str = ""
+    """Begins the names of the events of the part that it stands in, where there are parts."""
+    place: str = ""
+    """What counts the parts."""
+    empty: Json = {}  # noqa: RUF012 never written to
+    """Such a part without words."""
+
+
+_TEXT = _Said(
+    "response.output_text",
+    "text",
+    "response.content_part",
+    "content_index",
+    {"type": "output_text", "text": "", "annotations": [], "logprobs": []},
+)
+_REFUSAL = _Said(
+    "response.refusal", "refusal", "response.content_part", "content_index", {"type": "refusal", "refusal": ""}
+)
+_SUMMARY = _Said(
+    "response.reasoning_summary_text",
+    "text",
+    "response.reasoning_summary_part",
+    "summary_index",
+    {"type": "summary_text", "text": ""},
+)
+_ARGUMENTS = _Said("response.function_call_arguments", "arguments")
+_VENDOR = _Said("", "", "response.content_part")
+"""An item that comes whole: it has no words of its own to announce."""
+_INPUT = _Said("response.custom_tool_call_input", "input")
+
+
+_Others: TypeAlias = (
+    Start
+    | events.TextDelta
+    | events.ReasoningDelta
+    | events.RefusalDelta
+    | events.VendorBlock
+    | ToolCallStart
+    | events.ToolCallEnd
+    | events.ToolCallIncomplete
+    | events.Warning
+    | events.Detail
+    | events.UsageUpdate
+    | events.Finish
+)
+"""Events but for the two that come most, and the one that ends all."""
+
+
+class Writer:
+    """One streamed reply."""
+
+    __slots__ = (
+        *("_annotations", "_awaits_part", "_collector", "_delta", "_input", "_items", "_phase", "_place", "_said"),
+        *("_sent", "_waiting"),
+    )
+
+    def __init__(self, request: Request) -> None:
+        self._collector = Collector(NAME, keep_broken=True)
+        self._items = _Items(request)
+        self._sent = 0
+        """Events so far."""
+        self._said = _TEXT
+        """Of the open item, as the three below."""
+        self._place: Json = {}
+        self._awaits_part = False
+        """Its next words are its first."""
+        self._annotations = 0
+        """Of the open text."""
+        self._waiting: list[events.Detail] = []
+        self._phase: messages.Extra = {}
+        """Of the text that comes next."""
+        self._delta = (b"", b"", b"")
+        """What stands around the number and the words of a delta."""
+        self._input = StringMember(INPUT)
+        """What the call of a custom tool is given."""
+
+    def send(self, event: AnyEvent) -> bytes:
+        """The bytes that this event adds.
+
+        Raises: OrderError: a bug in whoever sent it.
+        """
+        step = self._collector.send(event)
+        match event:
+            case events.TextDelta() if step is NOTHING:  # most events are one of these two
+                return self._words(event.text) if event.text else b""
+            case events.ToolCallDelta():
+                text = self._input.feed(event.text) if self._said is _INPUT else event.text
+                return self._words(text) if text and self._said is not _VENDOR else b""
+            case events.Failure(error):  # an item that is open then gets no `done`
+                return self._fail(error)
+            case _:
+                return self._step(event, step)
+
+    def _step(self, event: _Others, step: Step) -> bytes:
+        closes, opens, ends = step
+        before = self._close(closes) if closes else b""
+        if opens:
+            before += self._open(opens, event)
+        match event:
+            case events.TextDelta(text) | events.RefusalDelta(text) | events.ReasoningDelta(text):
+                return before + self._words(text) if text else before
+            case ToolCallStart() | events.Warning() | events.UsageUpdate() | events.VendorBlock():
+                return before
+            case events.Detail():
+                return before + self._detail(event)
+            case events.ToolCallEnd():
+                rest = self._input.close() if self._said is _INPUT else ""
+                return (self._words(rest) if rest else b"") + (self._close(ends) if ends else b"")
+            case events.ToolCallIncomplete():
+                return b""
+            case Start():
+                return self._response("created", "in_progress") + self._response("in_progress", "in_progress")
+            case events.Finish():
+                state = _state(self._collector.reply())
+                return before + self._response(state, state)
+            case _:
+                assert_never(event)
+
+    def _detail(self, event: events.Detail) -> bytes:
+        """Of the text that is open, or else of the next."""
+        if event.name == PHASE and not self._collector.is_text:
+            self._phase = {PHASE: Raw(event.json.encode())}
+        if not is_for(event.dialect, NAME) or event.name not in (LOGPROBS, ANNOTATIONS):
+            return b""
+        self._waiting.append(event)
+        return b"" if self._awaits_part or not self._collector.is_text else self._waited()
+
+    def _waited(self) -> bytes:
+        """The details that were waiting."""
+        waiting, self._waiting = self._waiting, []
+        return b"".join(map(self._of_text, waiting)) if self._said is _TEXT else b""
+
+    def _of_text(self, event: events.Detail) -> bytes:
+        raw = Raw(event.json.encode())
+        if event.name == LOGPROBS:
+            return self._event("response.output_text.delta", {**self._place, "delta": "", "logprobs": raw})
+        told = b""
+        for each in items(raw):
+            members = {**self._place, "annotation_index": self._annotations, "annotation": each}
+            told += self._event("response.output_text.annotation.added", members)
+            self._annotations += 1
+        return told
+
+    def _event(self, kind: str, members: Json) -> bytes:
+        number, self._sent = self._sent, self._sent + 1
+        return sse.encode(_encode({"type": kind, "sequence_number": number, **members}), kind)
+
+    def _response(self, kind: str, state: str, error: Json | None = None) -> bytes:
+        return self._event(
+            f"response.{kind}", {"response": self._items.response(self._collector.reply(), state, error)}
+        )
+
+    def _open(self, block: Block, event: AnyEvent) -> bytes:
+        part, self._said = self._items.begun(event)
+        if self._said is _INPUT:
+            self._input = StringMember(INPUT)
+        if self._said is _TEXT and self._phase:
+            part, self._phase = Text("", self._phase), {}
+        item = self._items.item(part, f"{self._collector.reply().id}_{block.number}", "in_progress")
+        self._awaits_part = bool(self._said.part)
+        self._annotations = 0
+        self._place = {"item_id": item.get("id"), "output_index": block.number}
+        if self._said.place:
+            self._place[self._said.place] = 0
+        kind = f"{self._said.event}.delta".encode()
+        self._delta = (
+            b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind, kind),
+            b"," + _encode(self._place)[1:-1] + b',"delta":',
+            b',"logprobs":[]}\n\n' if self._said is _TEXT else b"}\n\n",
+        )
+        return self._event("response.output_item.added", {"output_index": block.number, "item": item})
+
+    def _words(self, text: str) -> bytes:
+        if self._awaits_part:
+            self._awaits_part = False
+            opening = self._event(f"{self._said.part}.added", {**self._place, "part": self._said.empty})
+            return opening + self._words(text) + (self._waited() if self._waiting else b"")
+        before, middle, after = self._delta
+        number = self._sent
+        self._sent = number + 1
+        return b"".join((before, _encode(number), middle, _encode(text), after))
+
+    def _close(self, block: Block) -> bytes:
+        reply, said = self._collector.reply(), self._said
+        cut = self._collector.phase == "ended" and _state(reply) == "incomplete"
+        item = self._items.done(reply, block.number, cut=cut)
+        whole = _whole(reply.parts[block.number], said)
+        extra = _details(reply.parts[block.number])
+        done = b""
+        if not self._awaits_part:
+            logprobs: Json = {"logprobs": extra.get(LOGPROBS, [])} if said is _TEXT else {}
+            done += self._event(f"{said.event}.done", {**self._place, said.field: whole, **logprobs})
+            if said.part:
+                part = {**said.empty, said.field: whole, **extra}
+                broken: Json = {"status": "incomplete"} if cut and said is _SUMMARY else {}
+                done += self._event(f"{said.part}.done", {**self._place, "part": part, **broken})
+        return done + self._event("response.output_item.done", {"output_index": block.number, "item": item})
+
+    def _fail(self, error: DragomanError) -> bytes:
+        told = error_fields(error)
+        if self._sent:
+            return self._response("failed", "failed", {"code": _code(error), "message": told["message"]})
+        flat: Json = {name: told[name] for name in ("code", "message", "param")}
+        return self._event("error", {**flat, "error": told})
+
+
+def _code(error: DragomanError) -> str:
+    """Of the few that a response may have."""
+    number = status(error)
+    return "rate_limit_exceeded" if number == 429 else "server_error" if number >= 500 else "invalid_prompt"
+
+
+def _state(reply: Reply) -> str:
+    return "incomplete" if reply.finish in _ENDS else "completed"
+
+
+def _whole(part: Part, said: _Said) -> str:
+    """What an item says, from first to last."""
+    match part:
+        case Text(text) | messages.Refusal(text) | messages.Reasoning(text):
+            return text
+        case ToolCall(arguments=arguments):
+            return string_member(arguments, INPUT) if said is _INPUT else arguments
+        case _:
+            return ""
+
+
+def write_count(tokens: int, cleared: int | None = None) -> bytes:
+    """The body that tells how many tokens a request is."""
+    return _encode({"object": "response.input_tokens", "input_tokens": tokens})
+
+
+def write_reply(reply: Reply, request: Request) -> bytes:
+    """The body of a whole reply."""
+    return _encode(_Items(request).response(reply, _state(reply)))
+
+
+class _Items:
+    """Responses to one request, and what is in them."""
+
+    __slots__ = ("_asked", "_client", "_custom", "_spaces")
+
+    def __init__(self, request: Request) -> None:
+        self._custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
+        self._client = client_kinds(request.tools)
+        self._spaces = {tool.name: space for tool in request.tools if (space := namespace_of(tool))}
+        choice, extra = request.tool_choice, request.extra
+        named = {"type": "custom" if choice.name in self._custom else "function", **self._name(choice.name)}
+        self._asked: Json = {
+            "background": False,
+            "instructions": None,
+            "max_output_tokens": request.max_tokens,
+            "metadata": extra.get("metadata", {}),
+            "parallel_tool_calls": choice.parallel,
+            "previous_response_id": f"resp_{request.previous.reply_id}" if request.previous else None,
+            "reasoning": extra.get("reasoning"),
+            "store": request.keep,
+            "temperature": request.sampling.temperature,
+            "text": extra.get("text", {"format": {"type": "text"}}),
+            "tool_choice": extra.get("tool_choice", named if choice.mode == "named" else choice.mode),
+            "tools": self._tools(request.tools),
+            "top_p": request.sampling.top_p,
+            **{name: extra[name] for name in _ECHOED if name in extra},
+        }
+
+    def response(self, reply: Reply, state: str, error: Json | None = None) -> Json:
+        """The response as far as it has come."""
+        last, cut = len(reply.parts) - 1, state in ("incomplete", "failed")
+        output = [self.done(reply, number, cut=cut and number == last) for number in range(len(reply.parts))]
+        why = {"reason": _ENDS[reply.finish]} if state == "incomplete" else None
+        return {
+            "id": f"resp_{reply.id}",
+            "object": "response",
+            "created_at": reply.created,
+            "status": state,
+            "error": error,
+            "incomplete_details": why,
+            "model": reply.model,
+            "output": [item for item in output if item],
+            "usage": None if state == "in_progress" else _usage(reply.usage),
+            **self._asked,
+            **reply.details,
+        }
+
+    def begun(self, event: AnyEvent) -> tuple[Part, _Said]:
+        """What an item is when it begins with this event, and how it goes on."""
+        match event:
+            case ToolCallStart(_, id, name):
+                said = _INPUT if name in self._custom else _VENDOR if name in self._client else _ARGUMENTS
+                return ToolCall(id, name, ""), said
+            case events.ReasoningDelta():
+                return messages.Reasoning(""), _SUMMARY
+            case events.RefusalDelta():
+                return messages.Refusal(""), _REFUSAL
+            case events.VendorBlock(dialect, kind, json):
+                return Opaque(kind, msgspec.Raw(json.encode()), dialect=dialect), _VENDOR
+            case _:
+                return Text(""), _TEXT
+
+    def done(self, reply: Reply, number: int, *, cut: bool) -> Json:
+        """The item of a part; of a call, whether it was cut off shows in its arguments."""
+        part = reply.parts[number]
+        cut = not _is_object(part.arguments) if isinstance(part, ToolCall) else cut
+        return self.item(part, f"{reply.id}_{number}", "incomplete" if cut else "completed")
+
+    def item(self, part: Part, name: str, state: str) -> Json:
+        """The item of a part; empty where no event makes such a part."""
+        match part:
+            case Text(text, extra):
+                phase = {PHASE: extra[PHASE]} if PHASE in extra else {}
+                content: list[Json] = [{**_TEXT.empty, "text": text, **_details(part)}] if text else []
+                return {**_message(name, state, content), **phase}
+            case messages.Refusal(text):
+                return _message(name, state, [{**_REFUSAL.empty, "refusal": text}] if text else [])
+            case messages.Reasoning(text, signature, redacted):
+                summary = [{**_SUMMARY.empty, "text": text}] if text else []
+                proven = REDACTED + redacted if redacted else signature
+                proof: Json = {"encrypted_content": proven} if proven else {}
+                return {"id": f"rs_{name}", "type": "reasoning", "status": state, "summary": summary, **proof}
+            case ToolCall(name=kind) if kind in self._client:
+                return item_of(kind, name, part, state)
+            case ToolCall(id, tool, arguments):
+                call: Json = {"status": state, "call_id": id, **self._name(tool)}
+                if tool in self._custom:
+                    return {
+                        "id": f"ctc_{name}",
+                        "type": "custom_tool_call",
+                        **call,
+                        "input": string_member(arguments, INPUT),
+                    }
+                return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
+            case Opaque(raw=raw, dialect=dialect):
+                return dict(json_cursor.at(bytes(raw)).fields().rest()) if dialect == NAME else {}
+            case messages.Image() | messages.Document() | messages.Audio() | messages.ToolResult() | messages.Earlier():
+                return {}
+            case _:
+                assert_never(part)
+
+    def _name(self, tool: str) -> Json:
+        """The name of a tool, as the client knows it."""
+        space = self._spaces.get(tool)
+        return {"name": tool.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": tool}
+
+    def _tools(self, tools: tuple[Tool, ...]) -> list[Json]:
+        """The tools as they were sent."""
+        listed: list[Json] = []
+        for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(ABOUT_NAMESPACE))):
+            together = list(group)
+            about, written = together[0].extra.get(ABOUT_NAMESPACE), [self._tool(tool) for tool in together]
+            listed += [{**json_cursor.at(bytes(about)).fields().rest(), "tools": written}] if about else written
+        return listed
+
+    def _tool(self, tool: Tool) -> Json:
+        extra = {name: raw for name, raw in tool.extra.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
+        if tool.kind != "function":
+            return dict(extra)
+        name = self._name(tool.name)["name"]
+        if is_custom(tool):
+            return {"name": name, "description": tool.description, **extra}
+        given: Json = {"name": name, "description": tool.description, "parameters": msgspec.Raw(tool.parameters)}
+        return {"type": "function", **given, "strict": None, **extra}
+
+
+def _message(name: str, state: str, content: list[Json]) -> Json:
+    return {"id": f"msg_{name}", "type": "message", "status": state, "role": "assistant", "content": content}
+
+
+def _details(part: Part) -> Json:
+    """What a text has besides its words."""
+    extra = part.extra if isinstance(part, Text) else {}
+    return {name: extra[name] for name in (LOGPROBS, ANNOTATIONS) if name in extra}
+
+
+def _is_object(arguments: messages.JsonText) -> bool:
+    try:
+        return bool(json_cursor.at(arguments).object())
+    except RequestError:
+        return False
+
+
+def _usage(usage: Usage) -> Json:
+    counts: Json = {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_input_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
+    return counted(counts, usage, NAME)

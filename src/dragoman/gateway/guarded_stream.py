@@ -1,0 +1,68 @@
+"""A backend's answer with its calls guarded: judged, mended, and asked for once more where they are not right.
+
+The second answer is waited for as a whole, so the client of a stream gets pings meanwhile. It is bounded in tokens and
+in time; where it fails, or is no better, the first one stands, and a warning says so.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from dragoman.core.contracts import Backend, Turn
+from dragoman.core.errors import DragomanError, MisuseError, logged
+from dragoman.core.events import AnyEvent, Failure, TextDelta, UsageUpdate, Warning
+from dragoman.core.messages import Request
+from dragoman.guard.guard import SEEN, Guard
+from dragoman.guard.policy import Policy
+from dragoman.guard.reask import Again
+
+log = logging.getLogger("dragoman.guard")
+
+
+async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy) -> AsyncGenerator[AnyEvent, None]:
+    """What the backend answers, its calls as right as they can be made.
+
+    Raises: DragomanError: before Start only; later, the stream ends with Failure.
+    """
+    guard = Guard(request, policy)
+    async with aclosing(turn.ask(backend, request)) as events:
+        async for event in events:
+            if isinstance(event, TextDelta) and not guard.failed:  # nearly all events of an answer
+                if len(guard.seen) < SEEN:
+                    guard.seen.append(event)
+                yield event
+                continue
+            for each in guard.pass_on(event):
+                yield each
+            if guard.over:
+                break
+    if (asked := guard.again()) is not None:
+        yield Warning("asked_again", f"{asked.why}; the model was asked once more")
+        await _ask_again(backend, asked, turn, guard, policy)
+        if guard.usage:
+            yield UsageUpdate(guard.usage)
+    for each in guard.end():
+        yield each
+
+
+async def _ask_again(backend: Backend, asked: Again, turn: Turn, guard: Guard, policy: Policy) -> None:
+    second = Guard(asked.request, replace(policy, delivery="atomic", ask_again=False))
+    second_turn = dataclasses.replace(turn, asked_again=True)
+    given: list[AnyEvent] = []
+    try:
+        async with asyncio.timeout(policy.again_s), aclosing(second_turn.ask(backend, asked.request)) as events:
+            async for event in events:
+                if isinstance(event, Failure):
+                    raise event.error
+                given += second.pass_on(event)
+    except MisuseError:  # a bug of ours
+        raise
+    except (TimeoutError, DragomanError) as error:
+        why = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
+        log.warning("the model could not be asked once more: %s", why)
+        given.clear()
+    guard.take(second, given)

@@ -1,0 +1,129 @@
+"""Answers that must be of a schema where the backend could not constrain the model to it, as tools are offered too.
+
+The backend reports that by the warning `unconstrained` named `response_format`. The text of such an answer waits for
+its end and is checked; text that is not JSON of the schema is re-asked once, and where the second answer is no better
+the first one is given with a warning. Answers with a tool call pass unchecked: their text is not the reply.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from dragoman.core.contracts import Backend, Turn
+from dragoman.core.errors import DragomanError, MisuseError, logged
+from dragoman.core.events import AnyEvent, Failure, Finish, TextDelta, ToolCallStart, UsageUpdate, Warning
+from dragoman.core.messages import Message, Request, Text, Usage
+from dragoman.core.usage import both
+from dragoman.guard.compiled_schema import Compiled, parsed
+from dragoman.guard.policy import Policy
+
+log = logging.getLogger("dragoman.guard")
+
+REPLY: Final = "response_format"
+"""The name of the reply's schema in warnings."""
+
+
+async def checked_reply(
+    answer: AsyncGenerator[AnyEvent, None], backend: Backend, request: Request, turn: Turn, policy: Policy
+) -> AsyncGenerator[AnyEvent, None]:
+    """Yields the answer's events, its text checked where the backend says that it was not constrained.
+
+    Raises: DragomanError: before Start only; later, the stream ends with Failure.
+    """
+    waiting: list[TextDelta] | None = None
+    usage: Usage | None = None
+    async with aclosing(answer) as events:
+        async for event in events:
+            match event:
+                case Warning("asked_again" | "not_as_asked"):  # a third generation is too many
+                    policy = replace(policy, ask_again=False)
+                case Warning("unconstrained", detail=detail) if detail == REPLY:
+                    waiting = []
+                case TextDelta() if waiting is not None:
+                    waiting.append(event)
+                    continue
+                case UsageUpdate(counts):
+                    usage = counts
+                case ToolCallStart() | Failure() if waiting is not None:
+                    for delta in waiting:
+                        yield delta
+                    waiting = None
+                case Finish() if waiting is not None:
+                    async for each in _checked("".join(d.text for d in waiting), backend, request, turn, policy, usage):
+                        yield each
+            yield event
+
+
+_FENCED: Final = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL)
+_PROBLEMS: Final = 5
+"""Problems of an answer that the model is shown."""
+
+
+async def _checked(
+    text: str, backend: Backend, request: Request, turn: Turn, policy: Policy, usage: Usage | None
+) -> AsyncGenerator[AnyEvent, None]:
+    """Yields the text where it fits, or a second answer that does, or the first with a warning."""
+    schema = Compiled(request.response_schema)
+    fitting, why = _fitting(text, schema)
+    if not fitting and policy.ask_again:
+        yield Warning("asked_again", f"the reply is not of its schema: {why}; the model was re-asked", detail=REPLY)
+        again = await _asked_again(text, why, backend, request, turn, policy)
+        fitting, _ = _fitting(again.text, schema)
+        if usage and again.usage:
+            yield UsageUpdate(both(usage, again.usage))
+    if not fitting:
+        yield Warning("not_as_asked", f"the reply is not of its schema: {why}", detail=REPLY)
+    yield TextDelta(fitting or text)
+
+
+def _fitting(text: str, schema: Compiled) -> tuple[str, str]:
+    """The JSON of the text, without a fence around all of it, where it is of the schema; or why it is not."""
+    fenced = _FENCED.fullmatch(text)
+    said = fenced[1] if fenced else text
+    try:
+        value = parsed(said)
+    except ValueError:
+        return "", "it is not JSON"
+    problems = schema.problems(value)
+    return ("", "; ".join(each.message for each in problems[:_PROBLEMS])) if problems else (said, "")
+
+
+class _Again(NamedTuple):
+    text: str = ""
+    usage: Usage | None = None
+
+
+async def _asked_again(text: str, why: str, backend: Backend, request: Request, turn: Turn, policy: Policy) -> _Again:
+    """The text of the second answer; empty where there is none, or one with a call."""
+    shown = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
+    turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))
+    tokens = min(request.max_tokens or policy.again_tokens, policy.again_tokens)
+    asked = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
+    second_turn = dataclasses.replace(turn, asked_again=True)
+    said: list[str] = []
+    usage: Usage | None = None
+    try:
+        async with asyncio.timeout(policy.again_s), aclosing(second_turn.ask(backend, asked)) as events:
+            async for event in events:
+                match event:
+                    case TextDelta(more):
+                        said.append(more)
+                    case UsageUpdate(counts):
+                        usage = counts
+                    case ToolCallStart():
+                        return _Again(usage=usage)
+                    case Failure(error):
+                        raise error
+    except MisuseError:  # a bug of ours
+        raise
+    except (TimeoutError, DragomanError) as error:
+        told = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
+        log.warning("the model could not be re-asked for a reply of its schema: %s", told)
+        return _Again()
+    return _Again("".join(said), usage)

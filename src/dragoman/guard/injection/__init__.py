@@ -1,0 +1,1 @@
+"""Whether a tool call was copied from untrusted content."""

@@ -1,0 +1,59 @@
+"""Which of the formats a response template describes: one whose calls it reads as that format's own reader does."""
+
+import json
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+
+from dragoman.api.parse import parse
+from dragoman.core.contracts import Format
+from dragoman.core.messages import Reasoning, Text, ToolCall
+from dragoman.identify.chat_template import CALLS, TOOL, at_home, known_formats
+from dragoman.identify.response_template.reader import format_of
+from dragoman.identify.response_template.spec import Template
+
+THOUGHT: Final = "Where is it?"
+Said: TypeAlias = list[tuple[str, object]]
+"""The parts of a reply: their kind or the tool's name, their text or arguments."""
+
+
+def known(template: Template) -> Format | None:
+    """The format; where several fit, the one with most markers in the template."""
+    made = format_of(template)
+    field = template.fields.get(template.implicit)
+    ends = field.closes.literals if field and field.closes else ()
+    fitting = [format for format in known_formats() if _reads_as(made, format, ("", *ends))]
+    source = str(msgspec.to_builtins(template)).replace("\\", "")
+    return min(fitting, key=lambda format: at_home(format, source), default=None)
+
+
+def _reads_as(made: Format, format: Format, ends: tuple[str, ...]) -> bool:
+    """Whether both read what the format writes alike; the template may want the end of the turn behind it."""
+    for text, meant in _samples(made, format):
+        if _said(text, format) != meant or meant not in [_said(text + end, made) for end in ends]:
+            return False
+    return True
+
+
+def _samples(made: Format, format: Format) -> Iterator[tuple[str, Said]]:
+    """Replies, and what is in them."""
+    for call in CALLS:
+        text = format.section[0] + format.write_call(call) + format.section[1]
+        meant: Said = [(call.name, json.loads(call.arguments))]
+        yield text, meant
+        for opener, closer in made.thoughts.items():
+            yield f"{opener}{THOUGHT}{closer}{text}", [("thought", THOUGHT), *meant]
+
+
+def _said(text: str, format: Format) -> Said:
+    said: Said = []
+    for part in parse(text, format, [TOOL]).parts:
+        match part:
+            case ToolCall(_, name, arguments):
+                said.append((name, json.loads(arguments)))
+            case Reasoning(text):
+                said.append(("thought", text.strip()))
+            case Text(text) if text.strip():
+                said.append(("text", text.strip()))
+    return said

@@ -1,0 +1,215 @@
+"""A format made of a response template.
+
+Text and thoughts between plain marks stream. From the first call on, or the first mark that only a regular expression
+can tell, the rest of the reply is waited for and read as a whole: where such an expression ends cannot be known before.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
+
+from dragoman.core.contracts import CallSink, Format
+from dragoman.core.errors import UnsupportedError
+from dragoman.core.messages import JsonText
+from dragoman.identify.response_template.content import FAILURES, Digits, as_text, value_of
+from dragoman.identify.response_template.spec import Field, Region, Template
+from dragoman.parsing.define_format import json_format, text_format
+from dragoman.schema.argument_types import ALL, Schema, as_json, whole_json
+from dragoman.text.scanner import Leaf, Scanner, markers
+
+Role: TypeAlias = Literal["text", "reasoning", "calls", "nothing"]
+ROLES: Final[Mapping[str, Role]] = {
+    "thinking": "reasoning",
+    "reasoning_content": "reasoning",
+    "reasoning": "reasoning",
+    "tool_calls": "calls",
+    "": "nothing",
+}
+"""What a field is, by its name; any other is text."""
+NAME: Final = "response_template"
+MODELS: Final = "as the model's tokenizer states"
+SOURCE: Final = "response_template of tokenizer_config.json, https://huggingface.co/docs/transformers/main (2026-11)"
+
+
+class Call(NamedTuple):
+    """A call, as a template tells it."""
+
+    name: str
+    arguments: Mapping[str, Any] | JsonText
+    id: str
+
+    def text(self, schema: Schema) -> JsonText:
+        """The arguments; what the template left as text is of the type that the schema states."""
+        if isinstance(self.arguments, str):
+            return self.arguments
+        members = (f"{as_text(key)}: {_typed(value, schema.of(key))}" for key, value in self.arguments.items())
+        return "{" + ", ".join(members) + "}"
+
+
+class Regions:
+    """Reads replies as a template says."""
+
+    def __init__(self, template: Template) -> None:
+        self._template = template
+        self._between = _role(template.implicit)
+        self._streamed: dict[str, str] = {}
+        """What opens a field that streams, or closes the implicit one."""
+        waited: list[str] = []
+        for name, field in template.fields.items():
+            mark = field.opens or field.closes
+            if mark and mark.literals and (not field.opens or _streams(name, field)):
+                self._streamed |= dict.fromkeys(mark.literals, name)
+            elif mark:
+                waited += mark.literals or (mark.prefix,)
+        streams = self._between != "calls" and "" not in waited
+        self._marks = (*self._streamed, *waited) if streams else ()
+
+    def read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+        """One reply."""
+        noise, gap = list[str](), ""
+        emits = {"text": sink.text, "reasoning": sink.reasoning}
+        while self._marks:
+            found = yield from s.until(markers(*self._marks), emits.get(self._between, noise.append))
+            noise.append(" ")
+            if not found or found not in self._streamed:
+                s.pos -= len(found)
+                gap = s.gap
+                break
+            field = self._template.fields[self._streamed[found]]
+            yield from s.space()
+            if field.opens and field.closes:
+                emit = emits[_role(self._streamed[found])]
+                yield from s.until(markers(*field.closes.literals), emit)
+                yield from s.space()
+        while not s.closed:
+            yield None
+        base, text = s.pos, s.buf[s.pos :]
+        for region in self._template.regions(text):
+            self._take(region, base, s, sink, gap, noise)
+            gap = ""
+        s.pos = len(s.buf)
+        said = " ".join("".join(noise).split())
+        if said:
+            sink.warn("noise_between_calls", "dropped text that no field of the response template takes", said)
+
+    def _take(self, region: Region, base: int, s: Scanner, sink: CallSink, gap: str, noise: list[str]) -> None:
+        """Pass on what a region says; the scanner stands where that ends."""
+        body = region.body.rstrip()
+        s.pos = base + region.start + len(body)
+        match _role(region.field):
+            case "calls":
+                s.pos = base + region.behind
+                self._call(region, s, sink)
+            case "reasoning":
+                sink.reasoning(body.lstrip())
+            case "text":
+                # White space before what only looked like a call is text; next to a region it is framing.
+                sink.text(gap + body if gap and body[:1].strip() else body.lstrip())
+            case _:
+                noise.append(f" {body}")
+
+    def _call(self, region: Region, s: Scanner, sink: CallSink) -> None:
+        field, raw = self._template.fields[region.field], region.raw
+        if not region.closed and not s.stopped:
+            sink.warn("cut_off_call", "the reply was cut off within a call", raw)
+            return
+        try:
+            calls = [_call(item) for item in _items(value_of(field, region.body, region.captures))]
+            named = [(name, call, call.text(sink.schema(name))) for call in calls if (name := sink.resolve(call.name))]
+        except FAILURES as e:
+            sink.warn("malformed_arguments", f"not a call as the response template has it: {e}", raw)
+            sink.text(raw)
+            return
+        if len(named) < len(calls):
+            unknown = next(call.name for call in calls if not sink.resolve(call.name))
+            sink.warn("unknown_tool", f"the model called {unknown!r}, which is not an offered tool", raw)
+            sink.text(raw)
+            return
+        for name, call, arguments in named:
+            sink.start(name, call.id)
+            sink.arguments(arguments)
+            sink.end()
+
+
+def format_of(template: Template) -> Format:
+    """The format; it writes calls too, where they are JSON between plain marks."""
+    field = template.fields.get("tool_calls", Field())
+    opener, closer = (anchor.literals[:1] if anchor else () for anchor in (field.opens, field.closes))
+    keys = _keys(field)
+    read = Regions(template).read
+    thoughts = {
+        opens: field.closes.literals[0]
+        for name, field in template.fields.items()
+        if _role(name) == "reasoning" and _streams(name, field) and field.opens and field.closes
+        for opens in field.opens.literals
+    }
+    marks = [m for field in template.fields.values() for a in (field.opens, field.closes) if a for m in a.literals]
+    if not keys or not opener or (field.closes and not closer):
+        return _read_only(read, thoughts, marks)
+
+    def around(name: str, _: str) -> tuple[str, str]:
+        before = f"{opener[0]}{{{as_text(keys[0])}: {as_text(name)}, {as_text(keys[1])}: "
+        return before, "}" + "".join(closer)
+
+    made = json_format(
+        name=NAME, models=MODELS, source=SOURCE, read=read, around=around, opener=opener[0], markers=tuple(marks)
+    )
+    return replace(made, thoughts=thoughts)
+
+
+def _read_only(read: Callable[[Scanner, CallSink], Leaf[None]], thoughts: dict[str, str], marks: list[str]) -> Format:
+    def refuse(*_: object) -> NoReturn:
+        raise UnsupportedError("a format of this response template can be read, not written: name a format for that")
+
+    made = text_format(
+        name=NAME, models=MODELS, source=SOURCE, read=read, write_call=lambda _: "", opener="", markers=tuple(marks)
+    )
+    return replace(made, thoughts=thoughts, write_call=refuse, write_tools=refuse, write_result=refuse)
+
+
+def _keys(field: Field) -> tuple[str, str] | None:
+    """What name and arguments are called in the JSON of a call; None: it is written in some other way."""
+    if field.content != "json" or field.content_args or field.transform_each or not field.repeats:
+        return None
+    match field.transform.get("function") if isinstance(field.transform, dict) else None:
+        case "{content}":
+            return "name", "arguments"
+        case {"name": str(name), "arguments": str(arguments)}:
+            keys = [re.fullmatch(r"\{content\.(\w+)\}", place) for place in (name, arguments)]
+            return (keys[0][1], keys[1][1]) if keys[0] and keys[1] else None
+        case _:
+            return None
+
+
+def _streams(name: str, field: Field) -> bool:
+    """Whether what it opens is text that can be passed on as it comes."""
+    plain = bool(field.opens and field.opens.literals and field.closes and field.closes.literals)
+    return plain and _role(name) in ("text", "reasoning")
+
+
+def _role(name: str) -> Role:
+    return ROLES.get(name, "text")
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _call(item: Any) -> Call:
+    """Raises: FAILURES: it is none."""
+    function = item.get("function", item)
+    name, arguments = function["name"], function.get("arguments") or {}
+    if not isinstance(name, str) or not name or isinstance(name, Digits):
+        raise ValueError("expected a name")
+    if isinstance(arguments, str):
+        arguments = whole_json(arguments.strip())
+    if not (arguments.startswith("{") if isinstance(arguments, str) else isinstance(arguments, dict)):
+        raise ValueError("expected an object of arguments")
+    id = item.get("id", "")
+    return Call(name, arguments, id if isinstance(id, str) else "")
+
+
+def _typed(value: Any, types: frozenset[str]) -> JsonText:
+    is_text = isinstance(value, str) and not isinstance(value, Digits)
+    return as_json(value, types) if is_text and types != ALL else as_text(value)

@@ -1,0 +1,1 @@
+"""Model text to events: the parts that formats are made of."""

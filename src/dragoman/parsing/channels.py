@@ -1,0 +1,195 @@
+"""The shape of a reply in messages, each with a header that says what it is.
+
+    <|channel|>analysis<|message|>They want the weather.<|end|><|start|>assistant<|channel|>final<|message|>Sunny.
+
+A header begins with a marker and ends where the body begins; `route` tells thoughts, text and calls apart by it. What
+is no header is part of the message that it stands in. The first header may have been opened by the prompt.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from dragoman.core.contracts import CallSink, ReadCall
+from dragoman.parsing.partial_marker import drop_begun
+from dragoman.parsing.trailing_json import OBJECTS, STARTS, trailing_calls
+from dragoman.parsing.untagged_json import bare_calls
+from dragoman.text.scanner import FIELD_LIMIT_CHARS, Follow, Leaf, Scanner, markers
+
+ANYTHING: Final[Follow] = ((),)
+"""Whatever follows, this ends a message."""
+NAME_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+
+
+class Route(NamedTuple):
+    """What a message is."""
+
+    kind: Literal["text", "reasoning", "call", "builtin", "nothing"]
+    """`builtin`: a call of a tool that the model knows of itself; `nothing`: what follows has headers of its own."""
+    problem: str = ""
+    """What of the header is not known."""
+
+
+Emit: TypeAlias = Callable[[str], None]
+ReadRoute: TypeAlias = Callable[[str, str], Route | None]
+"""By a header, and what begins the body; None: it is no header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The markers of a format."""
+
+    starts: tuple[str, ...]
+    """What begins a header; one that begins a body is a header by itself."""
+    bodies: tuple[str, ...]
+    """What ends a header."""
+    route: ReadRoute
+    call: ReadCall
+    """Reads the body of a call; it is given the whole header."""
+    ends: Mapping[str, Follow] = field(default_factory=dict)
+    """What ends a body, and what has to follow."""
+    breaks: tuple[str, ...] = ()
+    """What cannot stand in a header."""
+    first: Callable[[Scanner], Leaf[bool]] | None = None
+    """Reads the beginning of a header that the prompt has opened; whether it is one."""
+    blocks: tuple[str, ...] = ()
+    """What begins a call where a message begins that is addressed as an answer."""
+
+    def read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+        """One reply."""
+        s.keep()
+        emit: Emit | None = None
+        said = False
+        if self.first and (yield from self.first(s)):
+            emit, _ = yield from self._message(s, sink, "", None)
+        else:
+            said = bool(s.kept())
+            sink.text(s.kept())
+            if not said and sink.lenient:
+                said = yield from bare_calls(s, sink)
+        yield from self._messages(s, sink, emit, said)
+
+    def read_on(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """The rest of a reply, from behind the beginning of a header; whether it is one."""
+        s.keep(s.gap + opener)
+        emit, is_header = yield from self._message(s, sink, opener, None)
+        if is_header:
+            yield from self._messages(s, sink, emit)
+        return is_header
+
+    def _messages(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Leaf[None]:
+        """The rest of a message, and all that follow it."""
+        while found := (yield from self._words(s, sink, emit, said)):
+            said = False
+            s.keep(s.gap + found)
+            emit = None if found in self.ends else (yield from self._message(s, sink, found, emit))[0]
+
+    def _message(self, s: Scanner, sink: CallSink, found: str, emit: Emit | None) -> Leaf[tuple[Emit | None, bool]]:
+        """A header, and the whole of a call; where the words go that follow, and whether it is a header."""
+        marker = found if found in self.bodies else (yield from self._header(s, sink))
+        header = s.kept()
+        s.forget()
+        route = self.route(header.removesuffix(marker), marker) if marker else None
+        if route:
+            return (yield from self._enter(s, sink, route, header)), True
+        emit = emit or sink.text
+        emit(header)
+        return emit, False
+
+    def _words(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Leaf[str]:
+        """What a message says, or what stands between messages; what ends it."""
+        s.gap = ""
+        if not (emit or said) and sink.calls:
+            yield from drop_begun(s, sink, *self.ends, *self.starts, *self.breaks)
+        if sink.lenient and emit in (None, sink.text):
+            return (yield from self._answer(s, sink, emit, said))
+        if emit:
+            return (yield from s.raw_until({**dict.fromkeys(self.starts, ANYTHING), **self.ends}, emit))
+        return (yield from s.until(markers(*self.starts, *self.ends), sink.text, said))
+
+    def _answer(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool) -> Leaf[str]:
+        """As `_words`, of an answer, and the calls in plain JSON that end the reply."""
+        wanted = markers(*self.starts, *self.ends, *STARTS)
+        line = s.offset
+        while True:
+            found = yield from s.until(wanted, sink.text, said or emit is not None)
+            if found in STARTS:
+                said = yield from self._plain_json(s, sink, found, line)
+            elif not emit:
+                return found
+            else:
+                while (ends := s.follows(self.ends.get(found, ANYTHING))) is None:
+                    yield None
+                gap, s.gap = s.gap, ""
+                sink.text(gap if ends else gap + found)
+                if ends:
+                    return found
+
+    def _plain_json(self, s: Scanner, sink: CallSink, found: str, line: int) -> Leaf[bool]:
+        """What this begins in an answer: calls that end the reply, or text; whether it is text."""
+        gap, size = s.gap, len(found) - (found in OBJECTS)
+        if found in OBJECTS or "\n" in gap or s.offset == line + len(gap) + size:
+            s.pos -= size
+            said = yield from trailing_calls(s, sink, gap + found[:-size], tuple(self.ends))
+            if said is not None:
+                return said
+            s.pos += size
+        sink.text(gap + found)
+        return True
+
+    def _header(self, s: Scanner, sink: CallSink) -> Leaf[str]:
+        """Take the rest of a header; what begins the body, "" where this is none."""
+        found = yield from s.field(markers(*self.bodies, *self.ends, *self.breaks))
+        if found and found[1] in self.bodies:
+            return found[1]
+        if found:
+            s.pos -= len(found[1])
+        elif s.closed and not s.stopped and len(s.buf) - s.pos <= FIELD_LIMIT_CHARS:
+            s.pos = len(s.buf)
+            sink.warn("cut_off_call", "the reply was cut off in the header of a message", s.kept())
+            s.keep()
+        return ""
+
+    def _enter(self, s: Scanner, sink: CallSink, route: Route, header: str) -> Leaf[Emit | None]:
+        """Begin a message, or read all of a call; where the words go that follow."""
+        s.gap = ""
+        s.ends, s.behind = (*self.ends,), (*self.starts, *self.ends)
+        if route.problem:
+            sink.warn("unknown_header", f"a message has {route.problem} in its header", header)
+        match route.kind:
+            case "text" if not (yield from self._begins_call(s)):
+                return sink.text
+            case "reasoning":
+                return sink.reasoning
+            case "call" | "text":
+                header = header if route.kind == "call" else ""
+                return None if (yield from self.call(s, sink, header)) else sink.text
+            case "builtin":
+                pieces: list[str] = []
+                ended = yield from self._words(s, sink, pieces.append)
+                s.pos -= len(ended)
+                raw = header + "".join(pieces)
+                sink.warn("builtin_call", "dropped a call of a tool that the model knows but nobody offered", raw)
+        return None
+
+    def _begins_call(self, s: Scanner) -> Leaf[bool]:
+        """Whether a call comes next, though the header says nothing of it."""
+        if not self.blocks:
+            return False
+        ahead = yield from s.peek(max(map(len, self.blocks)), after_space=True)
+        return ahead.startswith(self.blocks)
+
+
+def name_before(*bodies: str) -> Callable[[Scanner], Leaf[bool]]:
+    """Reads the name in a header that the prompt has opened, where the body begins behind it."""
+
+    def first(s: Scanner) -> Leaf[bool]:
+        name = [""]
+        yield from s.run(NAME_CHARS, name.append)
+        if not name[-1] or name[-1][-1] in ".-":  # the end of a sentence
+            return False
+        found = yield from s.literal(*bodies)
+        s.pos -= len(found)
+        return bool(found)
+
+    return first

@@ -1,0 +1,111 @@
+"""Control tokens told apart from the same characters, written with ordinary tokens.
+
+A model that is asked to print `<tool_call>` may spell it out. To the eye that is the same text; an engine that sees
+token ids knows better, and says so with each piece. Where a control token stands in plain text, its first character is
+exchanged for one that no text has, so that no marker is found there, in whatever state the format's reader is; what
+the reader gives is changed back. Formats and scanner know nothing of it, and without a hint nothing is done.
+
+Source of the characters: The Unicode Standard 16.0 (2024-09), section 23.7, noncharacters U+FDD0 to U+FDEF, reserved
+for use within a program.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from dragoman.core.contracts import CallSink
+from dragoman.core.errors import MisuseError, quote
+from dragoman.parsing.forwarding_sink import Relay
+from dragoman.text.scanner import Markers
+
+FIRST: Final = 0xFDD0
+COUNT: Final = 32
+
+
+class Disguise:
+    """Exchanges the beginnings of these control tokens in plain text, and changes them back.
+
+    Raises: MisuseError: these are no control tokens.
+    """
+
+    def __init__(self, control: Iterable[str]) -> None:
+        given: list[object] = [control] if isinstance(control, str) or not isinstance(control, Iterable) else [*control]
+        for token in given:
+            if not isinstance(token, str) or not token:
+                shown = quote(token) if isinstance(token, str) else type(token).__name__
+                raise MisuseError(f"expected the texts of control tokens, got {shown} - at control")
+        # Tokenizers also add runs of white space, which mark nothing up.
+        tokens = sorted({str(token) for token in given if str(token).strip()})
+        beginnings = sorted({token[0] for token in tokens})
+        if not 0 < len(beginnings) <= COUNT:
+            raise MisuseError(
+                f"expected control tokens of up to {COUNT} beginnings, got {len(beginnings)} - at control"
+            )
+        self._find = Markers(*tokens).find
+        self._mask = {ord(char): FIRST + i for i, char in enumerate(beginnings)}
+        self._unmask = {mask: char for char, mask in self._mask.items()}
+        self._foreign = dict.fromkeys(self._unmask, "\N{REPLACEMENT CHARACTER}")
+        self._held = ""  # plain, and the beginning of what may become a control token
+
+    def feed(self, text: str, plain: bool) -> str:
+        """What can be read of it now."""
+        text = text.translate(self._foreign)
+        if plain or not text:
+            return self._plain(text, closed=False)
+        # Whatever this completes has begun in plain text.
+        held, self._held = self._held.translate(self._mask), ""
+        return held + text
+
+    def close(self) -> str:
+        """What has been held back."""
+        return self._plain("", closed=True)
+
+    def undo(self, text: str) -> str:
+        """The text as the model wrote it."""
+        return text if text.isascii() else text.translate(self._unmask)
+
+    def _plain(self, text: str, closed: bool) -> str:
+        buf, pos, out = self._held + text, 0, list[str]()
+        while True:
+            start, end = self._find(buf, pos, closed)
+            out.append(buf[pos:start])
+            if end < 0:
+                self._held = buf[start:]
+                return "".join(out)
+            out.append(buf[start].translate(self._mask))
+            pos = start + 1
+
+
+class Undisguised(Relay):
+    """Changes back whatever a format's reader gives."""
+
+    def __init__(self, sink: CallSink, disguise: Disguise) -> None:
+        self.sink = sink
+        self._undo = disguise.undo
+
+    def text(self, text: str) -> None:
+        """As the model wrote it; so with all that follow."""
+        self.sink.text(self._undo(text))
+
+    def reasoning(self, text: str) -> None:
+        """Change back."""
+        self.sink.reasoning(self._undo(text))
+
+    def resolve(self, name: str) -> str | None:
+        """Change back."""
+        return self.sink.resolve(self._undo(name))
+
+    def start(self, name: str, id: str = "") -> None:
+        """Change back."""
+        self.sink.start(name, self._undo(id))
+
+    def arguments(self, text: str) -> None:
+        """Change back."""
+        self.sink.arguments(self._undo(text))
+
+    def incomplete(self, raw: str) -> None:
+        """Change back."""
+        self.sink.incomplete(self._undo(raw))
+
+    def warn(self, code: str, message: str, raw: str = "") -> None:
+        """Change back."""
+        self.sink.warn(code, self._undo(message), self._undo(raw))

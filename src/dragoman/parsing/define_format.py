@@ -1,0 +1,170 @@
+"""What a model is told: its tools and how to call them, its own past calls, and what came of them.
+
+A format states how a call is written, and how tools and results are framed (`parsing/tool_markup.py`); the words
+around that are the same for all. Chat templates that know the format replace all of this
+(`backends/text_mode/chat_template.py`).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NotRequired, TypeAlias, TypedDict, Unpack
+
+from dragoman.constraints.grammar import Json
+from dragoman.core.contracts import Constraint, Format, HeldCall, Notation, ReadCall, ReadReply
+from dragoman.core.messages import JsonText, Tool, ToolCall, ToolChoice
+from dragoman.parsing.channels import Channels
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.tool_markup import RESULT, TOOLS, ShownResult, ShownTools
+from dragoman.text.json_stream import JsonText as Recogniser
+
+_HEAD = "# Tools\n\nThese tools can be run for you. Each {unit} is one tool with the JSON Schema of its arguments:"
+_HOW = """To have a tool run, write a request in exactly this form, with the tool's name and arguments that fit it:
+{example}
+You only write the request; somebody else runs the tool and gives you its result in {result} in the next \
+message. Stop after the request. Do not describe it, and do not make up its result. \
+Use only tools of the list. Where no tool helps, answer in plain text."""
+EXAMPLE: Final = ToolCall("call00001", "the tool's name", '{"argument": "value"}')
+"""What a model is shown of how to call."""
+Around: TypeAlias = Callable[[str, str], tuple[str, str]]
+
+
+class Shown(TypedDict, total=False):
+    """How a format shows what it does not read; unless given, as no family's own."""
+
+    tools: ShownTools
+    result: ShownResult
+    ids: str
+    """Unless given, they do not count."""
+
+
+class _Fields(Shown):
+    """What any format states of itself."""
+
+    name: str
+    models: str
+    source: str
+    read: Markup | Channels | ReadReply
+    calls: NotRequired[Mapping[str, ReadCall]]
+    """What opens calls in a reply of unknown format; unless given, what the markup has."""
+    opener: str
+    """How the first of several calls begins, whatever its name; the section's beginning, where there is one.
+
+    "" where prose may begin so too: then nothing is held while the choice is free.
+    """
+    markers: tuple[str, ...]
+    section: NotRequired[tuple[str, str]]
+    separator: NotRequired[str]
+    thought: NotRequired[tuple[str, str]]
+    """Unless given, the markup's first thoughts."""
+    first: NotRequired[str]
+    aliases: NotRequired[tuple[str, ...]]
+    thinks: NotRequired[tuple[str, ...]]
+    """Unless given, what the markup has, or what begins `thought`."""
+    arguments: NotRequired[Notation]
+    """"tagged" unless given."""
+
+
+def json_format(*, around: Around, **fields: Unpack[_Fields]) -> Format:
+    """A format whose calls hold their arguments as one JSON object.
+
+    `around` gives what stands before and behind that object in a call of this name and id.
+    """
+
+    def write_call(call: ToolCall) -> str:
+        before, behind = around(call.name, call.id)
+        return f"{before}{as_object(call.arguments)}{behind}"
+
+    def hold(tool: Tool) -> HeldCall:
+        before, behind = around(tool.name, "")
+        return HeldCall(before, Json(tool.parameters, arguments=True), behind)
+
+    return replace(text_format(write_call=write_call, hold=hold, **fields), arguments="JSON")
+
+
+def text_format(
+    *, write_call: Callable[[ToolCall], str], hold: Callable[[Tool], HeldCall] | None = None, **fields: Unpack[_Fields]
+) -> Format:
+    """A format whose calls are written in some other way; `hold` says which calls of a tool there can be."""
+    section, separator = fields.get("section", ("", "")), fields.get("separator", "\n")
+    tools, result = fields.get("tools", TOOLS), fields.get("result", RESULT)
+    read = fields["read"]
+    if isinstance(read, Markup):  # a result that the model writes itself is made up
+        read = replace(read, invented=tuple(dict.fromkeys((*read.invented, result.markers[0]))))
+    calls: Mapping[str, ReadCall] = {}
+    thoughts: Mapping[str, str] = {}
+    if isinstance(read, Markup):
+        calls = {**read.calls, **({read.section[0]: read.read_section} if read.section[0] else {})}
+        thoughts = read.thoughts
+    elif isinstance(read, Channels):
+        calls = dict.fromkeys(read.starts, read.read_on)
+    thought = fields.get("thought", next(iter(thoughts.items()), ("", "")))
+    markers = tuple(dict.fromkeys((*fields["markers"], *result.markers, *tools.markers)))
+    if isinstance(read, Markup):  # whatever is read means something, so that none of it can be forgotten
+        markers += tuple(mark for mark in read.marks if not any(known in mark for known in markers))
+
+    def constrain(tools: Sequence[Tool], choice: ToolChoice) -> Constraint | None:
+        offered = [t for t in tools if t.kind == "function" and (choice.mode != "named" or t.name == choice.name)]
+        free, opener = choice.mode == "auto", fields["opener"]
+        if not hold or not offered or choice.mode == "none" or (free and not opener):
+            return None
+        many = choice.parallel and choice.mode != "named"
+        return Constraint(opener, section, tuple(map(hold, offered)), separator, many, free)
+
+    return Format(
+        name=fields["name"],
+        models=fields["models"],
+        source=fields["source"],
+        read=read.read if isinstance(read, Markup | Channels) else read,
+        markers=markers,
+        write_tools=tools_writer(section[0] + write_call(EXAMPLE) + section[1], markers, tools, result),
+        write_call=write_call,
+        write_result=lambda shown, name: result.write(shown, name, markers),
+        constrain=constrain,
+        section=section,
+        separator=separator,
+        first=fields.get("first", ""),
+        calls=fields.get("calls", calls),
+        thoughts=thoughts,
+        thought=thought,
+        markup=read if isinstance(read, Markup) else None,
+        thinks=fields.get("thinks", tuple(thoughts) or tuple(filter(None, thought[:1]))),
+        arguments=fields.get("arguments", "tagged"),
+        ids=fields.get("ids"),
+        aliases=fields.get("aliases", ()),
+    )
+
+
+def tools_writer(
+    example: str, markers: Sequence[str], shown: ShownTools, result: ShownResult
+) -> Callable[[Sequence[Tool], ToolChoice], str]:
+    """Writes the tools, how to ask for one, and how free the model is to; `example` is a call."""
+    head = _HEAD.format(unit="line" if shown.separator == "\n" else "object")
+    how = _HOW.format(example=example, result=result.opener)
+
+    def write_tools(tools: Sequence[Tool], choice: ToolChoice) -> str:
+        offered = [t for t in tools if t.kind == "function"]
+        if not offered or choice.mode == "none":
+            return ""
+        return f"{head}\n{shown.write(offered, markers)}\n\n{how}\n\n{_policy(choice)}"
+
+    return write_tools
+
+
+def as_object(arguments: JsonText) -> JsonText:
+    """Arguments verbatim, or as a string where they are not a JSON object."""
+    value = Recogniser()
+    whole = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done
+    return value.take() if whole else json.dumps(arguments, ensure_ascii=False)
+
+
+def _policy(choice: ToolChoice) -> str:
+    match choice.mode:
+        case "named":
+            return f"Now you must request the tool {' '.join(choice.name.splitlines())}, once."
+        case "required":
+            return "Now you must request at least one tool." if choice.parallel else "Now you must request one tool."
+        case _ if choice.parallel:
+            return "For several tools at once, write several such requests, one after the other."
+        case _:
+            return "Request one tool at a time."

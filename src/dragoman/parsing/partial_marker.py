@@ -1,0 +1,20 @@
+"""What a reply ends in, where the model stopped within a marker: `…</function>\\n</tool_c`."""
+
+from dragoman.core.contracts import CallSink
+from dragoman.text.scanner import Leaf, Scanner
+
+
+def drop_begun(s: Scanner, sink: CallSink, *closers: str) -> Leaf[None]:
+    """Drop the beginning of what would close a call, where the reply ends within it, and the white space before."""
+    longest = max(map(len, closers), default=0)
+    while True:
+        start = s.past_space()
+        rest = s.buf[start : start + longest]
+        if rest in closers or not any(closer.startswith(rest) for closer in closers):
+            return
+        if s.closed and rest:
+            s.pos = len(s.buf)
+            sink.warn("stray_closer", f"dropped {rest} at the end of the reply", rest)
+        if s.closed:
+            return
+        yield None

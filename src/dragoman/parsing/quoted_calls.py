@@ -1,0 +1,59 @@
+"""Calls that a text quotes in code: examples, which are not to be run.
+
+    Write it like this: ```<tool_call>{"name": "ping", "arguments": {}}</tool_call>```, then wait.
+
+A block of code begins with a fence at the start of a line, however far indented. Other backticks are text, unless a
+call comes right behind them.
+"""
+
+import re
+from collections.abc import Iterable
+
+from dragoman.core.contracts import CallSink
+from dragoman.parsing.code_fence import FENCE, block
+from dragoman.parsing.untagged_json import Tag, tell_of_calls
+from dragoman.text.scanner import Leaf, Scanner, markers
+
+
+def starts_line(s: Scanner, line: int) -> bool:
+    """Whether the fence that was just found stands at the start of a line; `line` as in `Examples.read`."""
+    return "\n" in s.gap or s.offset == line + len(s.gap) + len(FENCE)
+
+
+class Examples:
+    """Finds them in a text whose markers include FENCE, beside what opens calls; `tag` is what stands around a call."""
+
+    def __init__(self, s: Scanner, sink: CallSink, openers: Iterable[str], tag: Tag) -> None:
+        self._s, self._sink, self._tag = s, sink, tag
+        self._right_behind = re.compile(rf"`{{3,}}[\w+-]*\s*(?:{'|'.join(map(re.escape, openers))})")
+        self._quoting = False  # whether backticks within a line are open; the text is kept since then
+
+    def read(self, found: str, line: int) -> Leaf[bool]:
+        """What this marker begins, as text, where it is code; `line` is where text begins that no line break opens."""
+        quoted = self._quoting and bool(self._right_behind.fullmatch(self._s.kept()))
+        if found == FENCE:
+            yield from self._backticks(starts_line(self._s, line))
+        elif quoted:
+            self._sink.text(self._s.gap + found)
+            closer = yield from self._s.verbatim_until(markers(FENCE), self._sink.text)
+            self._sink.text(closer)
+            self._end(bool(closer))
+        else:
+            self._quoting = False
+        return found == FENCE or quoted
+
+    def _backticks(self, starts_line: bool) -> Leaf[None]:
+        self._sink.text(self._s.gap + FENCE)
+        if starts_line:
+            self._s.keep(FENCE)
+            self._end((yield from block(self._s, self._sink.text, before=self._tag[0])))
+        elif self._quoting:
+            self._end(closed=True)
+        else:
+            self._s.keep(FENCE)
+            self._quoting = True
+
+    def _end(self, closed: bool) -> None:
+        self._quoting = False
+        tell_of_calls(self._s, self._sink, closed, self._tag)
+        self._s.forget()

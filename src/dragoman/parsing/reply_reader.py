@@ -1,0 +1,450 @@
+"""Drives a format's reader: text in, events out.
+
+    reader = ReplyReader(formats.get("hermes"), tools, new_id=new_id)
+    for piece in pieces:
+        for event in reader.feed(piece): ...
+    for event in reader.close("stop"): ...
+
+Or the whole reply at once, as text and calls (core/collect.py):
+
+    events = [*reader.feed(text), *reader.close("stop")]
+    reply = collect([Start("1", "some-model", 0), *events, Finish("stop")])
+
+`feed` gives all that this piece decides; the joined events do not depend on how the text was cut.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from dragoman.core.contracts import CallSink, Format, NewId
+from dragoman.core.errors import MisuseError, quote
+from dragoman.core.events import (
+    AnyEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    Warning,
+)
+from dragoman.core.identifiers import ID
+from dragoman.core.messages import Tool
+from dragoman.core.tool_name_match import STEPS as NAMES
+from dragoman.core.tool_name_match import Offered
+from dragoman.parsing.atomic_delivery import Atomic
+from dragoman.parsing.control_token_mask import Disguise, Undisguised
+from dragoman.parsing.reasoning_draft import Draft
+from dragoman.schema.argument_types import Schema, pass_on_quoted, quoted
+from dragoman.text.json_repairs import SLIPS, told
+from dragoman.text.scanner import Plain, Scanner, nothing
+
+_AWAKE: Final = Plain(re.compile("").match, nothing, ())
+"""The format's reader has to see each piece."""
+PASSED_LIMIT: Final = 1024
+"""Pieces that may go by before the scanner is told, so that they do not pile up."""
+MENDS: Final = frozenset((*NAMES, *SLIPS))
+"""All that may be set right in a call as it is read."""
+Delivery: TypeAlias = Literal["stream", "atomic"]
+MakeEvent: TypeAlias = Callable[[str], AnyEvent]
+
+
+class ReplyReader:
+    """Reads one reply of a model.
+
+    `tools` are those offered: a call of any other name stays text, with a warning. None: any name is taken.
+    `prompt_tail` is what the prompt has already opened of the reply, such as `<think>`. It gives no events but
+    those of a call that it leaves open.
+    `lenient` also takes calls that lack the format's tags, where they name an offered tool.
+    `taken_ids` are call ids of the conversation so far; an id that the model repeats is replaced.
+    `delivery` "stream" passes arguments on as they come; "atomic" passes a call on when it is whole, and one that
+    never is leaves the warning `incomplete_call` with its text.
+    `control` are the texts of the model's control tokens, for an engine that tells `feed` what is `plain`.
+    `mends` are what may be set right in a call: its name (core/tool_name_match.py), slips in its JSON
+    (text/json_repairs.py). What was stands in its end; the warning `mended_json` has the JSON as it came.
+
+    Raises: MisuseError: an argument is not what it must be, or text came after the end.
+    """
+
+    def __init__(
+        self,
+        format: Format,
+        tools: Iterable[Tool] | None,
+        *,
+        new_id: NewId,
+        prompt_tail: str = "",
+        lenient: bool = False,
+        taken_ids: Iterable[str] = (),
+        delivery: Delivery = "stream",
+        control: Iterable[str] = (),
+        mends: Collection[str] = MENDS,
+    ) -> None:
+        self._scanner = Scanner(mends)
+        _check(format, prompt_tail, delivery)
+        known = _offered(tools)
+        names = None if known is None else Offered(known, [step for step in NAMES if step in mends])
+        self._sink = _Sink(known, names, new_id, lenient, set(taken_ids), self._scanner, len(prompt_tail))
+        self._disguise = Disguise(control) if control else None
+        sink: CallSink = self._sink
+        if self._disguise:
+            sink, self._sink.undisguised = Undisguised(self._sink, self._disguise), self._disguise.undo
+        self._run = format.read(self._scanner, sink)
+        self._ended = False
+        self._plain = _AWAKE
+        self._stops = _AWAKE.stops
+        self._event: MakeEvent | None = None
+        self._quotes = False  # the event has the inside of a JSON string
+        self._passed: list[str] = []
+        self._waiting = ""  # what decides nothing before more comes
+        self._scanner.feed(prompt_tail)
+        self._resume()
+        self._sink.begin(self._sink.take(), Atomic() if delivery == "atomic" else None)
+
+    @property
+    def over(self) -> bool:
+        """Nothing that still comes can matter: end the generation."""
+        return self._sink.is_over
+
+    def feed(self, text: str, *, plain: bool = False) -> list[AnyEvent]:
+        """The events that this piece of text decides.
+
+        `plain`: it came of ordinary tokens, so that what looks like a control token in it is none, nor is what begins
+        in it. Control tokens are fed without.
+        """
+        try:
+            whole = self._waiting + text if self._waiting else text
+            stop = self._stops(whole)
+        except TypeError:
+            raise refused(text) from None
+        if stop is None and self._event and text and not plain:
+            self._passed.append(whole)
+            if len(self._passed) == PASSED_LIMIT:
+                self._catch_up()
+            self._waiting = ""
+            return [self._event(quoted(whole) if self._quotes else whole)]
+        at = len(whole) if stop is None else self._plain.waits(whole, stop)
+        if at < 0 or plain:
+            return self._wake(text, plain)
+        self._waiting = whole[at:]
+        return self._pass_by(whole[:at])
+
+    def _pass_by(self, text: str) -> list[AnyEvent]:
+        """The events of text that the format's reader need not see."""
+        if not text:
+            return []
+        self._passed.append(text)
+        if self._event:
+            return [self._event(quoted(text) if self._quotes else text)]
+        self._catch_up()
+        self._plain.emit(text)
+        return self._sink.take()
+
+    def _wake(self, text: str, plain: bool) -> list[AnyEvent]:
+        if self._scanner.closed or not isinstance(text, str):
+            raise refused(text)
+        if self._disguise:
+            text = self._disguise.feed(text, plain)
+        elif plain:
+            raise MisuseError("expected `control`, the texts of the control tokens, to tell plain text from them")
+        if not self._ended:
+            self._catch_up()
+            self._scanner.feed(self._waiting + text)
+            self._waiting = ""
+            self._resume()
+        return self._sink.take()
+
+    def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
+        """The events that the end of the text decides; call it once, last.
+
+        `reason` "length" says that the model was cut off, so that what is open stays unfinished.
+        """
+        if self._scanner.closed:
+            raise MisuseError("closed already: close() is called once, last")
+        if reason not in ("stop", "length"):
+            raise MisuseError(f"expected 'stop' or 'length', got {reason!r} - at reason")
+        self._catch_up()
+        if self._waiting:
+            self._scanner.feed(self._waiting)
+        if self._disguise and not self._ended:
+            self._scanner.feed(self._disguise.close())
+        self._scanner.closed = True
+        self._scanner.stopped = reason == "stop"
+        self._resume()
+        return self._sink.take() + self._sink.close()
+
+    def _catch_up(self) -> None:
+        """Tell the scanner what has gone by it."""
+        if self._passed:
+            self._scanner.pass_by("".join(self._passed))
+            self._passed.clear()
+
+    def _resume(self) -> None:
+        """Let the format read on."""
+        self._plain, self._stops, self._event = _AWAKE, _AWAKE.stops, None
+        if self._ended:
+            return
+        try:
+            plain = next(self._run)
+        except StopIteration:
+            plain, self._ended = None, True
+        self._ended |= self.over
+        if plain and not (self._ended or self._disguise):
+            self._plain, self._stops = plain, plain.stops
+            self._event, self._quotes = self._sink.event_of(plain.emit)
+
+
+class _Sink:
+    """Numbers calls, checks names, joins what belongs together."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool] | None,
+        names: Offered | None,
+        new_id: NewId,
+        lenient: bool,
+        taken_ids: set[str],
+        scanner: Scanner,
+        prompt_chars: int,
+    ) -> None:
+        self._tools = tools
+        self._names = names
+        self._renamed = ("", "")
+        """The tool that was meant last by another name, and how that was seen."""
+        self._mended: list[str] = []
+        """What was set right in the call that is open."""
+        self._new_id = new_id
+        self._taken = taken_ids
+        self._scanner = scanner
+        self._prompt_chars = prompt_chars  # 0 once all of them are behind
+        self._atomic: Atomic | None = None
+        self._in_list = False  # as the prompt leaves it
+        self._out: list[AnyEvent] = []
+        self._pieces: list[str] = []
+        self._kind: Literal["text", "reasoning", "arguments"] = "text"
+        self._index = -1
+        self.lenient = lenient
+        self.undisguised: Callable[[str], str] = str
+        self.calls = 0
+        self.is_over = False
+        self.drafting: Draft | None = None
+
+    def begin(self, prompt: list[AnyEvent], atomic: Atomic | None) -> None:
+        """The reply begins here: of what the prompt says, only a call that it leaves open belongs to it."""
+        if self.drafting:
+            self.settle(meant=True)
+            prompt += self.take()
+        last = max((i for i, e in enumerate(prompt) if isinstance(e, ToolCallStart)), default=len(prompt))
+        left_open = not any(isinstance(e, ToolCallEnd | ToolCallIncomplete) for e in prompt[last:])
+        self._atomic, self._index = atomic, -1
+        self.listed(self._in_list)
+        for event in prompt[last:] if left_open else ():
+            if isinstance(event, ToolCallStart | ToolCallDelta):
+                self._index = 0
+                self._put(msgspec.structs.replace(event, index=0))
+
+    def text(self, text: str) -> None:
+        if self.drafting and text.strip():
+            self.drafting.said = True
+        self._add("text", self._replied(text) if self._prompt_chars else text)
+
+    def reasoning(self, text: str) -> None:
+        self._add("reasoning", self._replied(text) if self._prompt_chars else text)
+
+    def arguments(self, text: str) -> None:
+        if self._kind != "arguments":
+            self._flush()
+            self._kind = "arguments"
+        self._pieces.append(text)
+
+    def resolve(self, name: str) -> str | None:
+        """The tool that is meant (core/tool_name_match.py)."""
+        if self._names is None:
+            return name or None
+        found = self._names.resolve(name)
+        self._renamed = (found.name, found.step) if found else ("", "")
+        return found.name if found else None
+
+    def needs_arguments(self, name: str) -> bool:
+        """So it is where the schema requires some; a tool that is not known may."""
+        if self._tools is None:
+            return True
+        try:
+            return bool(msgspec.json.decode(self._tools[name].parameters, type=_Schema).required)
+        except (msgspec.DecodeError, RecursionError):
+            return True
+
+    def schema(self, name: str) -> Schema:
+        return Schema(self._tools[name].parameters if self._tools else "{}")
+
+    def start(self, name: str, id: str = "") -> None:
+        id = self._taken_id(id) or self._taken_id(f"call_{self._new_id()}")
+        if self.drafting:
+            self.drafting.said = False
+        self._index += 1
+        self.calls += 1
+        meant, step = self._renamed
+        self._mended = [step] if step and meant == name else []
+        self._send(ToolCallStart(self._index, id, name))
+
+    def end(self, id: str = "") -> None:
+        slips = self._scanner.slips
+        self._send(ToolCallEnd(self._index, (*self._mended, *slips), id=self._taken_id(id)))
+        if slips:
+            self._send(told(slips, self.undisguised(self._scanner.kept())))
+            slips.clear()
+
+    def _taken_id(self, id: str) -> str:
+        """The id, which no other call gets any more; empty where an API refuses it or a call has it."""
+        if not ID.fullmatch(id) or id in self._taken:
+            return ""
+        self._taken.add(id)
+        if self.drafting:
+            self.drafting.ids.append(id)
+        return id
+
+    def incomplete(self, raw: str) -> None:
+        if self.drafting:
+            self.drafting.broken = True
+        self._send(ToolCallIncomplete(self._index, raw))
+
+    def listed(self, open: bool) -> None:
+        self._in_list = open
+        if self._atomic:
+            self._flush()
+            if self.drafting:
+                self.drafting.held.append(partial(self._list, open))
+            else:
+                self._list(open)
+
+    def draft(self, closer: str) -> None:
+        self._flush()
+        self.drafting = Draft(closer, self._index, self.calls)
+
+    def settle(self, meant: bool) -> None:
+        self._flush()
+        draft, self.drafting = self.drafting, None
+        if draft and meant:
+            for each in draft.held:
+                each()
+        elif draft:
+            self._index, self.calls = draft.index, draft.calls
+            self._taken.difference_update(draft.ids)
+
+    def over(self, code: str, message: str, raw: str = "") -> None:
+        self.warn(code, message, raw)
+        self.is_over = True
+
+    def warn(self, code: str, message: str, raw: str = "") -> None:
+        self._send(Warning(code, message, raw))
+
+    def note(self, about: Literal["format", "problem"], text: str) -> None:
+        """Nobody asks (parsing/trace.py)."""
+
+    def event_of(self, emit: object) -> tuple[MakeEvent | None, bool]:
+        """What makes the one event that a piece given to this method would come out as, and whether quoted."""
+        if self._atomic or self._prompt_chars or self.drafting:
+            return None, False
+        quotes = isinstance(emit, partial) and emit.func is pass_on_quoted and emit.args == (self.arguments,)
+        if quotes or emit == self.arguments:
+            return partial(ToolCallDelta, self._index), quotes
+        return TextDelta if emit == self.text else ReasoningDelta if emit == self.reasoning else None, False
+
+    def take(self) -> list[AnyEvent]:
+        if self._pieces:
+            self._flush()
+        out, self._out = self._out, []
+        return out
+
+    def close(self) -> list[AnyEvent]:
+        """What the end brings beside what has been read."""
+        return self._atomic.close() if self._atomic else []
+
+    def _replied(self, text: str) -> str:
+        """The text without what of it stands in the prompt; it ends where the scanner stands."""
+        start = self._scanner.offset - len(text)
+        rest = text[max(0, self._prompt_chars - start) :]
+        if rest:
+            self._prompt_chars = 0
+        return rest
+
+    def _add(self, kind: Literal["text", "reasoning", "arguments"], text: str) -> None:
+        if kind != self._kind:
+            self._flush()
+            self._kind = kind
+        self._pieces.append(text)
+
+    def _send(self, event: AnyEvent) -> None:
+        self._flush()
+        self._put(event)
+
+    def _list(self, open: bool) -> None:
+        if self._atomic:
+            self._out += self._atomic.listed(open)
+
+    def _put(self, event: AnyEvent) -> None:
+        if self.drafting:
+            self.drafting.held.append(partial(self._pass_on, event))
+        else:
+            self._pass_on(event)
+
+    def _pass_on(self, event: AnyEvent) -> None:
+        if self._atomic:
+            self._out += self._atomic.pass_on(event)
+        else:
+            self._out.append(event)
+
+    def _flush(self) -> None:
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        if not text:
+            return
+        match self._kind:
+            case "arguments":
+                self._put(ToolCallDelta(self._index, text))
+            case "text":
+                self._put(TextDelta(text))
+            case "reasoning":
+                self._put(ReasoningDelta(text))
+
+
+def _check(format: object, prompt_tail: object, delivery: object) -> None:
+    if not isinstance(format, Format):
+        hint = f"; take dragoman.formats.get({quote(format)})" if isinstance(format, str) else ""
+        raise MisuseError(f"expected a Format, got {type(format).__name__}{hint} - at format")
+    if not isinstance(prompt_tail, str):
+        raise MisuseError(f"expected str, got {type(prompt_tail).__name__} - at prompt_tail")
+    if delivery not in ("stream", "atomic"):
+        raise MisuseError(f"expected 'stream' or 'atomic', got {delivery!r} - at delivery")
+
+
+def refused(text: object) -> MisuseError:
+    """Why this cannot be fed to a reader."""
+    if isinstance(text, str):
+        return MisuseError("closed already: each reply needs a reader of its own")
+    hint = (
+        "; decode it, with codecs.getincrementaldecoder, as a character may be cut" if isinstance(text, bytes) else ""
+    )
+    return MisuseError(f"expected str, got {type(text).__name__}{hint} - at text")
+
+
+def _offered(tools: Iterable[Tool] | None) -> dict[str, Tool] | None:
+    """The tools that can be called here, by name."""
+    if tools is None:
+        return None
+    listed: list[object] = [tools] if isinstance(tools, Tool | str) or not isinstance(tools, Iterable) else [*tools]
+    offered = {}
+    for i, tool in enumerate(listed):
+        if not isinstance(tool, Tool):
+            hint = "dragoman.ToolCallReader takes them as APIs have them"
+            raise MisuseError(f"expected a Tool, got {type(tool).__name__}; {hint} - at tools[{i}]")
+        if tool.kind == "function":
+            offered[tool.name] = tool
+    return offered
+
+
+class _Schema(msgspec.Struct):
+    required: list[str] = []

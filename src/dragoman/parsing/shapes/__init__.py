@@ -1,0 +1,1 @@
+"""The notations of tool calls that formats share, one module each."""

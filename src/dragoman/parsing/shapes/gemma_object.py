@@ -1,0 +1,217 @@
+"""The shape of Gemma's object notation: bare keys, strings between delimiters of their own, raw.
+
+    call:set_alarm{hour:7,label:<|"|>wake up<|"|>,at:{time zone:<|"|>UTC<|"|>}}
+
+A delimiter ends a string only where a comma or the container's end follows. A string whose first delimiter the
+model forgot is taken where its last one shows it, and a word without any up to the comma, both with a warning;
+numbers and literals are those of JSON, Python's `True`, `False`, `None` among them. A key or value in JSON's quotes
+is taken for what it is.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from dragoman.constraints import schema_values
+from dragoman.constraints.grammar import All, Raw, Word
+from dragoman.constraints.schema_values import Spelling
+from dragoman.core.contracts import MUTED, CallSink, HeldCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.shapes.object_notation import (
+    CLOSED,
+    Container,
+    Digits,
+    Notation,
+    cut_off,
+    digits,
+    no_call,
+    written,
+    wrong,
+)
+from dragoman.schema.argument_types import as_json, as_string, string_writer
+from dragoman.text.scanner import Leaf, Scanner, markers
+
+AGAIN: Final = "call:"
+SCALARS: Final = frozenset({"number", "boolean", "null"})
+# Behind `call:` may stand a namespace, `google:mcp:` (oMLX 1830), and the word may be missing (vLLM 53431).
+_NAME = re.compile(r"\s*(?:[^\s{}:]*:\s*)*([^\s{}:]+)\s*")
+_CUT_NAME = re.compile(r"\s*(?:[^\s{}:]*:\s*)*[^\s{}:]*")
+_KEY = re.compile(r'[^\s,:{}\[\]<>"][^,:{}\[\]<>"]*')
+_BEFORE_VALUE = re.compile(r"(?s:.*)[,{]\s*[^\s,:{}\[\]][^,:{}\[\]]*:[\s\[]*")
+_BEFORE_ITEM = re.compile(r"(?s:.*)[,\[]\s*")
+_PLAIN_KEY = re.compile(r"\w+(?: \w+)*")
+
+
+class ObjectCalls:
+    """Calls in this notation, between an opener and a closer."""
+
+    def __init__(self, opener: str, closer: str, quote: str) -> None:
+        self._opener, self._closer, self._quote = opener, closer, quote
+        self._object = Container("}", "{}", self._key)
+        self._keywords = Container(")", "{}", self._key)
+        self._notation = Notation({"{": self._object, "[": Container("]", "[]")}, self._scalar)
+
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """What follows the opener; whether a whole call came last. What is no call goes on as text."""
+        whole, closed = yield from self._call(s, sink, opener)
+        while whole and not closed and (yield from self._goes_on(s)):
+            whole, closed = yield from self._call(s, sink, "")
+        if whole and not closed:
+            yield from self._close(s, sink)
+        return whole
+
+    def _call(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[tuple[bool, bool]]:
+        """One call; whether it is whole, and whether the block ends with its name."""
+        s.keep(s.gap + opener)
+        found = yield from s.field(markers("{", "(", self._closer))
+        arguments = self._keywords if found and found[1] == "(" else self._object
+        if not found and s.closed and not s.stopped and _CUT_NAME.fullmatch(s.buf, s.pos):
+            cut_off(s)
+        match = found and _NAME.fullmatch(found[0])
+        name = sink.resolve(match[1]) if match else None
+        closed = False
+        if not found or not match or name is None:
+            if found and match and found[1] != self._closer:
+                yield from self._notation.members(s, MUTED, arguments)
+            no_call(s, sink, match[1] if match else "")
+            whole = False
+        elif closed := found[1] == self._closer:
+            sink.start(name)
+            sink.arguments("{}")
+            sink.end()
+            whole = True
+        else:
+            whole = yield from self._notation.call(s, sink, name, arguments)
+        s.forget()
+        return whole, closed
+
+    @staticmethod
+    def _goes_on(s: Scanner) -> Leaf[bool]:
+        """Whether another call comes in the same block."""
+        found = yield from s.literal(AGAIN, "," + AGAIN, after_space=True)
+        s.pos -= len(AGAIN) if found else 0
+        s.gap = found.removesuffix(AGAIN)
+        return bool(found)
+
+    def write(self, call: ToolCall) -> str:
+        """As the template writes it, sorted by key; one that could be taken for more stands between delimiters."""
+        return f"{self._opener}call:{call.name}{written(call.arguments, self._written)}{self._closer}"
+
+    def hold(self, tool: Tool) -> HeldCall:
+        """The calls of this tool that there can be."""
+        body, relaxed = schema_values.hold(tool, self._spelling())
+        return HeldCall(f"{self._opener}call:{tool.name}{{", body, f"}}{self._closer}", relaxed)
+
+    def _spelling(self) -> Spelling:
+        quote = self._quote
+        return Spelling(
+            known=self._known,
+            string=lambda _: All((quote, Raw(quote))),
+            key=lambda name: "" if quote in name else f"{self._written_key(name)}:",
+            any_key=All((Word(), ":")),
+            comma=",",
+            order=str.lower,
+            counts=False,
+        )
+
+    def _known(self, value: Any) -> str:
+        # A string in it would be taken for ended.
+        ended = as_string(self._quote)[1:-1] in json.dumps(value, ensure_ascii=False)
+        return "" if ended else self._written(digits(value))
+
+    def _close(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+        if not (yield from s.literal(self._closer, after_space=True)) and not s.cut_off_in(self._closer):
+            sink.warn("missing_closer", f"expected {self._closer} after the call")
+
+    def _key(self, s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
+        behind = "=" if inner is self._keywords else ":"
+        if (yield from s.literal(self._quote)):
+            sink.arguments('"')
+            ended = yield from s.raw_until({self._quote: ((behind,),)}, string_writer(sink.arguments))
+            sink.arguments('"' if ended else "")
+        elif (yield from s.peek()) == '"':
+            key = yield from s.json_string()
+            ended = "" if key is None else '"'
+            sink.arguments("" if key is None else as_string(key))
+        else:
+            found = yield from s.ahead(markers(behind, ",", "{", "}", "[", "]"))
+            if not found and s.closed:
+                return cut_off(s)
+            ended = found[0].rstrip() if found and found[1] == behind and _KEY.fullmatch(found[0]) else ""
+            sink.arguments(as_string(ended) if ended else "")
+            yield from s.literal(ended)
+        if ended and (yield from s.literal(behind, after_space=True)):
+            sink.arguments(": ")
+            return ""
+        return wrong(s, f"a key and '{behind}'")
+
+    def _scalar(self, s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
+        if (yield from s.literal(self._quote)):
+            return (yield from self._string(s, sink, inner))
+        if (yield from s.peek()) == '"':
+            problem = yield from s.json_value(sink.arguments)
+            return problem or (yield from self._stray_quote(s, sink))
+        found = yield from s.ahead(markers(self._quote, ",", "}", "]", inner.close))
+        if not found and s.closed:
+            return cut_off(s)
+        bare = found[0].strip() if found else ""
+        if found and len(bare) > 1 and bare[0] == bare[-1] == "'" and (found[1] != self._quote or bare.count("'") == 2):
+            sink.arguments(as_string(bare[1:-1]))
+            yield from s.literal(found[0])
+            return (yield from self._stray_quote(s, sink))
+        if found and found[1] != self._quote:
+            literal = as_json(bare, SCALARS)
+            if not bare:
+                return "expected a value"
+            is_word = literal.startswith('"')
+            if not is_word or (yield from self._stands_alone(s, inner)):
+                sink.arguments(literal)
+                yield from s.literal(found[0])
+                if is_word:
+                    sink.warn("missing_delimiter", f"expected {self._quote} around a string", bare)
+                return ""
+        sink.warn("missing_delimiter", f"expected {self._quote} before a string")
+        return (yield from self._string(s, sink, inner))
+
+    def _stands_alone(self, s: Scanner, inner: Container) -> Leaf[bool]:
+        """Whether the delimiter that comes next, if any, is not the last of the string that begins here."""
+        text, end = (yield from s.ahead(markers(self._quote, self._closer))) or ("", "")
+        begins = _BEFORE_VALUE.fullmatch(text) or (not inner.key and _BEFORE_ITEM.fullmatch(text))
+        return end == self._closer or (bool(end) and bool(begins))
+
+    def _stray_quote(self, s: Scanner, sink: CallSink) -> Leaf[str]:
+        """A delimiter behind a string that has other quotes."""
+        if (yield from s.literal(self._quote)):
+            sink.warn("missing_delimiter", f"expected {self._quote} before a string")
+        return ""
+
+    def _string(self, s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
+        sink.arguments('"')
+        # The end of the call shows where the last delimiter is missing, if another call or nothing follows.
+        behind = ((*inner.outer, self._closer, self._opener), (*inner.outer, self._closer, ""))
+        ends = {self._quote: ((",",), (inner.close,)), inner.close: behind}
+        found = yield from s.raw_until(ends, string_writer(sink.arguments))
+        if not found:
+            return cut_off(s)
+        sink.arguments('"')
+        if found == self._quote:
+            return ""
+        sink.warn("missing_delimiter", f"expected {self._quote} behind a string")
+        return CLOSED
+
+    def _written(self, value: Any) -> str:
+        match value:
+            case dict():
+                members = sorted(value.items(), key=lambda member: member[0].lower())
+                return "{" + ",".join(f"{self._written_key(k)}:{self._written(v)}" for k, v in members) + "}"
+            case list():
+                return "[" + ",".join(map(self._written, value)) + "]"
+            case Digits():
+                return str(value)
+            case str():
+                return f"{self._quote}{value}{self._quote}"
+            case _:
+                return {True: "true", False: "false"}.get(value, "null")
+
+    def _written_key(self, key: str) -> str:
+        return key if _PLAIN_KEY.fullmatch(key) else f"{self._quote}{key}{self._quote}"

@@ -1,0 +1,191 @@
+"""The shape of one or more calls in a block, each of them one JSON object.
+
+    [TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "ping", "arguments": {}}]
+
+A block begins with a marker and holds an object, several, or a JSON array of them; a closing marker ends it, or the
+JSON's own end does. Read with these liberties: an array or none, commas or none, one closing brace too many. From
+what is no call on, the block is text.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Unpack
+
+from dragoman.core.contracts import CallSink, Format, ReadCall
+from dragoman.parsing.code_fence import FENCE
+from dragoman.parsing.define_format import Shown, json_format
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.json_object import SEPARATORS, CallKeys, Outcome, behind_unknown, read_json_call
+from dragoman.text.scanner import Leaf, Scanner
+
+THINK: Final = {"<think>": "</think>"}
+KEYS: Final = CallKeys()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCalls:
+    """How such a block is read. An opener that ends in `[` has opened the array."""
+
+    keys: CallKeys
+    closer: str = ""
+    """What ends the block; none: the JSON's own end does."""
+    tagged: bool = True
+    """A marker opened it; without one, JSON that is no call is the model's answer (`parsing/shapes/json_object.py`)."""
+    may_stay_open: bool = False
+    """The closer may be left out."""
+
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """What follows the opener; whether a call came last. What is no call goes on as text."""
+        s.keep(s.gap + opener)
+        listed = opener.endswith("[") or bool((yield from s.literal("[", after_space=True)))
+        if listed:
+            if opener and self.tagged and (yield from s.literal("]", after_space=True)):
+                return (yield from self._empty(s, sink))
+            sink.listed(True)
+        s.listed = listed
+        text_last = yield from self._calls(s, sink, listed)
+        s.forget()
+        s.listed = False
+        if not s.cut_off:
+            sink.listed(False)
+        return not text_last
+
+    def _empty(self, s: Scanner, sink: CallSink) -> Leaf[bool]:
+        """A list without a call; it says nothing."""
+        if self.closer:
+            yield from s.literal(self.closer, after_space=True)
+        sink.warn("empty_section", "dropped a list with no call in it", s.kept())
+        s.forget()
+        return True
+
+    def _calls(self, s: Scanner, sink: CallSink, listed: bool) -> Leaf[bool]:
+        """One call after the other, and the end of the block; whether text came last."""
+        while True:
+            yield from s.space()
+            outcome = yield from read_json_call(s, sink, self.keys, self.tagged, whole=self.tagged or listed)
+            if outcome is Outcome.UNKNOWN and (yield from behind_unknown(s, sink)):
+                continue
+            if outcome is not Outcome.WHOLE:
+                return _no_call(s, sink, outcome, self.tagged)
+            if (yield from s.literal("}", after_space=True)):
+                sink.warn("stray_closer", "dropped } that closes nothing", "}")
+            s.keep()
+            comma = yield from s.literal(*SEPARATORS, after_space=True)
+            if (yield from s.peek(after_space=True)) != "{":
+                return (yield from self._leave(s, sink, listed, bool(comma)))
+
+    def _leave(self, s: Scanner, sink: CallSink, listed: bool, comma: bool) -> Leaf[bool]:
+        """The end of the block; whether text came last."""
+        ended = listed and (yield from s.literal("]", after_space=True))
+        if ended and (yield from s.literal("]", after_space=True)):
+            sink.warn("stray_closer", "dropped ] that closes nothing", "]")
+        closed = self.closer and (yield from s.literal(self.closer, after_space=True))
+        if ended or closed:
+            sink.listed(False)
+        expected = "" if self.may_stay_open or closed else self.closer
+        if listed and not (ended or closed):
+            expected = "]"
+        if s.cut_off_in(expected or ("" if closed else self.closer)):
+            return False
+        if expected:
+            sink.warn("missing_closer", f"expected {expected} after the call")
+        if comma and not (ended or closed):
+            sink.text(s.kept())
+            return True
+        return False
+
+
+def or_json(read: ReadCall, closer: str) -> ReadCall:
+    """Reads a call, or JSON in its place: models that were trained with both mix them up."""
+    in_json = JsonCalls(KEYS, closer).read
+
+    def read_either(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        is_json = (yield from s.peek(after_space=True)) in ("{", "[")
+        return (yield from (in_json if is_json else read)(s, sink, opener))
+
+    return read_either
+
+
+def _no_call(s: Scanner, sink: CallSink, outcome: Outcome, tagged: bool) -> bool:
+    if outcome is Outcome.NOT_A_CALL and tagged and s.cut_off_in(""):
+        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+    elif outcome is not Outcome.CUT_OFF:
+        sink.text(s.kept())
+    return True
+
+
+def _no_id(_: str) -> tuple[str, str]:
+    return "", ""
+
+
+def _around(
+    keys: CallKeys, call: tuple[str, str], write_id: Callable[[str], tuple[str, str]]
+) -> Callable[[str, str], tuple[str, str]]:
+    def around(tool: str, id: str) -> tuple[str, str]:
+        first, last = write_id(id)
+        named = json.dumps(tool, ensure_ascii=False)
+        if not keys.name_is_key:
+            named = f"{json.dumps(keys.name[0])}: {named}, {json.dumps(keys.arguments[0])}"
+        return f"{call[0]}{{{first}{named}: ", f"{last}}}{call[1]}"
+
+    return around
+
+
+def json_calls_format(
+    *,
+    name: str,
+    models: str,
+    source: str,
+    aliases: tuple[str, ...] = (),
+    blocks: Mapping[str, str],
+    may_stay_open: bool = False,
+    keys: CallKeys = KEYS,
+    section: tuple[str, str] = ("", ""),
+    call: tuple[str, str] = ("", ""),
+    separator: str = ", ",
+    write_id: Callable[[str], tuple[str, str]] = _no_id,
+    thoughts: Mapping[str, str] = THINK,
+    answers: Mapping[str, str] = {},
+    frames: tuple[str, ...] = (),
+    invented: tuple[str, ...] = (),
+    verbatim: bool = False,
+    bare: Mapping[str, ReadCall] = {},
+    other: Mapping[str, ReadCall] = {},
+    opener: str = "",
+    **shown: Unpack[Shown],
+) -> Format:
+    """A format of such blocks.
+
+    `blocks` has by what opens a block what closes it, the format's own first. What is written stands around all calls
+    (`section`), or around each (`call`); `write_id` gives the members of an object that stand before the name and
+    behind the arguments. `other`: what such an opener may begin beside calls of this shape.
+    """
+    readers = {start: JsonCalls(keys, end, may_stay_open=may_stay_open).read for start, end in blocks.items()}
+    markup = Markup(
+        calls={**readers, **other},
+        thoughts=thoughts,
+        closers=tuple(dict.fromkeys(filter(None, blocks.values()))),
+        invented=invented,
+        verbatim=verbatim,
+        answers=answers,
+        frames=frames,
+        bare=bare,
+    )
+
+    pairs = (*blocks.items(), *thoughts.items(), *answers.items())
+    # Without the line break of its own, which another line of the prompt may give it.
+    marks = dict.fromkeys((*(mark.strip("\n") for pair in pairs for mark in pair), *frames, *invented))
+    return json_format(
+        name=name,
+        models=models,
+        source=source,
+        aliases=aliases,
+        read=markup,
+        around=_around(keys, call, write_id),
+        opener=opener or next(iter(blocks)),
+        markers=tuple(mark for mark in marks if mark not in ("", FENCE)),
+        section=section,
+        separator=separator,
+        **shown,
+    )

@@ -1,0 +1,286 @@
+"""The shape that most formats share: one JSON object is the whole call.
+
+    {"name": "get_weather", "arguments": {"city": "Paris"}}
+
+Keys may come in any order; `arguments` may be missing, null, or wrapped up (`text/unwrap_arguments.py`). Between
+tags other members are passed over, with a warning. Without tags one that comes before the arguments says that
+this is the model's JSON answer, and arguments may be missing only where the tool requires none. Arguments
+stream as soon as the name is known; what cannot be a call gives nothing, so that the reader can pass the raw
+text on.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from dragoman.core.contracts import CallSink
+from dragoman.core.errors import quote
+from dragoman.core.messages import JsonText as Json
+from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers, nothing
+from dragoman.text.unwrap_arguments import read_wrapped
+
+_KEY_ENDS: Final = markers(*":,{}[]\"'\n")
+SEPARATORS: Final = (",", ";")
+_BARE_KEY: Final = re.compile(r"[A-Za-z_]\w*[ \t]*")
+
+
+@dataclass(frozen=True, slots=True)
+class CallKeys:
+    """Which members of the object mean what."""
+
+    name: tuple[str, ...] = ("name",)
+    arguments: tuple[str, ...] = ("arguments", "parameters")
+    id: tuple[str, ...] = ("id",)
+    other: tuple[str, ...] = ("type",)
+    """Say nothing that is not known."""
+    late_id: bool = True
+    """An id after the arguments is kept, where calls are delivered whole."""
+    name_is_key: bool = False
+    """The tool's name is the key of its arguments: `{"get_weather": {"city": "Paris"}}`."""
+
+
+class Outcome(Enum):
+    """How reading a call went."""
+
+    WHOLE = "the call is out, complete"
+    NOT_A_CALL = "nothing is out; the kept text is the answer's own"
+    BROKEN = "the call had begun and has been marked incomplete"
+    CUT_OFF = "so it has, and the text is at its end"
+    UNKNOWN = "nothing is out; the kept text is a call of a tool that is not offered, to its end"
+
+
+def read_json_call(
+    s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool = True, whole: bool = False
+) -> Leaf[Outcome]:
+    """Read one call object, the scanner standing before its `{`; the scanner must be keeping the raw text.
+
+    `whole`: an object that calls a tool that is not offered is taken to its end; without tags only one that has
+    nothing but what a call has.
+    """
+    call = _Call(s, sink, keys, tagged, whole)
+    if not (yield from s.literal("{", after_space=True)):
+        return call.fail("expected '{'")
+    # Early chat templates of Qwen2.5-Coder show the form with doubled braces, and the model writes them.
+    doubled = call.doubled = bool((yield from s.literal("{")))
+    if tagged and not (doubled or keys.name_is_key) and (yield from s.literal("}", after_space=True)):
+        sink.warn("nameless_call", "a call without a name and arguments stays text")
+        return call.fail("the object is empty")
+    while True:
+        yield from s.space()
+        key = yield from _read_key(s)
+        if key is None:
+            return call.fail("expected a key of a call")
+        if not (yield from s.literal(":", after_space=True)):
+            return call.fail("expected ':'")
+        yield from s.space()
+        problem = yield from call.member(key)
+        separator = "" if problem else (yield from _separator(s))
+        if separator == "}":
+            if doubled:
+                yield from s.literal("}", after_space=True)
+            return call.close()
+        if separator != ",":
+            return call.fail(problem or "expected ',' or '}'")
+
+
+def behind_unknown(s: Scanner, sink: CallSink) -> Leaf[bool]:
+    """A call of no offered tool is text; whether another call comes behind it, which it does not take along."""
+    sink.text(s.kept())
+    s.keep()
+    yield from s.literal(*SEPARATORS, after_space=True)
+    return (yield from s.peek(after_space=True)) == "{"
+
+
+def _read_key(s: Scanner) -> Leaf[str | None]:
+    """A key, in quotes or not."""
+    if (yield from s.peek()) in ('"', "'"):
+        return (yield from s.json_string())
+    found = (yield from s.ahead(_KEY_ENDS)) if "bare_keys" in s.mends else None
+    if not found or found[1] != ":" or not _BARE_KEY.fullmatch(found[0]):
+        return None
+    s.slips["bare_keys"] = None
+    yield from s.literal(found[0])
+    return found[0].rstrip()
+
+
+def _separator(s: Scanner) -> Leaf[str]:
+    """What stands behind a member: a comma, or the object's end, before which a comma may be one too many."""
+    found = yield from s.literal(",", "}", after_space=True)
+    if found == "}" or "commas" not in s.mends:
+        return found
+    behind = yield from s.peek(after_space=True)
+    if found and behind == "}":
+        s.slips["commas"] = None
+        return (yield from s.literal("}", after_space=True))
+    if not found and behind == '"':
+        s.slips["commas"] = None
+        return ","
+    return found
+
+
+class _Call:
+    """One call object while it is read."""
+
+    def __init__(self, s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool, whole: bool) -> None:
+        self._s = s
+        self._sink = sink
+        self._keys = keys
+        self._tagged = tagged
+        self._takes_unknown = whole
+        self._unknown = False
+        self.doubled = False
+        self._name = ""
+        self._id = self._late_id = ""
+        self._held: str | None = None  # arguments that came before the name
+        self._begun = False
+        self._whole = False
+        self._dropped: list[tuple[str, Json]] = []  # members that have no place in a call
+
+    def member(self, key: str) -> Leaf[str]:
+        """Read the value of `key`; why it cannot be one, or ""."""
+        if self._keys.name_is_key:
+            return (yield from self._named_by_key(key))
+        if self._unknown:
+            return (yield from self._of_unknown(key))
+        if key in self._keys.name and not self._name:
+            return (yield from self._read_name())
+        if key in self._keys.arguments and self._held is None and not self._begun:
+            doubled = self.doubled and (yield from self._s.peek(2)) == "{{" and (yield from self._s.literal("{"))
+            problem = yield from self._read_arguments()
+            if doubled and not problem:
+                yield from self._s.literal("}", after_space=True)
+            return problem
+        if self._takes_id(key) and (yield from self._s.peek()) in ('"', "'"):
+            written = (yield from self._s.json_string()) or ""
+            self._id, self._late_id = (self._id, written) if self._begun else (written, "")
+            return ""
+        if key in self._keys.id or key in self._keys.other:
+            return (yield from self._s.json_value(nothing))
+        if not (self._tagged or self._begun):
+            return f"unexpected key {key!r}"
+        pieces: list[str] = []
+        problem = yield from self._s.json_value(pieces.append)
+        self._dropped.append((key, "".join(pieces)))
+        return problem
+
+    def _takes_id(self, key: str) -> bool:
+        """An id counts once the arguments have begun only where there was none before."""
+        return key in self._keys.id and (not self._begun or (self._keys.late_id and not self._id))
+
+    def _of_unknown(self, key: str) -> Leaf[str]:
+        """A member of a call whose tool is not offered; without tags, what a call does not have says it is none."""
+        if key in self._keys.arguments:
+            self._held = ""
+        elif not (self._tagged or key in (*self._keys.id, *self._keys.other)):
+            return f"unexpected key {key!r}"
+        return (yield from self._s.json_value(nothing))
+
+    def _named_by_key(self, key: str) -> Leaf[str]:
+        """A member whose key is a tool's name; one of no offered tool takes none of the others along."""
+        if key in (*self._keys.id, *self._keys.other) and (yield from self._s.peek()) != "{":
+            return (yield from self._s.json_value(nothing))
+        self._next_in_object(key)
+        self._unknown = False
+        problem = self._resolve(key)
+        if self._unknown:
+            problem = yield from self._s.json_value(nothing)
+            if not problem:
+                self._sink.text(self._s.kept())
+                self._s.keep()
+            return problem
+        return problem or (yield from self._read_arguments())
+
+    def _next_in_object(self, key: str) -> None:
+        """Names as keys let one object hold several calls."""
+        if self._whole:
+            self._end_object()
+            self._s.keep(f", {json.dumps(key, ensure_ascii=False)}: ")
+            self._begun = self._whole = False
+
+    def close(self) -> Outcome:
+        """The object has ended."""
+        if self._unknown:
+            shown = self._tagged or self._held is not None
+            return Outcome.UNKNOWN if shown else self.fail("the object has no arguments")
+        if not self._name:
+            return self.fail("the object has no name")
+        if not (self._whole or self._tagged) and self._sink.needs_arguments(self._name):
+            return self.fail("the object has no arguments")
+        if not self._whole:
+            self._put("{}")
+        return self._end_object()
+
+    def fail(self, problem: str) -> Outcome:
+        """The object is not one, or has broken off."""
+        if self._whole and not self._s.cut_off:
+            outcome = self._end_object()
+            self._sink.warn("unfinished_call_object", f"{problem}, after the arguments were complete", self._s.kept())
+            return outcome
+        if self._begun:
+            self._sink.incomplete(self._s.kept())
+            if self._s.cut_off or problem == CUT_OFF:
+                return Outcome.CUT_OFF
+            self._sink.warn("malformed_arguments", problem, self._s.kept())
+            return Outcome.BROKEN
+        self._sink.note("problem", problem)
+        return Outcome.NOT_A_CALL
+
+    def _end_object(self) -> Outcome:
+        """End the call and tell what went missing: null, or no arguments in other words, is nothing."""
+        self._sink.end(self._late_id)
+        lost = [(k, v) for k, v in self._dropped if v not in ("null", "{}", '""')]
+        if lost:
+            names = ", ".join(quote(k) for k, _ in lost)
+            raw = ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {v}" for k, v in lost)
+            self._sink.warn("dropped_member", f"expected a call's name and arguments only, dropped {names}", raw)
+        return Outcome.WHOLE
+
+    def _read_name(self) -> Leaf[str]:
+        written = yield from self._s.json_string()
+        if written is None:
+            return "expected the tool's name as a string"
+        problem = self._resolve(written)
+        if self._name and self._held is not None:
+            self._put(self._held)
+        return problem
+
+    def _resolve(self, written: str) -> str:
+        name = self._sink.resolve(written)
+        if name is None:
+            self._sink.warn("unknown_tool", f"the model called {written!r}, which is not an offered tool")
+            self._unknown = self._takes_unknown
+            return "" if self._unknown else "not an offered tool"
+        self._name = name
+        return ""
+
+    def _read_arguments(self) -> Leaf[str]:
+        first = yield from self._s.peek()
+        if first == "{" and self._name:
+            self._begin()
+            problem = yield from self._s.json_value(self._sink.arguments)
+            self._whole = not problem
+            return problem
+        if first == "{":
+            pieces: list[str] = []
+            problem = yield from self._s.json_value(pieces.append)
+            text = "".join(pieces)
+        else:
+            text, _, problem = yield from read_wrapped(self._s)
+        if problem:
+            return problem
+        if self._name:
+            self._put(text)
+        else:
+            self._held = text
+        return ""
+
+    def _put(self, arguments: Json) -> None:
+        self._begin()
+        self._sink.arguments(arguments)
+        self._whole = True
+
+    def _begin(self) -> None:
+        self._sink.start(self._name, self._id)
+        self._begun = True

@@ -1,0 +1,129 @@
+"""The shape of calls whose parameters are pairs of tags: one around the name, one around the value.
+
+    <tool_call>get_weather
+    <arg_key>city</arg_key>
+    <arg_value>Paris</arg_value>
+    </tool_call>
+
+Strings are raw, to the last space; other values are JSON. White space between the tags says nothing. Seen and taken: a
+value without its opening tag, JSON in place of the pairs or of the whole call.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dragoman.parsing.markup import Markup
+from dragoman.parsing.shapes.json_block import or_json
+from dragoman.parsing.shapes.name_then_json import Head
+from dragoman.parsing.shapes.tagged import Key, Tagged, Wrapped
+from dragoman.parsing.shapes.tagged_writer import Parameters
+from dragoman.text.scanner import Leaf, Scanner, markers
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """The tags of one such format."""
+
+    call: tuple[str, str] = ("<tool_call>", "</tool_call>")
+    key: tuple[str, str] = ("<arg_key>", "</arg_key>")
+    value: tuple[str, str] = ("<arg_value>", "</arg_value>")
+    """The first is empty where what ends the name begins the value."""
+    name_end: str = ""
+    """What stands behind the tool's name; it may be missing."""
+    type: tuple[str, str] = ("", "")
+    """Tags around the value's type, between name and value; they may be missing."""
+    section: tuple[str, str] = ("", "")
+    """What stands around all calls; it may be missing."""
+    line: str = "\n"
+    """What stands between the tags."""
+
+    @property
+    def written_section(self) -> tuple[str, str]:
+        """What stands around all calls, as the format has it."""
+        return self.section[0] + self.line, self.line + self.section[1]
+
+    def tagged(self) -> Tagged:
+        """The reader of one call."""
+        return Tagged(
+            self._head,
+            key_open=self.key[0],
+            key=self._key,
+            value_close=self.value[1],
+            call_close=(self.call[1],),
+            openers=(self.call[0],),
+            section_close=self.section[1],
+            json_body=True,
+            names=lambda name: (name + self.key[1],),
+        )
+
+    def markup(self, thoughts: Mapping[str, str]) -> Markup:
+        """The reader of a reply."""
+        opener, closer = self.call
+        call = self.tagged()
+        calls = {opener: or_json(call.read, closer)}
+        if self.section[0]:
+            calls[self.section[0]] = Wrapped(calls[opener], (opener,), self.section[1]).read
+        return Markup(calls=calls, thoughts=thoughts, closers=tuple(filter(None, (closer, self.section[1]))))
+
+    def markers(self) -> tuple[str, ...]:
+        """What must not stand in anything that the model did not write."""
+        tags = (*self.section, *self.call, self.name_end, *self.key, *self.type, *self.value)
+        return tuple(filter(None, tags))
+
+    @property
+    def written(self) -> Parameters:
+        """How a call is written."""
+        line = self.line
+
+        def opened(name: str, kind: str) -> str:
+            typed = f"{self.type[0]}{kind}{self.type[1]}{line}" if self.type[0] else ""
+            between = line if self.value[0] else ""
+            return f"{self.key[0]}{name}{self.key[1]}{between}{typed}{self.value[0]}"
+
+        return Parameters(
+            around=lambda name: (f"{self.call[0]}{name}{self.name_end}{line}", self.call[1]),
+            open=opened,
+            end=self.value[1],
+            line=line,
+            closers=self.tagged().closers,
+            typed=bool(self.type[0]),
+        )
+
+    def _head(self, s: Scanner, _: str) -> Leaf[Head | None]:
+        """The name stands right behind the opener."""
+        ends = tuple(filter(None, (self.name_end, self.key[0], self.call[1], "{", ">")))
+        found = yield from s.ahead(markers(*ends, "<"))
+        # What looks like no name is prose about the tag, and may have a real call behind it.
+        if found is None or found[1] == "<" or len(found[0].split()) != 1:
+            return None
+        # GLM-5.3-Flash closes the name, `get_weather>{"city": "Paris"}`.
+        yield from s.literal("".join(found) if found[1] in (self.name_end, ">") else found[0])
+        return Head(found[0].strip())
+
+    def _key(self, s: Scanner) -> Leaf[Key | None]:
+        """`name</arg_key>`, then the value's own tag."""
+        found = yield from s.ahead(markers(*filter(None, (*self.key, *self.value, *self.call))))
+        if found and found[1] == self.value[1] and "=" in found[0]:  # GLM-5.3-Flash: `<arg_key>city=Paris</arg_value>`
+            name = found[0].partition("=")[0]
+            yield from s.literal(f"{name}=")
+            return Key(name.strip())
+        if found is None or found[1] != self.key[1]:
+            return None
+        yield from s.literal("".join(found))
+        if not self.value[0]:
+            return Key(found[0].strip())
+        stated: tuple[str, str] | None = None
+        if self.type[0] and (yield from s.literal(self.type[0], after_space=True)):
+            stated = yield from s.field(markers(self.type[1], "<"))
+            if stated is None or stated[1] == "<":
+                return None
+        if not (yield from s.literal(self.value[0], after_space=True)):
+            ends = (self.key[0], self.call[1])
+            ahead = yield from s.peek(max(map(len, ends)), after_space=True)
+            if ahead.startswith(ends):
+                return Key(found[0].strip(), "none")
+            # GLM-5.2 leaves it out under load (vLLM, issue 49248).
+            yield from s.literal("\n")
+        if stated is None:
+            return Key(found[0].strip())
+        return Key(found[0].strip(), "string" if stated[0].strip() == "string" else "json")

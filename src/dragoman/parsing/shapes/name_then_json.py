@@ -1,0 +1,133 @@
+"""The shape of a name outside and arguments that are one JSON object.
+
+    [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
+
+How the name (and an id) stands before the object is the format's; the object, what closes it, and all that may go
+wrong with them are read here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from dragoman.core.contracts import CallSink
+from dragoman.parsing.code_fence import FENCE
+from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, nothing
+from dragoman.text.unwrap_arguments import FIRST, read_wrapped
+
+
+class Head(NamedTuple):
+    """Who is called."""
+
+    name: str
+    id: str = ""
+    closed: bool = False
+    """The call ends here, `<invoke name="f"/>`: it has no arguments."""
+
+
+ReadHead: TypeAlias = Callable[[Scanner, str], Leaf[Head | None]]
+"""Reads from behind the opener, which it is given, to before the arguments; None: this is no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedJson:
+    """How such a call is written."""
+
+    head: ReadHead
+    closers: tuple[str, ...] = ()
+    """One of them ends the call; none: the object's own end does."""
+    fence: tuple[str, str] = ("", "")
+    """What stands around the object, such as a code fence; white space next to it is framing."""
+    may_stay_open: bool = False
+    """A closer is where generation stops, and may not be in the text."""
+
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        s.keep(s.gap + opener)
+        head = yield from self.head(s, opener)
+        name = sink.resolve(head.name) if head else None
+        if head is None:
+            return _no_call(s, sink, head)
+        opened = self.fence[0]
+        yield from s.space()
+        if opened and (yield from s.literal(opened)):
+            yield from s.space()
+        if name is None:
+            # The arguments may quote a whole call; that must not be run.
+            if (yield from s.peek()) in ("{", '"') and not (yield from s.json_value(nothing)):
+                yield from self._skip_closers(s)
+            return _no_call(s, sink, head)
+        first = yield from s.peek()
+        if first in FIRST:
+            return (yield from self._wrapped(s, sink, name, head.id))
+        if first != "{":
+            return (yield from self._without_arguments(s, sink, name, head.id))
+        sink.start(name, head.id)
+        # The neutral suite wants no call of an object that its own code fence leaves open (docs/liberties.md).
+        ends = None if self.fence[1].strip() == FENCE else (*self.closers, *self.fence[1:])
+        problem = yield from s.json_value(sink.arguments, ends)
+        if problem:
+            return broken(s, sink, problem)
+        sink.end()
+        yield from self._close(s, sink)
+        return True
+
+    def _skip_closers(self, s: Scanner) -> Leaf[None]:
+        """What closes a call that is none is part of it; where it also ends a message, it has to be seen there."""
+        for closers in (self.fence[1:], self.closers):
+            if any(closers) and not self.may_stay_open:
+                yield from s.literal(*filter(None, closers), after_space=True)
+
+    def _wrapped(self, s: Scanner, sink: CallSink, name: str, id: str) -> Leaf[bool]:
+        """The object inside a JSON string, as models that have seen OpenAI's API write it, or in a fence."""
+        arguments, _, problem = yield from read_wrapped(s)
+        if problem:
+            return _no_call(s, sink, Head(name))
+        sink.start(name, id)
+        sink.arguments(arguments)
+        sink.end()
+        yield from self._close(s, sink)
+        return True
+
+    def _without_arguments(self, s: Scanner, sink: CallSink, name: str, id: str) -> Leaf[bool]:
+        """A call may leave out the object, but then it has to be closed."""
+        closed = self.closers and (yield from s.literal(*self.closers, after_space=True))
+        if not closed:
+            return _no_call(s, sink, Head(name))
+        sink.start(name, id)
+        sink.arguments("{}")
+        sink.end()
+        s.forget()
+        return True
+
+    def _close(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+        if self.fence[1]:
+            yield from s.literal(self.fence[1], after_space=True)
+        closed = not self.closers or (yield from s.literal(*self.closers, after_space=True))
+        if not (closed or self.may_stay_open):
+            sink.warn("missing_closer", f"expected {self.closers[0]} after the call")
+        s.forget()
+
+
+def _no_call(s: Scanner, sink: CallSink, head: Head | None) -> bool:
+    is_unknown = head is not None and sink.resolve(head.name) is None
+    if s.cut_off and not is_unknown:
+        sink.warn("cut_off_call", "the reply was cut off before the call had its arguments", s.kept())
+    else:
+        if head and is_unknown:
+            sink.warn("unknown_tool", f"the model called {head.name!r}, which is not an offered tool")
+        else:
+            sink.note("problem", "expected arguments" if head else "expected the head of a call")
+        sink.text(s.kept())
+    s.forget()
+    return False
+
+
+def broken(s: Scanner, sink: CallSink, problem: str) -> bool:
+    """The open call stays unfinished; unless the text just ended, what came of it is text too."""
+    sink.incomplete(s.kept())
+    if problem != CUT_OFF:
+        sink.warn("malformed_arguments", problem, s.kept())
+        sink.text(s.kept())
+    s.forget()
+    return False

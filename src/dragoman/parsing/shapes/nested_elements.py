@@ -1,0 +1,209 @@
+"""The shape of arguments as elements within elements, each tag behind a string that nobody writes.
+
+    <k>value</k>                          a string, number or literal
+    <k><a>1</a><b>2</b></k>               an object
+    <k><item>1</item><item>2</item></k>   an array
+
+What an element is, the tool's schema says; where that does not, what stands in it.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dragoman.core.contracts import CallSink, HeldCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.shapes.name_then_json import ReadHead
+from dragoman.parsing.shapes.nested_writer import ITEM, Nesting
+from dragoman.parsing.shapes.object_notation import Digits, written, wrong
+from dragoman.parsing.shapes.tagged import left_open, read_call
+from dragoman.parsing.shapes.tagged_writer import NAME
+from dragoman.schema.argument_types import Schema, as_json, as_string, string_writer
+from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Leaf, Scanner, markers, nothing
+
+DEPTH_LIMIT: Final = 64
+"""How deep elements may nest; the stack of Python is not the model's to fill."""
+_NAME = re.compile(r"[\w.-]+")
+
+Path: TypeAlias = tuple[str | None, ...]
+Emit: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """How such a call is written."""
+
+    head: ReadHead
+    mark: str
+    """What stands before each tag."""
+    close: str
+    """What ends a call, without the mark."""
+
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        return (yield from read_call(s, sink, opener, self.head, self._body))
+
+    def write(self, call: ToolCall) -> str:
+        """The arguments of a call."""
+        return written(call.arguments, self._members)
+
+    def hold(self, tool: Tool, before: str) -> HeldCall:
+        """The calls of this tool that there can be, with this before their arguments."""
+        return Nesting(
+            takes=lambda name: (
+                bool(NAME.fullmatch(name)) and not name.startswith("/") and len(name) <= FIELD_LIMIT_CHARS
+            ),
+            open=lambda name, _: f"<{name or ITEM}>",
+            end=self.mark,
+            close=lambda name: f"</{name or ITEM}>",
+            mark=self.mark,
+        ).hold(tool, before, self.close)
+
+    def _body(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+        return (yield from _Body(s, sink, schema, self.mark).members(self.mark + self.close, (), sink.arguments))
+
+    def _members(self, members: Any) -> str:
+        return "".join(self._element(name, self._written(value)) for name, value in members.items())
+
+    def _element(self, name: str, inside: str) -> str:
+        return f"{self.mark}<{name}>{inside}{self.mark}</{name}>"
+
+    def _written(self, value: Any) -> str:
+        """A value; an object with members that could be taken for something else is JSON."""
+        if isinstance(value, list) and value:
+            return "".join(self._element(ITEM, self._written(each)) for each in value)
+        if isinstance(value, dict) and value and all(_NAME.fullmatch(k) and k != ITEM for k in value):
+            return self._members(value)
+        return value if _is_text(value) else _json(value)
+
+
+class _Body:
+    """The arguments of one call while they are read."""
+
+    def __init__(self, s: Scanner, sink: CallSink, schema: Schema, mark: str) -> None:
+        self._s = s
+        self._sink = sink
+        self._schema = schema
+        self._open = f"{mark}<"
+        self._mark = mark
+
+    def members(self, close: str, path: Path, emit: Emit) -> Leaf[str]:
+        """The elements of an object or array, and what closes it; why they are not whole, or ""."""
+        types = self._schema.of(*path) if path else frozenset({"object"})
+        array: bool | None = None if {"object", "array"} <= types else "array" in types
+        seen: set[str] = set()
+        count = 0
+        while not (yield from self._s.literal(close, after_space=True)):
+            name = yield from self._name()
+            if not name and not path:
+                yield from self._s.space()
+                return (yield from left_open(self._s, self._sink, bool(count), close, "an element"))
+            if not name:
+                return wrong(self._s, f"an element or {close}")
+            array = name == ITEM if array is None else array
+            again = name in seen and not array
+            if not again:
+                emit(", " if count else "[" if array else "{")
+            else:
+                self._sink.warn("repeated_parameter", f"expected each parameter once, dropped another {name!r}")
+            problem = yield from self._element(name, (*path, None if array else name), nothing if again else emit)
+            if problem:
+                return problem
+            seen.add(name)
+            count += 1
+        emit(("" if count else "[" if array else "{") + ("]" if array else "}"))
+        return ""
+
+    def _name(self) -> Leaf[str]:
+        """The name in an opening tag; "" where none comes next."""
+        if not (yield from self._s.literal(self._open, after_space=True)):
+            return ""
+        found = yield from self._s.field(markers(">"))
+        return found[0].strip() if found and not found[0].startswith("/") else ""
+
+    def _element(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
+        """What stands in an element, and its end; why it is not whole, or ""."""
+        if path[-1] is not None:
+            emit(f"{as_string(name)}: ")
+            if self._schema.of(*path) == {"array"}:
+                return (yield from self._array(name, path, emit))
+        return (yield from self._inside(name, path, emit))
+
+    def _array(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
+        """An array: elements within this one, JSON, or this is its first item and others of the same name follow."""
+        item = (*path, None)
+        first = f"{self._open}{ITEM}>"
+        ahead = yield from self._s.peek(len(first), after_space=True)
+        listed = ahead == first or self._schema.of(*item) != {"object"}
+        if ahead.startswith(self._open) and (listed or ahead.startswith(f"{self._open}/")):
+            return (yield from self._inside(name, path, emit))
+        if ahead.startswith(self._open):
+            emit("[")
+            problem = yield from self._inside(name, item, emit)
+        else:
+            pieces: list[str] = []
+            if not (yield from self._text(name, pieces.append)):
+                return CUT_OFF
+            value = _value("".join(pieces), frozenset({"array"}), ())
+            if value.startswith("["):
+                emit(value)
+                return ""
+            emit("[" + _value("".join(pieces), self._schema.of(*item), self._schema.constants(*item)))
+            problem = ""
+        while not problem and (yield from self._s.literal(f"{self._open}{name}>", after_space=True)):
+            emit(", ")
+            problem = yield from self._inside(name, item, emit)
+        emit("" if problem else "]")
+        return problem
+
+    def _text(self, name: str, emit: Emit) -> Leaf[str]:
+        """Raw text up to the end of its element, which is returned; "" where it is missing."""
+        return (yield from self._s.raw_until({f"{self._mark}</{name}>": ((self._mark,),)}, emit))
+
+    def _inside(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
+        """The value that stands in an element, and its end; why it is not whole, or ""."""
+        close = f"{self._mark}</{name}>"
+        types = self._schema.of(*path)
+        if types & {"object", "array"}:
+            ahead = yield from self._s.peek(len(self._open) + 1, after_space=True)
+            if ahead.startswith(self._open) and not ahead.endswith("/"):
+                deep = len(path) >= DEPTH_LIMIT
+                return (
+                    f"expected no more than {DEPTH_LIMIT} levels"
+                    if deep
+                    else (yield from self.members(close, path, emit))
+                )
+        pieces: list[str] = []
+        string = types == {"string"}
+        emit('"' if string else "")
+        if not (yield from self._text(name, string_writer(emit) if string else pieces.append)):
+            return CUT_OFF
+        emit('"' if string else _value("".join(pieces), types, self._schema.constants(*path)))
+        return ""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Digits)
+
+
+def _json(value: Any) -> str:
+    """JSON, numbers as their digits."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{as_string(k)}: {_json(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_json, value)) + "]"
+        case Digits():
+            return value
+        case str():
+            return as_string(value)
+        case _:
+            return {True: "true", False: "false", None: "null"}[value]
+
+
+def _value(text: str, types: frozenset[str], constants: Collection[Any]) -> str:
+    """As JSON; nothing at all is an object or array without members, if it has to be one."""
+    if not text.strip() and types <= {"object", "array", "null"}:
+        return "{}" if "object" in types else "[]"
+    return as_json(text, types, constants)

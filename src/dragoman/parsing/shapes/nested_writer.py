@@ -1,0 +1,197 @@
+"""How values within values are written by a model that is held to a schema, each between tags.
+
+    <k><a>1</a><b>2</b></k>                                                 `parsing/shapes/nested_elements.py`
+    <v name="k" type="dict"><v name="a" type="json">1</v>…</v>              `parsing/shapes/typed_values.py`
+
+Strings are raw and cannot hold what ends them, numbers and literals JSON. Objects have the members that their schema
+states, in its order, and others only where it states none.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Raw, Rule, maybe
+from dragoman.constraints.schema_values import NUMBER_WORDS, STRING_WORDS, UNSAID, arguments, members, times
+from dragoman.core.contracts import UNREADABLE, HeldCall
+from dragoman.core.messages import Tool
+from dragoman.parsing.shapes.tagged_writer import ANYTHING, Kinds, guessed, kinds_of, opened, readable
+from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, inside, types_of
+
+ITEM: Final = "item"
+"""The name of an array's elements, where they have one."""
+_HOLDERS: Final = frozenset({"object", "array"})
+_BLANK: Final = frozenset({"object", "array", "null"})
+"""Of these types, a value with nothing in it is an object or array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """How such values are written."""
+
+    takes: Callable[[str], bool]
+    """Whether a member of this name can be written."""
+    open: Callable[[str | None, str], str]
+    """What stands before the value of this name, None for an item's, which is of this JSON type."""
+    end: str
+    """What ends a value, and stands in no string."""
+    close: Callable[[str | None], str]
+    """What stands behind that."""
+    mark: str = ""
+    """What stands before what opens a value, and before the end of all."""
+    typed: bool = False
+    """What stands before a value says what it is; else the tool's schema does."""
+
+    def hold(self, tool: Tool, before: str, behind: str) -> HeldCall:
+        """The calls of this tool that there can be, with this around their arguments."""
+        schema = Schema(tool.parameters)
+        relaxed: set[str] = set() if schema.readable else {UNREADABLE}
+        try:
+            body = _Values(self, schema.root, relaxed).arguments()
+        except RecursionError:
+            relaxed = {UNREADABLE}
+            body = _Values(self, {}, relaxed).arguments()
+        return HeldCall(before, All((body, self.mark)), behind, tuple(sorted(relaxed)))
+
+
+class _Values:
+    """Turns the parts of one schema into pieces.
+
+    Beside each part goes what the reader finds at its place (`inside`): that decides what a text is taken for.
+    """
+
+    def __init__(self, nesting: Nesting, root: Mapping[str, Any], relaxed: set[str]) -> None:
+        self._n = nesting
+        self._root = root
+        self._relaxed = relaxed
+        self._made: dict[tuple[int, int, int], tuple[Rule, Any]] = {}
+        """Objects and arrays, by the identity of their schemas, which are kept so that no others get it."""
+        self._again: set[Rule] = set()
+
+    def arguments(self) -> Piece:
+        """All of them."""
+        return self._members(*arguments(self._root, self._relaxed), self._root, frozenset({"object"}), 0)
+
+    def _members(
+        self,
+        properties: Mapping[str, Any],
+        needed: list[str],
+        others: Any,
+        node: Any,
+        types: frozenset[str],
+        depth: int,
+    ) -> Piece:
+        if not properties:
+            if others is False:
+                return ""
+            # No grammar holds a closing tag to the name in the opening one.
+            self._relaxed |= set() if self._n.typed else {"additionalProperties"}
+            return Many(self._element(ANYTHING, others, inside(node, ANYTHING, self._root), depth))
+        parts: list[Piece] = []
+        for name, schema in properties.items():
+            if not self._n.takes(name) or (not self._n.typed and name == ITEM and "array" in types):
+                self._relaxed.add("properties")
+                continue
+            piece = self._element(name, schema, inside(node, name, self._root), depth)
+            parts.append(piece if name in needed else maybe(piece))
+        return All(tuple(parts))
+
+    def _element(self, name: str | None, schema: Any, node: Any, depth: int) -> Piece:
+        # All that say nothing are one: what stands for any value is long.
+        schema, node = (each if isinstance(each, dict) and each else None for each in (schema, node))
+        if depth > DEPTH_LIMIT:
+            self._relaxed.add("depth")
+            schema = node = None
+        kinds, types = kinds_of(schema, self._root, self._relaxed), types_of(node, self._root)
+        if not self._n.typed:
+            kinds = readable(kinds, types, self._relaxed)
+        tags: dict[str, list[Piece]] = {}
+        for kind, value in self._values(kinds, types, (schema, node), depth):
+            tags.setdefault(self._n.open(name, kind), []).append(value)
+        parts = [All((opened(tag), _either(values))) for tag, values in tags.items()]
+        return All((self._n.mark, _either(parts), opened(self._n.close(name))))
+
+    def _values(
+        self, kinds: Kinds, types: frozenset[str], place: tuple[Any, Any], depth: int
+    ) -> Iterator[tuple[str, Piece]]:
+        """What may stand in a tag, up to its end; first, the type that the tag says."""
+        stated = [each["const"] for _, each in kinds if "const" in each]
+        known = [(kind, text) for value in stated for kind, text in self._known(value, types)]
+        nothing_known = len(stated) == len(kinds) and not known
+        self._relaxed |= {"enum"} if nothing_known else set()
+        raw = nothing_known or any(kind == "string" and "const" not in each for kind, each in kinds)
+        if raw:
+            yield "string", Raw(self._n.end)
+        # What the tag does not tell from a raw string is one, as far as a grammar goes.
+        hidden = raw and not self._n.typed
+        self._relaxed |= {"type"} if hidden and guessed(kinds, types) else set()
+        for kind, text in known:
+            if not (hidden or (raw and kind == "string")):
+                yield kind, text + self._n.end
+        for index, (kind, each) in enumerate(kinds):
+            self._tell(kind, each)
+            if "const" in each or kind == "string":
+                continue
+            if kind in _HOLDERS:
+                yield kind, self._holder(kind, each, types, (*place, index), depth)
+            elif not hidden:
+                yield kind, All((_scalar(each), self._n.end))
+
+    def _known(self, value: Any, types: frozenset[str]) -> Iterator[tuple[str, str]]:
+        """A value that is known, as text, and the type that its tag says; nothing where it would be misread."""
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if self._n.typed and not isinstance(value, str):
+            yield "number", text
+        elif (text + self._n.end).find(self._n.end) == len(text):
+            as_it_stands = self._n.typed or types == {"string"}
+            if as_it_stands or json.loads(as_json(text, types)) == value:
+                yield "string", text
+
+    def _tell(self, kind: str, each: Mapping[str, Any]) -> None:
+        """What is not held of such a value."""
+        self._relaxed |= each.keys() & (UNSAID | {"anyOf", "oneOf"}) - NUMBER_WORDS - STRING_WORDS
+        self._relaxed |= each.keys() & STRING_WORDS if kind == "string" else set()
+
+    def _holder(
+        self, kind: str, each: Mapping[str, Any], types: frozenset[str], place: tuple[Any, Any, int], depth: int
+    ) -> Piece:
+        """An object or array and its end; a rule, where it stands in itself or again elsewhere."""
+        key = (id(place[0]), id(place[1]), place[2])
+        if key in self._made:
+            self._again.add(self._made[key][0])
+            return self._made[key][0]
+        rule = Rule()
+        self._made[key] = rule, place
+        fill = self._object if kind == "object" else self._array
+        rule.body = All((fill(each, place[1], types, depth + 1), self._n.end))
+        return rule if rule in self._again else rule.body
+
+    def _object(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> Piece:
+        properties, needed = members(each)
+        others = each.get("additionalProperties", True)
+        if properties and each.get("additionalProperties", False) is not False:
+            self._relaxed.add("additionalProperties")
+        body = self._members(properties, needed, others, node, types, depth)
+        if self._n.typed or needed:
+            return body
+        if not types <= _BLANK and "string" not in types:
+            self._relaxed.add("type")  # with nothing in it, it is taken for a string
+        return Either(("{}", body))
+
+    def _array(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> Piece:
+        item = self._element(None, each.get("items", True), inside(node, None, self._root), depth)
+        least, most = times(each, "minItems", "maxItems", self._relaxed)
+        if self._n.typed or least:
+            return "" if most == 0 else Many(item, least, most)
+        # With nothing in it, it is taken for an object or a string where it may be one.
+        some = Many(item, 0 if types <= _BLANK - {"object"} else 1, most)
+        return "[]" if most == 0 else Either(("[]", some))
+
+
+def _scalar(each: Mapping[str, Any]) -> Json:
+    return Json(json.dumps({word: each[word] for word in each.keys() & ({"type"} | NUMBER_WORDS)}))
+
+
+def _either(pieces: Sequence[Piece]) -> Piece:
+    return pieces[0] if len(pieces) == 1 else Either(tuple(pieces))

@@ -1,0 +1,153 @@
+"""Values in a notation other than JSON, passed on as JSON while they come.
+
+    call:set_alarm{hour:7,label:<|"|>wake<|"|>,days:[<|"|>mon<|"|>]}      {"hour": 7, "label": "wake", "days": ["mon"]}
+    set_alarm(hour=7, label='wake', days=('mon',))                       the same
+
+A notation says what opens and closes its containers and how a key and a scalar are read; the nesting is walked
+here, on a stack of its own and no deeper than `DEPTH_LIMIT`. Numbers keep the digits that the model wrote.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from dragoman.core.contracts import CallSink
+from dragoman.core.messages import JsonText as Json
+from dragoman.text.scanner import CUT_OFF, Leaf, Scanner
+
+DEPTH_LIMIT: Final = 128
+"""How deep containers may nest; no tool asks for more, and a reader of JSON may not bear it."""
+
+CLOSED: Final = "the end of the value has closed its container too"
+"""What a part may say that is no problem."""
+
+
+class Container(NamedTuple):
+    """What holds members."""
+
+    close: str
+    json: str
+    """What opens and closes it in JSON."""
+    key: "ReadPart | None" = None
+    """Reads a member's key and what stands behind it."""
+    outer: str = ""
+    """What closes the containers around it, the nearest first."""
+
+
+ReadPart: TypeAlias = Callable[[Scanner, CallSink, Container], Leaf[str]]
+"""Reads one key or scalar in this container and passes it on; why it is none, or ""."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How values are written."""
+
+    containers: Mapping[str, Container]
+    """By what opens them."""
+    scalar: ReadPart
+    opened: "Callable[[Scanner, str], Leaf[Container]] | None" = None
+    """Which container begins behind an opener that may begin several."""
+
+    def call(self, s: Scanner, sink: CallSink, name: str, first: Container) -> Leaf[bool]:
+        """A call whose arguments are the members of `first`, which has been opened; whether it came whole.
+
+        The scanner must be keeping the call's text, which goes on as text where the call is broken.
+        """
+        sink.start(name)
+        problem = yield from self.members(s, sink, first)
+        if not problem:
+            sink.end()
+            return True
+        sink.incomplete(s.kept())
+        if problem != CUT_OFF:
+            sink.warn("malformed_arguments", problem, s.kept())
+            sink.text(s.kept())
+        return False
+
+    def members(self, s: Scanner, sink: CallSink, first: Container) -> Leaf[str]:
+        """The members of a container that has been opened, and what closes it; why they are none, or ""."""
+        enclosing = [first]
+        sink.arguments(first.json[0])
+        behind_value, comma = False, ""
+        while enclosing:
+            inner = enclosing[-1]
+            wanted = (inner.close, ",") if behind_value else (inner.close,)
+            found = yield from s.literal(*wanted, after_space=True)
+            if found == ",":
+                behind_value, comma = False, ", "
+            elif found:
+                sink.arguments(enclosing.pop().json[1])
+                behind_value = True
+            elif behind_value:
+                return wrong(s, f"',' or '{inner.close}'")
+            else:
+                sink.arguments(comma)
+                deeper, problem = yield from self._member(s, sink, inner, len(enclosing))
+                if problem == CLOSED:
+                    sink.arguments(enclosing.pop().json[1])
+                elif problem:
+                    return problem
+                behind_value, comma = deeper is None, ""
+                enclosing += [deeper._replace(outer=inner.close + inner.outer)] if deeper else []
+        return ""
+
+    def _member(self, s: Scanner, sink: CallSink, inner: Container, depth: int) -> Leaf[tuple[Container | None, str]]:
+        """A member up to the end of its value, or into the container that is its value, which is returned."""
+        yield from s.space()
+        problem = (yield from inner.key(s, sink, inner)) if inner.key else ""
+        if problem:
+            return None, problem
+        opener = yield from s.literal(*self.containers, after_space=True)
+        if not opener:
+            yield from s.space()
+            return None, (yield from self.scalar(s, sink, inner))
+        container = (yield from self.opened(s, opener)) if self.opened else self.containers[opener]
+        sink.arguments(container.json[0])
+        return container, f"expected no more than {DEPTH_LIMIT} levels" if depth >= DEPTH_LIMIT else ""
+
+
+def wrong(s: Scanner, expected: str) -> str:
+    """Why a value is none: the text is at its end, or not what was expected."""
+    return CUT_OFF if s.closed and not s.buf[s.pos :].strip() else f"expected {expected}"
+
+
+def cut_off(s: Scanner) -> str:
+    """Take the rest, which is the beginning of a value."""
+    s.pos = len(s.buf)
+    return CUT_OFF
+
+
+def no_call(s: Scanner, sink: CallSink, name: str) -> None:
+    """What has been kept is no call, whatever name it has, and goes on as text."""
+    if s.cut_off and not name:
+        sink.warn("cut_off_call", "the reply was cut off before the call had its arguments", s.kept())
+        return
+    if name:
+        sink.warn("unknown_tool", f"the model called {name!r}, which is not an offered tool")
+    else:
+        sink.note("problem", "expected a name and named arguments")
+    sink.text(s.kept())
+
+
+class Digits(str):
+    """A number as it was written."""
+
+    __slots__ = ()
+
+
+def written(arguments: Json, write: Callable[[Any], str]) -> str:
+    """Arguments in another notation, numbers as their digits; none where they are not a JSON object.
+
+    `write` may call itself for what is inside.
+    """
+    try:
+        loaded = json.loads(arguments, parse_int=Digits, parse_float=Digits)
+        return write(loaded if isinstance(loaded, dict) else {})
+    except (ValueError, RecursionError):
+        return write({})
+
+
+def digits(value: Any) -> Any:
+    """A value of JSON with its numbers as `written` gives them."""
+    return json.loads(json.dumps(value), parse_int=Digits, parse_float=Digits)

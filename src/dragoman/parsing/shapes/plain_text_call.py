@@ -1,0 +1,88 @@
+"""The shape of a tool's name and what it is given as plain text, as in a shell.
+
+    <tool: function>
+    terminal find . -name "*.py"
+    </tool>
+
+The text is the tool's one string, `command` where it has several or none that is known; a JSON object is all arguments.
+The label says nothing, and may be the name where its own end is missing.
+"""
+
+import json
+from typing import Final
+
+from dragoman.constraints.grammar import Json
+from dragoman.core.contracts import CallSink, HeldCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.define_format import as_object
+from dragoman.parsing.shapes.name_then_json import Head
+from dragoman.parsing.shapes.tagged import read_call
+from dragoman.schema.argument_types import Schema, as_string, string_writer
+from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers
+
+OPEN, LABEL, CLOSE = "<tool:", "function>", "</tool>"
+COMMAND: Final = "command"
+
+
+def head(s: Scanner, _: str) -> Leaf[Head | None]:
+    """The label, and the name in front of the first blank."""
+    yield from s.space()
+    found = yield from s.field(markers(">", " ", "\n", CLOSE))
+    if found and found[1] == ">":
+        yield from s.space()
+        found = yield from s.field(markers(" ", "\n", CLOSE))
+    if found is None or not found[0]:
+        return None
+    s.pos -= len(found[1])
+    return Head(found[0])
+
+
+def parameter(schema: Schema) -> str:
+    """Which parameter a text is: the only one that is a string, if there is one."""
+    strings = [name for name in sorted(schema.names()) if schema.of(name) == {"string"}]
+    return strings[0] if len(strings) == 1 else COMMAND
+
+
+def body(s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+    """The text, or the object in its place, and what closes it; why it is not whole, or ""."""
+    yield from s.space()
+    if (yield from s.peek()) == "{":
+        problem = yield from s.json_value(sink.arguments)
+        if problem or (yield from s.literal(CLOSE, after_space=True)):
+            return problem
+        if not s.closed:
+            return f"expected {CLOSE}"
+        if not s.stopped or not CLOSE.startswith(s.buf[s.pos :].strip()):
+            return CUT_OFF
+        s.pos = len(s.buf)
+        sink.warn("missing_closer", f"expected {CLOSE} before the end of the reply")
+        return ""
+    if (yield from s.literal(CLOSE)):
+        sink.arguments("{}")
+        return ""
+    sink.arguments(f'{{{as_string(parameter(schema))}: "')
+    closed = yield from s.until(markers(CLOSE), string_writer(sink.arguments))
+    sink.arguments('"}' if closed else "")
+    return "" if closed else CUT_OFF
+
+
+def read(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    """One call."""
+    return (yield from read_call(s, sink, opener, head, body))
+
+
+def write_call(call: ToolCall) -> str:
+    """Its one string as text, where no other reading is possible; else its arguments as JSON."""
+    given = as_object(call.arguments)
+    try:
+        ((name, text),) = json.loads(given).items()
+    except (ValueError, RecursionError):
+        name, text = "", None
+    plain = name == COMMAND and isinstance(text, str) and text == text.strip() and CLOSE not in text
+    shown = text if plain and text and not text.startswith("{") else given
+    return f"{OPEN} {LABEL}\n{call.name} {shown}\n{CLOSE}"
+
+
+def hold(tool: Tool) -> HeldCall:
+    """The calls of this tool that there can be, in JSON."""
+    return HeldCall(f"{OPEN} {LABEL}\n{tool.name} ", Json(tool.parameters, arguments=True), f"\n{CLOSE}")

@@ -1,0 +1,438 @@
+r"""The shape of calls as Python writes them, arguments by name.
+
+    [get_weather(city="Paris", days=3), set_alarm(label='wake\n', days=["mon"], at={'h': 7}, repeat=True, note=None)]
+
+Values are Python's literals, and come out as JSON: strings of any quotes with Python's escapes, lists, tuples and sets
+as arrays, dicts with their keys as strings. A number keeps its digits, without what JSON does not know: `1_000` is
+1000, `.5` is 0.5, `0x1F` is 31; what Python refuses too, such as 02139, stays a string. `true`, `false` and `null`
+count as well, in any case of letters. Other expressions, and arguments without a name, are no call's. Where JSON
+objects stand in place of the calls, they are read. A quote in a string that is not escaped is part of it where what
+follows cannot follow a string and another quote ends it.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dragoman.constraints import schema_values
+from dragoman.constraints.grammar import All, Json, Word
+from dragoman.constraints.schema_values import Spelling
+from dragoman.core.contracts import MUTED, CallSink, HeldCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.shapes.json_object import CallKeys, Outcome, read_json_call
+from dragoman.parsing.shapes.object_notation import (
+    Container,
+    Digits,
+    Notation,
+    cut_off,
+    digits,
+    no_call,
+    written,
+    wrong,
+)
+from dragoman.schema.argument_types import as_string, string_writer
+from dragoman.text.json_stream import NUMBER_LIMIT_CHARS
+from dragoman.text.scanner import Leaf, Scanner, markers
+
+QUOTES: Final = ('"""', "'''", '"', "'")
+LITERALS: Final = {
+    **{word: "true" for word in ("True", "true", "TRUE")},
+    **{word: "false" for word in ("False", "false", "FALSE")},
+    **{word: "null" for word in ("None", "null", "NULL", "NONE")},
+}
+WORD: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_+-."
+ESCAPES: Final = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "\n": "",
+    **{c: c for c in "\\'\""},
+}
+"""What the character behind a backslash stands for; any other stands, with the backslash, for itself."""
+HEX_DIGITS: Final = {"x": 2, "u": 4, "U": 8}
+_NAME = re.compile(r"\s*([^\W\d][\w.-]*)\s*")
+_CUT_NAME = re.compile(r"\s*(?:[^\W\d][\w.-]*)?\s*")
+_NAME_ENDS = markers(*"=,()[]{}\"'")
+_FIRST = re.compile(
+    r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s'"{}\[\](),:]+)\s*([:,}])|\s*([\[({])""", re.DOTALL
+)
+_NAMED = r"[^\W\d][\w.-]{0,80}\s{0,20}"
+_BEHIND_ARGUMENT = re.compile(rf"\s{{0,40}}(?:,\s{{0,40}}(?:\)|{_NAMED}=)|\)\s{{0,40}}(?:[])}},;<`\n]|{_NAMED}\())")
+_MAY_BE_BEHIND_ARGUMENT = re.compile(rf"\s*(?:,\s*(?:{_NAMED})?|\)\s*(?:{_NAMED})?)?")
+_BEHIND_ITEM = re.compile(r"\s{0,40}[]),:}]")
+_CLOSED_BEHIND = re.compile(r"\s*\)?\s*")
+_AHEAD_CHARS: Final = 2048
+"""How far is looked for the quote that ends a string, where one in it does not."""
+_LOOK_CHARS: Final = 256
+"""How far behind a quote is looked for what shows that it ends its string."""
+_WORD = re.compile(r"\s*([\w.-]{0,128})(.?)", re.DOTALL)
+_KEY = re.compile(r"[^\s()\[\]{}'\"=,:]+")
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_OCTAL_DIGITS = frozenset("01234567")
+_OCTAL = re.compile(r"[0-7]{1,3}")
+_PAIR = re.compile(r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+_DIGITS = r"\d(?:_?\d)*"
+_NUMBER = re.compile(rf"([+-]?)({_DIGITS})?(\.(?:{_DIGITS})?)?([eE][+-]?{_DIGITS})?", re.A)
+_BASED = re.compile(r"([+-]?)(0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCalls:
+    """How the calls stand in a reply."""
+
+    closers: tuple[str, ...] = ()
+    """What ends them, behind the list; the first is the format's own."""
+    lines: bool = False
+    """One follows the other without a comma."""
+
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """What follows the opener; whether a call came of it. What is no call goes on as text."""
+        s.keep(s.gap + opener)
+        listed = bool((yield from s.literal("[", after_space=True)))
+        if listed and opener and (yield from s.literal("]", after_space=True)):
+            yield from s.literal("", *self.closers, after_space=True)
+            sink.warn("empty_section", "dropped a list with no call in it", s.kept())
+            s.forget()
+            return True
+        if listed:
+            sink.listed(True)
+        more, whole = True, False
+        while more and (called := (yield from _call(s, sink, tagged=bool(opener)))) is not False:
+            s.keep()
+            if called:
+                more, whole = (yield from self._more(s, sink, listed)), True
+            elif not (yield from self._behind_unknown(s)):
+                sink.text(s.kept())
+                break
+        s.forget()
+        if not s.cut_off:
+            sink.listed(False)
+        return whole and not more
+
+    def _behind_unknown(self, s: Scanner) -> Leaf[bool]:
+        """Whether a call comes behind one of a tool that is not offered, which is text and does not take it along."""
+        comma = yield from s.literal(",", after_space=True)
+        return bool(comma or self.lines) and _begins_name((yield from s.peek(after_space=True)))
+
+    def _more(self, s: Scanner, sink: CallSink, listed: bool) -> Leaf[bool]:
+        """What stands between two calls or behind the last; whether another call comes."""
+        comma = yield from s.literal(",", after_space=True)
+        bracket = listed and (yield from s.literal("]", after_space=True))
+        if bracket:
+            sink.listed(False)
+            if (yield from s.literal("]", after_space=True)):
+                sink.warn("stray_closer", "dropped ] that closes nothing", "]")
+        closed = (yield from s.literal(*self.closers, after_space=True)) if self.closers else bracket
+        if closed:
+            sink.listed(False)
+            return False
+        char = yield from s.peek(after_space=True)
+        if char and not bracket and (comma or (self.lines and _begins_name(char))):
+            return True
+        ends = (*self.closers, *(["]"] if listed else []))
+        if ends and not any(s.cut_off_in(end) for end in ends):
+            sink.warn("missing_closer", f"expected {ends[0]} after the calls")
+        return False
+
+
+TOOL_CODE: Final = "```tool_code"
+"""How Gemma begins code that calls tools."""
+
+
+def read_tool_code(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    """Calls in a fence of that name, each perhaps assigned or printed; whether a whole one came last."""
+    s.keep(s.gap + opener)
+    whole, closed = False, ""
+    while not closed:
+        yield from s.literal("tool_code =", "tool_code=", after_space=True)
+        printed = yield from s.literal("print(", after_space=True)
+        yield from s.literal("default_api.", after_space=True)
+        if not (yield from _call(s, sink, tagged=True)):
+            s.forget()
+            return False
+        whole = True
+        s.keep()
+        if printed:
+            yield from s.literal(")", after_space=True)
+        closed = yield from s.literal("```", after_space=True)
+        if not closed and not _begins_name((yield from s.peek(after_space=True)) or "."):
+            break
+    if not closed and not s.cut_off_in("```"):
+        sink.warn("missing_closer", "expected ``` after the calls")
+    s.forget()
+    return whole
+
+
+def _call(s: Scanner, sink: CallSink, tagged: bool) -> Leaf[bool | None]:
+    """One call; whether it came out whole. Where it is none, what was kept of it goes on as text.
+
+    None: between markers, it is a whole call of a tool that is not offered.
+    """
+    if tagged and (yield from s.peek(after_space=True)) == "{":
+        outcome = yield from read_json_call(s, sink, CallKeys())
+        if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
+            sink.text(s.kept())
+        return outcome is Outcome.WHOLE
+    found = yield from s.field(markers(*"()[]{}\"',=:"))
+    if tagged and not found and s.closed and not s.stopped and _CUT_NAME.fullmatch(s.buf, s.pos):
+        cut_off(s)
+    match = _NAME.fullmatch(found[0]) if found and found[1] == "(" else None
+    name = sink.resolve(match[1]) if match else None
+    named = match and (yield from _is_named(s))
+    if name is not None and named:
+        return (yield from NOTATION.call(s, sink, name, CALL))
+    if name is not None and named is None and not s.stopped:
+        cut_off(s)
+    unknown = match[1] if match and name is None and named else ""
+    ended = unknown and not (yield from NOTATION.members(s, MUTED, CALL))
+    no_call(s, sink, unknown)
+    return None if ended and tagged else False
+
+
+def _is_named(s: Scanner) -> Leaf[bool | None]:
+    """Whether arguments by name come next, or none; None at the end of the text."""
+    yield from s.space()
+    if (yield from s.peek()) == ")":
+        return True
+    found = yield from s.ahead(_NAME_ENDS)
+    if not found:
+        return None if s.closed else False
+    return found[1] == "=" and bool(_KEY.fullmatch(found[0].rstrip()))
+
+
+def _begins_name(char: str) -> bool:
+    return char.isalpha() or char == "_"
+
+
+def _parameter(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
+    """`name=`."""
+    found = yield from s.ahead(_NAME_ENDS)
+    if not found and s.closed:
+        return cut_off(s)
+    name = found[0].rstrip() if found and found[1] == "=" else ""
+    if not _KEY.fullmatch(name):
+        return "expected an argument's name and '='"
+    yield from s.literal(name)
+    yield from s.literal("=", after_space=True)
+    sink.arguments(f"{as_string(name)}: ")
+    return ""
+
+
+def _key(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
+    """A key of a dict and its colon; numbers and literals become strings, as JSON knows no other keys."""
+    if (yield from s.peek()) in ('"', "'"):
+        problem = yield from _string(s, sink.arguments, None)
+    else:
+        value, problem = yield from _word(s)
+        sink.arguments("" if problem else value if value.startswith('"') else as_string(value))
+    if problem:
+        return problem
+    if not (yield from s.literal(":", after_space=True)):
+        return wrong(s, "':'")
+    sink.arguments(": ")
+    return ""
+
+
+def _scalar(s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
+    if (yield from s.peek()) in ('"', "'"):
+        return (yield from _string(s, sink.arguments, inner))
+    value, problem = yield from _word(s)
+    sink.arguments(value)
+    return problem
+
+
+def _word(s: Scanner) -> Leaf[tuple[str, str]]:
+    """A number or literal as JSON; why it is none, or ""."""
+    pieces: list[str] = []
+    yield from s.run(WORD, pieces.append)
+    word = "".join(pieces)
+    if s.closed and s.pos == len(s.buf):
+        return "", wrong(s, "a value")
+    value = LITERALS.get(word) or (_number(word) if len(word) <= NUMBER_LIMIT_CHARS else "")
+    return value, "" if value else "expected a value"
+
+
+def _number(word: str) -> str:
+    """A number of Python's as JSON; a string where Python has it for none either, "" where it is something else."""
+    if match := _BASED.fullmatch(word):
+        return match[1].strip("+") + str(int(match[2], 0))
+    match = _NUMBER.fullmatch(word)
+    if not match or not (match[2] or (match[3] or "").strip(".")):
+        return ""
+    sign, whole, fraction, exponent = (part.replace("_", "") for part in match.groups(""))
+    if not (fraction or exponent) and len(whole) > 1 and whole.strip("0") and whole[0] == "0":
+        return as_string(word)
+    fraction = fraction + "0" if fraction == "." else fraction
+    return sign.strip("+") + (whole.lstrip("0") or "0") + fraction + exponent
+
+
+def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) -> Leaf[str]:
+    """One string as JSON, a value in `inner`, or a key; why it is not whole, or ""."""
+    quote = yield from s.literal(*QUOTES)
+    write, ends = string_writer(emit), markers(quote, "\\")
+    may_be_inner = inner if len(quote) == 1 and "inner_quotes" in s.mends else None
+    end = 0  # where the quote is that ends it, once one in it has been seen
+    emit('"')
+    while True:
+        found = yield from s.verbatim_until(ends, write)
+        if found == quote:
+            if may_be_inner and s.offset > end:
+                end = yield from _end_of_string(s, may_be_inner, quote)
+            if end < 0:
+                return cut_off(s)
+            if not end or not may_be_inner:
+                emit('"')
+                return ""
+            s.slips["inner_quotes"] = None
+            write(quote)
+            continue
+        char = (yield from s.peek()) if found else ""
+        if not char:
+            return cut_off(s)
+        if char in ESCAPES:  # most by far
+            s.pos += 1
+            write(ESCAPES[char])
+        else:
+            yield from _escape(s, write, char)
+
+
+def _end_of_string(s: Scanner, inner: Container, quote: str) -> Leaf[int]:
+    """The offset of the quote that ends a string, where the one just taken does not; 0 where it does.
+
+    It does where what may follow a string follows, or where no other quote is seen that ends it. -1: a limit cut the
+    reply off before either was seen.
+    """
+    behind = _BEHIND_ARGUMENT if inner is CALL else _BEHIND_ITEM
+    while not behind.match(s.buf, s.pos):
+        rest = s.buf[s.pos : s.pos + _LOOK_CHARS]
+        open_yet = len(rest) < _LOOK_CHARS and _MAY_BE_BEHIND_ARGUMENT.fullmatch(rest)
+        if s.closed and s.stopped and _CLOSED_BEHIND.fullmatch(rest):
+            return 0
+        at = -1 if open_yet and not s.closed else s.buf.find(quote, s.pos, s.pos + _AHEAD_CHARS)
+        while at >= 0 and (s.buf[at - 1] == "\\" or not behind.match(s.buf, at + 1)):
+            at = s.buf.find(quote, at + 1, s.pos + _AHEAD_CHARS)
+        if at >= 0:
+            return s.offset + at - s.pos
+        # Enough is there to see what stands behind the last quote that is looked at.
+        if len(s.buf) - s.pos >= _AHEAD_CHARS + _LOOK_CHARS:
+            return 0
+        if s.closed:
+            return 0 if s.stopped else -1
+        yield None
+    return 0
+
+
+def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Leaf[None]:
+    """What stands behind a backslash, where it is no single character that means another."""
+    if char in HEX_DIGITS:
+        yield from _hexadecimal(s, write, char)
+    elif char in _OCTAL_DIGITS and (match := _OCTAL.match((yield from s.peek(3)))):
+        yield from s.literal(match[0])
+        write(chr(int(match[0], 8)))
+    else:
+        yield from s.literal(char)
+        write("\\" + char)
+
+
+def _hexadecimal(s: Scanner, write: Callable[[str], None], kind: str) -> Leaf[None]:
+    r"""`\x`, `\u` and `\U`; the halves of a surrogate pair belong together."""
+    taken = yield from s.peek(1 + HEX_DIGITS[kind])
+    digits = taken[1:]
+    if len(digits) < HEX_DIGITS[kind] or not _HEX.fullmatch(digits) or int(digits, 16) > 0x10FFFF:
+        yield from s.literal(kind)
+        write("\\" + kind)
+        return
+    char = chr(int(digits, 16))
+    if "\ud800" <= char <= "\udbff" and (pair := _PAIR.fullmatch((yield from s.peek(11)))):
+        taken, char = pair[0], json.loads(f'"\\{pair[0]}"')
+    yield from s.literal(taken)
+    write(char)
+
+
+CALL: Final = Container(")", "{}", _parameter)
+LIST: Final = Container("]", "[]")
+DICT: Final = Container("}", "{}", _key)
+SET: Final = Container("}", "[]")
+
+
+def _opened(s: Scanner, opener: str) -> Leaf[Container]:
+    """What an opening bracket begins: of a brace a set where its first item is no key, which comes out as an array."""
+    if opener != "{":
+        return LIST if opener == "[" else TUPLE
+    while not (first := _FIRST.match(s.buf, s.pos, s.pos + _AHEAD_CHARS)):
+        if s.closed or len(s.buf) - s.pos >= _AHEAD_CHARS or (yield from s.peek(after_space=True)) in ("}", ""):
+            return DICT
+        yield None
+    return DICT if first[1] == ":" else SET
+
+
+TUPLE: Final = Container(")", "[]")
+NOTATION: Final = Notation({"{": DICT, "[": LIST, "(": TUPLE}, _scalar, _opened)
+
+
+def write_call(call: ToolCall) -> str:
+    """As Python writes it."""
+    return f"{call.name}({written(call.arguments, _parameters)})"
+
+
+def _known(value: Any) -> str:
+    return literal(digits(value))
+
+
+def _parameters(loaded: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={literal(value)}" for name, value in loaded.items())
+
+
+def literal(value: Any) -> str:
+    """A value as Python writes it, its numbers as `Digits`."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(literal, value)) + "]"
+        case Digits():
+            return str(value)
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return repr(value) if value in (True, False) else "None"
+
+
+_STRING: Final = Json('{"type": "string"}')
+SPELLING: Final = Spelling(
+    known=_known,
+    string=lambda _: _STRING,
+    key=lambda name: f"{as_string(name)}: ",
+    any_key=All((_STRING, ": ")),
+    comma=", ",
+    counts=False,  # JSON's `\\/` is two characters in Python
+)
+AS_JSON: Final = replace(SPELLING, known=lambda value: json.dumps(value, ensure_ascii=False))
+"""Literals are JSON's."""
+
+
+def hold(tool: Tool, values: Spelling = SPELLING) -> HeldCall:
+    """The calls of this tool that there can be; a string is written as JSON has it, which Python has too."""
+    by_name = replace(values, key=lambda name: f"{name}=" if _KEY.fullmatch(name) else "", any_key=All((Word(), "=")))
+    body, relaxed = schema_values.hold(tool, values, by_name)
+    return HeldCall(f"{tool.name}(", body, ")", relaxed)
+
+
+def read_bare(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    """Calls where a word comes that is an offered tool, and its bracket; whether a whole one came last."""
+    while (word := _WORD.match(s.buf, s.pos)) and not word[2] and not s.closed:
+        yield None
+    if word is None or word[2] != "(" or sink.resolve(word[1]) is None:
+        return False
+    return (yield from _LINES.read(s, sink, opener))
+
+
+_LINES: Final = PythonCalls(lines=True)
+BARE_CALLS: Final = dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_", read_bare)
+"""Calls that begin a reply with nothing around them, one a line, by the first character."""

@@ -1,0 +1,361 @@
+"""The shape of tagged parameters: every argument between tags of its own, its value written raw.
+
+    <function=get_weather>
+    <parameter=city>
+    Paris
+    </parameter>
+    </function>
+
+A value ends only at a closer that something legal follows, so a file about tags can be written. Types come from
+the tool's schema (`schema/argument_types.py`), or from the tag where the format says them there.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from dragoman.core.contracts import MUTED, CallSink, ReadCall
+from dragoman.core.messages import JsonText as Json
+from dragoman.core.tool_name_match import is_name
+from dragoman.parsing.partial_marker import drop_begun
+from dragoman.parsing.shapes.json_block import KEYS, JsonCalls
+from dragoman.parsing.shapes.name_then_json import ReadHead, broken
+from dragoman.schema.argument_types import ALL, Schema, as_json, as_string, string_writer
+from dragoman.text.scanner import CUT_OFF, Follow, Leaf, Scanner, markers, nothing
+
+
+class Key(NamedTuple):
+    """Which parameter comes, and how its value is written where the tag says so."""
+
+    name: str
+    type: Literal["schema", "string", "json", "none"] = "schema"
+    """"none": there is no value."""
+
+
+WRAPPERS: Final = frozenset({"args", "arguments", "input", "kwargs", "parameters", "params", "tool_input"})
+"""Names under which models write all arguments as one parameter."""
+_AHEAD_CHARS: Final = 4096
+"""How far is looked for what shows that a parameter's tag is quoted in the value before it."""
+NOTHING_YET: Final = "the text ended before the first value"
+_TYPES: Final = {"string": frozenset({"string"}), "json": ALL - {"string"}}
+
+_KINDS: Final = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
+
+ReadKey: TypeAlias = Callable[[Scanner], Leaf[Key | None]]
+"""Reads from behind a parameter's opener to before its value; None: it is none."""
+ReadBody: TypeAlias = Callable[[Scanner, CallSink, Schema], Leaf[str]]
+"""Reads the arguments and what closes them; why they are not whole, or ""."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """How such a call is written."""
+
+    head: ReadHead
+    key_open: str
+    key: ReadKey
+    value_close: str
+    call_close: tuple[str, ...]
+    """What ends the parameters; the first is the format's own."""
+    after: tuple[str, ...] = ()
+    """What may stand behind it and belongs to the call."""
+    newlines: bool = False
+    """One line break at each end of a value is framing."""
+    openers: tuple[str, ...] = ()
+    """What may begin the next call: behind a call's end, it shows that the value before lacked its closer."""
+    section_close: str = ""
+    """What ends all calls; at the end of the reply it shows that too."""
+    names: Callable[[str], tuple[str, ...]] = lambda _: ()
+    """How the tag of a parameter of this name goes on; one that is known, and has not come yet, shows that too."""
+    json_body: bool = False
+    """One JSON object may stand in place of the parameters."""
+    around_json: Mapping[str, str] = field(default_factory=dict)
+    """What may stand around that: what closes it, by what opens it."""
+    quote: tuple[str, str] = ("", "")
+    """What may stand around a value in which nothing else means anything, such as CDATA."""
+
+    @property
+    def _behind(self) -> tuple[str, ...]:
+        """What comes next where a call lacks its own end."""
+        return tuple(filter(None, (*self.after, *self.openers, self.section_close)))
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """What may end a raw value, framing aside."""
+        return (self.value_close, *self.call_close, *((self.key_open,) if self.names("") else ()))
+
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        return (yield from read_call(s, sink, opener, self.head, self.body, self.after))
+
+    def body(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+        """The parameters, or the object in their place; why they are not whole, or ""."""
+        block = (yield from s.literal(*self.around_json, after_space=True)) if self.around_json else ""
+        if not self.json_body or (yield from s.peek(after_space=True)) != "{":
+            return (yield from self._parameters(s, sink, schema))
+        yield from s.space()
+        problem = yield from s.json_value(sink.arguments, self.call_close)
+        if block and not problem:
+            yield from s.literal(self.around_json[block], after_space=True)
+        if problem or (yield from s.literal(*self.call_close, after_space=True)):
+            return problem
+        # As everywhere, an object ends itself, and the call with it.
+        if not s.cut_off_in(self.call_close[0]):
+            sink.warn("missing_closer", f"expected {self.call_close[0]} after the arguments")
+        return ""
+
+    def _parameters(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+        """All of them; why they are not whole, or ""."""
+        seen: set[str] = set()
+        found = ""
+        while True:
+            found = found or (yield from s.literal(self.key_open, *self.call_close, *self._behind, after_space=True))
+            if not found:
+                yield from s.space()
+                return (yield from left_open(s, sink, bool(seen), self.call_close[0], self.key_open))
+            if found != self.key_open:
+                s.pos -= 0 if found in self.call_close else len(found)
+                sink.arguments("}" if seen else "{}")
+                if found not in self.call_close:
+                    sink.warn("missing_closer", f"expected {self.call_close[0]} before {found}")
+                return ""
+            key = yield from self.key(s)
+            if key is None:
+                s.pos = len(s.buf) if s.closed and len(s.buf[s.pos :].split()) < 2 else s.pos
+                return CUT_OFF if s.closed else "expected a parameter's name"
+            emit: Callable[[str], None] = sink.arguments
+            if key.name in seen:
+                sink.warn("repeated_parameter", f"expected each parameter once, dropped another {key.name!r}")
+                emit = nothing
+            if key.type == "none":
+                sink.warn("missing_value", f"expected a value of {key.name!r}, dropped the name")
+                found = ""
+                continue
+            if not seen and schema.names() and key.name in WRAPPERS - schema.names():
+                closer = yield from self._wrapped(s, sink, key, schema, seen)
+            else:
+                emit(f"{', ' if seen else '{'}{as_string(key.name)}: ")
+                seen.add(key.name)
+                closer = yield from self._value(s, emit, key, schema, seen)
+            if not closer:
+                return CUT_OFF if s.closed else f"expected {self.value_close}"
+            found = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
+            if found:
+                sink.warn("missing_closer", f"expected {self.value_close} after {key.name!r}")
+
+    def _wrapped(self, s: Scanner, sink: CallSink, key: Key, schema: Schema, seen: set[str]) -> Leaf[str]:
+        """A first parameter that the tool does not have, and that may hold all of its arguments; what closed it."""
+        pieces: list[str] = []
+        closer = yield from self._value(s, pieces.append, key, schema, seen)
+        value = "".join(pieces)
+        members = _inner(value) if closer else {}
+        if members.keys() & schema.names():
+            sink.warn("unwrapped_arguments", f"expected the arguments themselves, took them out of {key.name!r}")
+            sink.arguments("{" + ", ".join(f"{as_string(name)}: {text}" for name, text in members.items()))
+            seen.update(members)
+        else:
+            sink.arguments(f"{{{as_string(key.name)}: {value}")
+            seen.add(key.name)
+        return closer
+
+    def _behind_value(self) -> Follow:
+        ends = tuple((end,) for end in self.call_close)
+        return ((self.key_open,), *ends, *((each,) for each in self._behind), ("",))
+
+    def _closers(self, others: Collection[str], framed: str) -> Mapping[str, Follow]:
+        """What ends a raw value, and what has to follow; `framed`: the line break before it that is framing."""
+        lines = tuple(dict.fromkeys(("", "\n", framed)))
+        closers: dict[str, Follow] = {
+            line + self.value_close: self._behind_value() for line in (lines if framed else ("",))
+        }
+        behind = tuple((*self.after, each) for each in (*self.openers, ""))
+        behind += ((*self.after, self.section_close, ""),) if self.section_close else ()
+        # The tag that comes next stands on a line of its own, whatever the value does.
+        closers |= {line + end: behind for end in self.call_close for line in lines}
+        begins = tuple((start,) for name in sorted(others) for start in self.names(name))
+        return closers | ({line + self.key_open: begins for line in lines} if begins else {})
+
+    def _raw(self, s: Scanner, closers: Mapping[str, Follow], emit: Callable[[str], None]) -> Leaf[str]:
+        """A raw value up to what closes it, which is returned; a tag that is quoted in it does not."""
+        while True:
+            closer = yield from s.raw_until(closers, emit)
+            if not closer.endswith(self.key_open) or (yield from self._begins_parameter(s)):
+                return closer
+            emit(closer)
+
+    def _begins_parameter(self, s: Scanner) -> Leaf[bool]:
+        """Whether the tag that has been taken begins a parameter: it ends where one may, as far as can be seen."""
+        ends = markers(self.value_close, self.key_open, *self.call_close)
+        found = yield from s.ahead(ends, _AHEAD_CHARS)
+        if found is None or found[1] != self.value_close:
+            return True
+        while (here := s.follows(self._behind_value(), len("".join(found)))) is None:
+            yield None
+        return here
+
+    def _value(
+        self, s: Scanner, emit: Callable[[str], None], key: Key, schema: Schema, seen: Collection[str]
+    ) -> Leaf[str]:
+        """One value; what closed it, "" where nothing did."""
+        types = _TYPES.get(key.type) or schema.of(key.name)
+        framed = (yield from s.literal("\n", "\r\n")) if self.newlines else ""
+        closers = self._closers(schema.names() - {*seen}, framed)
+        quoted = self.quote[0] and (yield from s.literal(self.quote[0]))
+        if quoted:
+            closers = {self.quote[1] + each: closers[each] for each in (self.value_close,)}
+        if types == {"string"}:
+            emit('"')
+            closer = yield from self._raw(s, closers, string_writer(emit))
+            emit('"' if closer else "")
+            return closer
+        if "string" not in types and (yield from s.peek(after_space=True)) in ("{", "["):
+            yield from s.space()
+            problem = yield from s.json_value(emit, (self.value_close, *self.call_close))
+            ends = tuple(closers) if quoted else (self.value_close, self.key_open, *self.call_close)
+            return "" if problem else (yield from s.literal(*ends, after_space=True))
+        pieces: list[str] = []
+        closer = yield from self._raw(s, closers, pieces.append)
+        if closer:
+            text = "".join(pieces)
+            types = ALL if key.type == "json" and text.lstrip().startswith('"') else types
+            emit(as_json(text, types, schema.constants(key.name) if key.type == "schema" else ()))
+        return closer
+
+
+def _inner(value: Json) -> dict[str, Json]:
+    """The members of an object, or of one in a JSON string; none where it is neither."""
+    try:
+        text = json.loads(value) if value.startswith('"') else value
+        members = msgspec.json.decode(text.encode("utf-8", "replace"), type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return {}
+    return {name: bytes(raw).decode() for name, raw in members.items()}
+
+
+def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: str) -> Leaf[str]:
+    """Why arguments that nothing has closed are not whole, white space behind them aside; "" where they are.
+
+    So they are where the reply ended of itself behind a value that was closed, or within what closes them all. Where
+    no value came (`NOTHING_YET`), they are if the tool needs none.
+    """
+    rest = yield from s.peek(len(close))
+    if not close.startswith(rest):
+        return f"expected {value} or {close}"
+    s.pos += len(rest)
+    if not s.stopped:
+        return CUT_OFF
+    if not any_value:
+        return NOTHING_YET
+    sink.arguments("}")
+    sink.warn("missing_closer", f"expected {close} before the end of the reply")
+    return ""
+
+
+def read_call(
+    s: Scanner, sink: CallSink, opener: str, read_head: ReadHead, read_body: ReadBody, after: tuple[str, ...] = ()
+) -> Leaf[bool]:
+    """A call of a head, a body and what stands behind it; whether it came whole. What is no call goes on as text."""
+    s.keep(s.gap + opener)
+    head = yield from read_head(s, opener)
+    if head and not is_name(head.name):
+        head = None
+    name = sink.resolve(head.name) if head else None
+    if head is None or name is None:
+        if head and not head.closed:
+            yield from read_body(s, MUTED, Schema("{}"))
+            for closer in after:
+                yield from s.literal(closer, after_space=True)
+        return _no_call(s, sink, head.name if head else "")
+    sink.start(name, head.id)
+    problem = "" if head.closed else (yield from read_body(s, sink, sink.schema(name)))
+    empty = problem == NOTHING_YET and not sink.needs_arguments(name)
+    if empty:
+        sink.warn("missing_closer", "expected the end of the call before the end of the reply")
+    elif problem:
+        return broken(s, sink, CUT_OFF if problem == NOTHING_YET else problem)
+    sink.arguments("{}" if head.closed or empty else "")
+    sink.end()
+    for closer in after:
+        yield from s.literal(closer, after_space=True)
+    s.forget()
+    return True
+
+
+def raw_values(arguments: Json) -> Iterator[tuple[str, str]]:
+    """Each argument as such formats write it: strings raw, other values as the JSON that they were.
+
+    Arguments that are no JSON object have none.
+    """
+    return ((name, text) for name, text, _ in typed_values(arguments))
+
+
+def typed_values(arguments: Json) -> Iterator[tuple[str, str, str]]:
+    """As `raw_values`, and each value's JSON type, for formats that say it."""
+    try:
+        members = msgspec.json.decode(arguments.encode("utf-8", "replace"), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return
+    for name, raw in members.items():
+        text = bytes(raw).decode()
+        kind = _KINDS.get(text[0], "number")
+        yield name, json.loads(text) if kind == "string" else text, kind
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """Calls with something around them all: `<tools><call …>…</call><call …>…</call></tools>`.
+
+    What opens it opens nothing where no call comes next, so that it can be talked about.
+    """
+
+    call: ReadCall
+    openers: tuple[str, ...]
+    """What opens a call; the first is the format's own."""
+    close: str
+
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """What follows the opener; whether a whole call came last."""
+        s.keep(s.gap + opener)
+        found = yield from s.literal(*self.openers, self.close, after_space=True)
+        if not found and (yield from s.peek(after_space=True)) in ("{", "["):
+            s.gap = s.kept()
+            return (yield from JsonCalls(KEYS, self.close).read(s, sink, ""))
+        if found not in self.openers:
+            return self._empty(s, sink, found)
+        s.gap = s.kept().removesuffix(found)
+        whole = True
+        while found in self.openers:
+            whole = yield from self.call(s, sink, found)
+            s.keep()
+            found = yield from s.literal(*self.openers, *([self.close] if whole else []), after_space=True)
+            s.gap = "" if whole else s.kept().removesuffix(found)
+            s.forget()
+            if whole and not found:
+                yield from drop_begun(s, sink, self.close)
+        return whole
+
+    def _empty(self, s: Scanner, sink: CallSink, found: str) -> bool:
+        if found:
+            sink.warn("empty_section", f"dropped a section with no call in it, up to {found}", s.kept())
+        elif any(s.cut_off_in(each) for each in (*self.openers, self.close)):
+            sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+        else:
+            sink.text(s.kept())
+        s.forget()
+        return bool(found)
+
+
+def _no_call(s: Scanner, sink: CallSink, name: str) -> bool:
+    if not name and s.cut_off_in_word():
+        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+    else:
+        if name:
+            sink.warn("unknown_tool", f"the model called {name!r}, which is not an offered tool")
+        else:
+            sink.note("problem", "expected the head of a call")
+        sink.text(s.kept())
+    s.forget()
+    return False

@@ -1,0 +1,207 @@
+"""How calls with tagged parameters are written, by a template or by a model that is held to a schema.
+
+    <function=get_weather>
+    <parameter=city>
+    Paris
+    </parameter>
+    </function>
+
+Strings are raw, other values JSON. A string that a model is held to cannot hold what ends it, so that it is read as
+it was meant (`parsing/shapes/tagged.py`). Parameters come in the schema's order; others only where it states none.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Raw, Word, maybe
+from dragoman.constraints.schema_values import STRING_WORDS, TYPES, UNSAID, arguments
+from dragoman.core.contracts import UNREADABLE, HeldCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.shapes.tagged import typed_values
+from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, closed, json_kind, referred, types_of
+from dragoman.text.scanner import FIELD_LIMIT_CHARS
+
+NAME: Final = re.compile(r"[^\s<>\"'&=|{}\[\](),]+(?: [^\s<>\"'&=|{}\[\](),]+)*")
+"""A parameter's name that can be taken for nothing else in any of these formats."""
+_ANNOTATIONS: Final = frozenset({"type", "title", "description", "default", "examples", "example", "$comment"})
+ANYTHING: Final = "\0"
+"""Stands for a name that is not known."""
+
+Kinds: TypeAlias = list[tuple[str, Mapping[str, Any]]]
+"""What a value may be: a JSON type, and what the schema says of a value of that type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How such a call is written."""
+
+    around: Callable[[str], tuple[str, str]]
+    """What stands before and behind the parameters of this tool."""
+    open: Callable[[str, str], str]
+    """What stands before the value of this parameter, which is of this JSON type."""
+    end: str
+    """What ends a value."""
+    line: str
+    """What stands between two parameters."""
+    closers: tuple[str, ...]
+    """What else the reader may take for the end of a raw value."""
+    typed: bool = False
+    """What stands before a value says whether it is a string."""
+    quote: tuple[str, str] = ("", "")
+    """What may stand around a value in which nothing else means anything, and must around tags and line breaks."""
+    inline: bool = False
+    """A value that begins with a line break has one more at each end, which is framing."""
+    blank: str = ""
+    """What stands in a call without parameters."""
+
+    def write_call(self, call: ToolCall) -> str:
+        """The call as the format has it."""
+        before, behind = self.around(call.name)
+        return before + (self.write(call) or self.blank) + behind
+
+    def write(self, call: ToolCall) -> str:
+        """Its parameters."""
+        return "".join(
+            f"{self.open(name, kind)}{self._shown(value)}{self.end}{self.line}"
+            for name, value, kind in typed_values(call.arguments)
+        )
+
+    def hold(self, tool: Tool) -> HeldCall:
+        """The calls of this tool that there can be."""
+        before, behind = self.around(tool.name)
+        schema = Schema(tool.parameters)
+        relaxed: set[str] = set() if schema.readable else {UNREADABLE}
+        try:
+            body = self._arguments(schema, relaxed)
+        except RecursionError:
+            relaxed = {UNREADABLE}
+            body = self._arguments(Schema("{}"), relaxed)
+        return HeldCall(before, body, behind, tuple(sorted(relaxed)))
+
+    def _shown(self, value: str) -> str:
+        if self.inline and value.startswith("\n"):
+            return f"\n{value}\n"
+        opened, closed = self.quote
+        return f"{opened}{value}{closed}" if opened and any(c in value for c in "<&\n") else value
+
+    def _arguments(self, schema: Schema, relaxed: set[str]) -> Piece:
+        properties, needed, others = arguments(schema.root, relaxed)
+        parts: list[Piece] = []
+        if not properties and others is not False:
+            parts.append(Many(self._parameter(ANYTHING, others, schema, relaxed)))
+        for name, inside in properties.items():
+            if NAME.fullmatch(name) and len(name) <= FIELD_LIMIT_CHARS:
+                piece = self._parameter(name, inside, schema, relaxed)
+                parts.append(piece if name in needed else maybe(piece))
+            else:
+                relaxed.add("properties")
+        body = All(tuple(parts))
+        return Either((self.blank, body)) if self.blank and not needed else body
+
+    def _parameter(self, name: str, inside: Any, schema: Schema, relaxed: set[str]) -> Piece:
+        types, kinds = schema.of(name), kinds_of(inside, schema.root, relaxed)
+        kinds = kinds if self.typed else readable(kinds, types, relaxed)
+        tags: dict[str, Kinds] = {}
+        for kind, each in kinds:
+            tags.setdefault(self.open(name, kind), []).append((kind, each))
+        if self.typed:
+            pieces = [All((opened(tag), self._value(of, frozenset(), schema, relaxed))) for tag, of in tags.items()]
+        else:
+            pieces = [All((opened(next(iter(tags))), self._value(kinds, types, schema, relaxed)))]
+        return All((pieces[0] if len(pieces) == 1 else Either(tuple(pieces)), self.line))
+
+    def _value(self, kinds: Kinds, types: frozenset[str], schema: Schema, relaxed: set[str]) -> Piece:
+        """A value and its end; `types` are those that the reader chooses from, none where it does not choose."""
+        if "string" not in {kind for kind, _ in kinds}:
+            value = closed({"anyOf": [each for _, each in kinds]} if len(kinds) > 1 else kinds[0][1], schema.root)
+            return self._json(Json(json.dumps(value, ensure_ascii=False)))
+        known = [each["const"] for _, each in kinds if "const" in each]
+        if len(known) == len(kinds):
+            if texts := [text for text in (self._written(value, types, known) for value in known) if text is not None]:
+                return Either(tuple(text + self.end for text in texts))
+            relaxed.add("enum")
+        for kind, each in kinds:
+            relaxed |= each.keys() & (UNSAID | STRING_WORDS | {"const"}) if kind == "string" else set()
+        relaxed |= {"type"} if guessed(kinds, types) else set()
+        return self._raw()
+
+    def _written(self, value: Any, types: frozenset[str], known: Collection[Any]) -> str | None:
+        """A value that is known, as text; None where it would be read as another."""
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if types - {"string"} and json.loads(as_json(text, types, known)) != value:
+            return None
+        whole = self._shown(text) + self.end
+        ends = (self.end, *self.closers)
+        return None if any(0 <= whole.find(each) < len(text) for each in ends) else self._shown(text)
+
+    def _raw(self) -> Piece:
+        never = tuple(closer for closer in self.closers if closer != self.end)
+        if not self.quote[0]:
+            return Raw(self.end, never)
+        quoted = All((self.quote[0], Raw(self.quote[1] + self.end)))
+        return Either((quoted, Raw(self.end, (*never, self.quote[0]))))
+
+    def _json(self, value: Json) -> Piece:
+        if not self.quote[0]:
+            return All((value, self.end))
+        return All((Either((value, All((self.quote[0], value, self.quote[1])))), self.end))
+
+
+def opened(tag: str) -> Piece:
+    """A tag, the name in it made up where it is not known."""
+    before, unknown, behind = tag.partition(ANYTHING)
+    return All((before, Word(), behind)) if unknown else tag
+
+
+def readable(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
+    """Those kinds that the reader takes a value for."""
+    taken = types | ({"number"} if "integer" in types else set())
+    fits = [each for each in kinds if each[0] in taken]
+    relaxed |= {"type"} if len(fits) < len(kinds) else set()
+    return fits or [(type, {"type": type}) for type in sorted(taken - {"integer"})]
+
+
+def guessed(kinds: Kinds, types: frozenset[str]) -> bool:
+    """Whether a raw string of one of these types may be taken for another value, which the schema does not want."""
+    mixed = types - {"string"}
+    wanted = "number" not in mixed >= {"integer"} or any(each.keys() - _ANNOTATIONS for _, each in kinds)
+    return bool(mixed) and wanted
+
+
+def kinds_of(schema: Any, root: Mapping[str, Any], relaxed: set[str]) -> Kinds:
+    """What a value of this schema may be, one by one."""
+    if kinds := _kinds(schema, root, relaxed, 0, set()):
+        return kinds
+    relaxed.add("$ref")
+    return _kinds({}, root, relaxed, 0, set())
+
+
+def _kinds(schema: Any, root: Mapping[str, Any], relaxed: set[str], depth: int, followed: set[str]) -> Kinds:
+    """`followed` are references; to follow one again would add nothing."""
+    if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
+        relaxed |= {"depth"} if depth > DEPTH_LIMIT else set()
+        schema = {}
+    if isinstance(reference := schema.get("$ref"), str):
+        if reference in followed:
+            return []
+        followed.add(reference)
+        target = referred(reference, root)
+        relaxed |= {"$ref"} if target is None else schema.keys() & UNSAID
+        return _kinds(target, root, relaxed, depth + 1, followed)
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list) and values:
+        return [(json_kind(value), {"const": value}) for value in values]
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(branches, list) and branches and "properties" not in schema:
+        return [kind for branch in branches for kind in _kinds(branch, root, relaxed, depth + 1, followed)]
+    types = types_of(schema, root)
+    if (stated := schema.get("type")) and not any(
+        each in TYPES for each in (stated if isinstance(stated, list) else [stated])
+    ):
+        relaxed.add("type")
+    said = {word: schema[word] for word in schema.keys() - {"$defs", "definitions", "nullable"}}
+    fits = [t for t in TYPES if t in types and not (t == "integer" and "number" in types)]
+    return [("number" if t == "integer" else t, {**said, "type": t}) for t in fits]

@@ -1,0 +1,139 @@
+"""The shape of values within values, each in a tag that says its type and, in an object, its name.
+
+    <value name="city" type="raw">Paris</value>
+    <value name="days" type="list"><value type="json">1</value></value>
+    <value name="at" type="dict"><value name="h" type="json">7</value></value>
+
+`raw` is a string, to the last space; `json` is anything else that holds nothing. Parameters of one level, in tags of
+their own, may stand in place of such values.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dragoman.core.contracts import CallSink, HeldCall
+from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.shapes.invoke_tags import attributes, escaped, unescaped
+from dragoman.parsing.shapes.nested_writer import Nesting
+from dragoman.parsing.shapes.object_notation import Digits, written, wrong
+from dragoman.parsing.shapes.tagged import Tagged, left_open, read_call
+from dragoman.schema.argument_types import Schema, as_string, string_writer
+from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Leaf, Scanner, nothing
+
+DEPTH_LIMIT: Final = 64
+"""How deep values may nest; the stack of Python is not the model's to fill."""
+HOLDERS: Final = {"dict": "{}", "list": "[]"}
+"""The types that hold values, and what stands around those in JSON."""
+TYPES: Final = {"object": "dict", "array": "list", "string": "raw"}
+"""By JSON type; any other is `json`."""
+
+Emit: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """How such values are written."""
+
+    value: tuple[str, str]
+    """`("<value", "</value>")`."""
+    flat: Tagged
+    """The call with parameters of one level."""
+
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        return (yield from read_call(s, sink, opener, self.flat.head, self._body))
+
+    def _body(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+        """The arguments, in the notation that the first of them has; why they are not whole, or ""."""
+        if (yield from s.peek(len(self.value[0]), after_space=True)) != self.value[0]:
+            return (yield from self.flat.body(s, sink, schema))
+        return (yield from self._members(s, sink, sink.arguments, self.flat.call_close[0], "{}", 0))
+
+    def write(self, call: ToolCall) -> str:
+        """The arguments of a call."""
+        return written(call.arguments, self._written_members)
+
+    def hold(self, tool: Tool, before: str) -> HeldCall:
+        """The calls of this tool that there can be, with this before their arguments."""
+        return Nesting(
+            takes=lambda name: len(_attribute(name)) <= FIELD_LIMIT_CHARS,
+            open=lambda name, kind: self._opening(TYPES.get(kind, "json"), name),
+            end=self.value[1],
+            close=lambda _: "",
+            typed=True,
+        ).hold(tool, before, self.flat.call_close[0])
+
+    def _opening(self, type: str, name: str | None) -> str:
+        named = "" if name is None else f' name="{_attribute(name)}"'
+        return f'{self.value[0]}{named} type="{type}">'
+
+    def _members(self, s: Scanner, sink: CallSink, emit: Emit, close: str, around: str, depth: int) -> Leaf[str]:
+        """The values up to what closes them; why they are not whole, or ""."""
+        seen: set[str] = set()
+        before = around[0]
+        while not (yield from s.literal(close, after_space=True)):
+            if not (yield from s.literal(self.value[0], after_space=True)):
+                if not depth:
+                    yield from s.space()
+                    return (yield from left_open(s, sink, bool(seen), close, self.value[0]))
+                return wrong(s, f"{self.value[0]} or {close}")
+            found = yield from attributes(s, ">")
+            if found is None:
+                s.cut_off_in_word()
+                return CUT_OFF if s.closed else "expected a value's attributes"
+            name = unescaped(found[0].get("name", ""))
+            again = around == "{}" and name in seen
+            if again:
+                sink.warn("repeated_parameter", f"expected each parameter once, dropped another {name!r}")
+            else:
+                emit(before + (f"{as_string(name)}: " if around == "{}" else ""))
+                before = ", "
+            seen.add(name)
+            problem = yield from self._value(
+                s, sink, nothing if again else emit, found[0].get("type", ""), close, depth
+            )
+            if problem:
+                return problem
+        emit(around[1] if before == ", " else around)
+        return ""
+
+    def _value(self, s: Scanner, sink: CallSink, emit: Emit, type: str, close: str, depth: int) -> Leaf[str]:
+        """What stands in a tag, and its end; why it is not whole, or ""."""
+        if type in HOLDERS:
+            if depth == DEPTH_LIMIT:
+                return f"expected no more than {DEPTH_LIMIT} levels"
+            return (yield from self._members(s, sink, emit, self.value[1], HOLDERS[type], depth + 1))
+        if type == "json":
+            yield from s.space()
+            problem = yield from s.json_value(emit, self.value[1:])
+            if problem or (yield from s.literal(self.value[1], after_space=True)):
+                return problem
+            return CUT_OFF if s.closed else f"expected {self.value[1]}"
+        emit('"')
+        ends = {self.value[1]: ((self.value[0],), (close,), ("",))}
+        if not (yield from s.raw_until(ends, string_writer(emit))):
+            return CUT_OFF
+        emit('"')
+        return ""
+
+    def _written_members(self, members: Any) -> str:
+        return "".join(self._written(value, name) for name, value in members.items())
+
+    def _written(self, value: Any, name: str | None = None) -> str:
+        match value:
+            case dict():
+                type, inside = "dict", self._written_members(value)
+            case list():
+                type, inside = "list", "".join(map(self._written, value))
+            case Digits():
+                type, inside = "json", str(value)
+            case str():
+                type, inside = "raw", value
+            case _:
+                type, inside = "json", {True: "true", False: "false"}.get(value, "null")
+        return self._opening(type, name) + inside + self.value[1]
+
+
+def _attribute(text: str) -> str:
+    return escaped(text).replace("<", "&lt;").replace(">", "&gt;")

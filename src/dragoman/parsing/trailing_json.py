@@ -1,0 +1,212 @@
+"""Calls in plain JSON at the end of a reply, after the model's own words, in a code fence or bare.
+
+    I will look that up.
+    ```json
+    {"name": "get_weather", "arguments": {"city": "Paris"}}
+    ```
+
+Small models ask for tools this way. The same JSON shows an example where text follows it, so it is held until the reply
+ends: it is a call only where it names an offered tool and nothing but such calls follows. What closes the reply in its
+format (`ends`) may stand behind them.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from dragoman.core.contracts import CallSink
+from dragoman.core.errors import quote
+from dragoman.core.events import Warning
+from dragoman.parsing.code_fence import FENCE
+from dragoman.parsing.forwarding_sink import Relay
+from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
+from dragoman.text.scanner import SPACE, Leaf, Scanner
+
+OBJECTS: Final = ("\n{", "\n[{", "\n[\n")
+"""What begins a bare object or array, at the start of a line."""
+STARTS: Final = (FENCE, *OBJECTS)
+HEAD_CHARS: Final = 256
+"""Characters of a fence or an object within which it names the tool."""
+FIRST: Final = (FENCE[0], "{", "[")
+"""The first character of such calls."""
+CODES: Final = ("fenced_call", "trailing_call")
+"""The warnings that calls were taken."""
+_LAST, _OPEN = -1, -2
+"""In the place of a place: the reply ends here, behind a bracket or not."""
+CHANGES: Final = 'tool_choice required, or mode = "inject" of a server that constrains decoding, makes it a call'
+
+_HEAD: Final = re.compile(
+    r'(?:`{3,}[\w-]*)?\s*\[?\s*\{{1,2}\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"([^"\\\n]{1,128})"'
+)
+_OPENS: Final = re.compile(r"`{3,}[\w-]*|`{1,2}\Z|(?=[\[{]|\Z)")
+_HEADS: Final = tuple(
+    f'{opener}{kind}"name":"' for opener in ("{", "{{", "[{", "[{{") for kind in ("", '"type":"function",')
+)
+"""All of a head before the name, without white space."""
+_CLOSE: Final = re.compile(r"\n[ \t]*`{3,}[ \t]*(?=[\r\n]|\Z)")
+_CLOSE_BEGUN: Final = re.compile(r"\n[ \t]*+`*+[ \t]*+\Z")
+_TURNS: Final = re.compile(r'[\[{}\]"]|\\.?', re.DOTALL)
+
+
+class _Ahead(NamedTuple):
+    """What was seen of the rest of the reply."""
+
+    is_last: bool
+    name: str = ""
+    """The tool of the first call, where that is whole."""
+
+
+class _Behind(Relay):
+    """Has white space before it, which counts where text comes first."""
+
+    def __init__(self, sink: CallSink, gap: str) -> None:
+        self.sink, self._gap = sink, gap
+
+    def end(self, id: str = "") -> None:
+        """A whole call: the white space before it is none of the text."""
+        self._gap = ""
+        self.sink.end(id)
+
+    def text(self, text: str) -> None:
+        """What was no call."""
+        self.sink.text(self._gap + text)
+        self._gap = ""
+
+
+def trailing_calls(s: Scanner, sink: CallSink, gap: str, ends: Collection[str], tag: Tag = NO_TAG) -> Leaf[bool | None]:
+    """Read the calls that end the reply, the scanner standing before the first; whether text came last, None: no call.
+
+    `gap` is the white space before it; `ends` may stand behind the last call.
+    """
+    first = s.buf[s.pos]
+    ahead = _Ahead(False) if s.shows else (yield from _look(s, sink, ends))
+    if ahead.is_last:
+        warning = taken(first, gap + s.buf[s.pos :])
+        sink.warn(warning.code, warning.message, warning.raw)
+        said = yield from bare_calls(s, _Behind(sink, gap), tag)
+        if not said:
+            yield from s.space()
+        return said
+    if ahead.name:
+        s.shows = True
+        warning = left(first, "text follows it", ahead.name)
+        sink.warn(warning.code, warning.message)
+    return None
+
+
+def taken(first: str, raw: str) -> Warning:
+    """Returns the warning that calls which begin with this character, and are all of `raw`, are taken."""
+    if first == FENCE[0]:
+        return Warning("fenced_call", "took a call in a code fence at the end of the reply", raw)
+    return Warning("trailing_call", "took a call in plain JSON at the end of the reply", raw)
+
+
+def left(first: str, why: str, name: str = "", raw: str = "") -> Warning:
+    """Returns the warning that a call of this tool, which begins with this character, stays text."""
+    call = f"a call of {quote(name)}" if name else "a call"
+    if first == FENCE[0]:
+        return Warning("call_in_code", f"{call} in a code fence stays text, as {why}; {CHANGES}", raw)
+    return Warning("call_in_text", f"{call} in plain JSON stays text, as {why}; {CHANGES}", raw)
+
+
+def _look(s: Scanner, sink: CallSink, ends: Collection[str]) -> Leaf[_Ahead]:
+    """Look at the rest of the reply, as far as it has to be known."""
+    first = ""
+    at = 0  # from where the scanner stands
+    while at >= 0:  # a call begins here
+        head = yield from _head(s, at)
+        if not head or sink.resolve(head[1]) is None:
+            return _Ahead(False, first)
+        is_fence = head[0].startswith(FENCE)
+        at = yield from (_behind_fence(s, head.end() - s.pos) if is_fence else _behind_object(s, at))
+        first = first or head[1]
+        if at >= 0:
+            found = yield from _next(s, at, (*ends, "}"))
+            if found is None:
+                return _Ahead(False, first)
+            at = found
+    return _Ahead(s.stopped and at == _LAST, first)
+
+
+def _head(s: Scanner, at: int) -> Leaf["re.Match[str] | None"]:
+    """What comes there up to the tool's name, if it is a call."""
+    while not (head := head_at(s.buf, s.pos + at)):
+        if s.closed or not may_be_head(s.buf, s.pos + at):
+            return None
+        yield None
+    return head
+
+
+def head_at(text: str, at: int) -> "re.Match[str] | None":
+    """What stands there up to the tool's name, if it is a call."""
+    return _HEAD.match(text, at, at + HEAD_CHARS)
+
+
+def may_be_head(text: str, at: int) -> bool:
+    """Whether what stands there may become the head of a call."""
+    rest = text[at : at + HEAD_CHARS]
+    opened = _OPENS.match(rest)
+    if not opened or len(rest) == HEAD_CHARS:
+        return False
+    begun = "".join(rest[opened.end() :].split())
+    return any(head.startswith(begun) or begun.startswith(head) for head in _HEADS)
+
+
+def _behind_fence(s: Scanner, at: int) -> Leaf[int]:
+    """Where the fence ends whose head ends there; `_LAST` where the reply ends before it."""
+    while True:
+        close = _CLOSE.search(s.buf, s.pos + at)
+        if close and (s.closed or close.end() < len(s.buf)):
+            return close.end() - s.pos
+        if s.closed:
+            return _LAST
+        begun = _CLOSE_BEGUN.search(s.buf, s.pos + at)
+        at = (begun.start() if begun else len(s.buf)) - s.pos
+        yield None
+
+
+def _behind_object(s: Scanner, at: int) -> Leaf[int]:
+    """Where the object or array ends that begins there; `_LAST` or `_OPEN` where the reply ends before it."""
+    depth, quoted, end = 0, False, -1
+    while end < 0:
+        depth, quoted, end, read = _brackets(s.buf, s.pos + at, depth, quoted)
+        at = read - s.pos
+        if end < 0 and s.closed:
+            return _OPEN if quoted or s.buf.rstrip(SPACE)[-1] not in "}]" else _LAST
+        if end < 0:
+            yield None
+    return end - s.pos
+
+
+def _brackets(text: str, at: int, depth: int, quoted: bool) -> tuple[int, bool, int, int]:
+    """Depth and whether within a string, at the text's end; where the last bracket closed, or -1; what was read."""
+    turn = ""
+    for found in _TURNS.finditer(text, at):
+        turn = found[0]
+        if turn == '"':
+            quoted = not quoted
+        elif not quoted and turn[0] != "\\":
+            depth += 1 if turn in "[{" else -1
+            if depth == 0:
+                return depth, quoted, found.end(), found.end()
+    return depth, quoted, -1, len(text) - (turn == "\\")
+
+
+def _next(s: Scanner, at: int, ends: Collection[str]) -> Leaf[int | None]:
+    """Where the next call begins, `_LAST` where the reply ends, but for `ends`; None where something else comes."""
+    ended = False
+    while True:
+        ahead = s.buf[s.pos + at : s.pos + at + HEAD_CHARS]
+        rest = ahead.lstrip(SPACE)
+        end = max((end for end in ends if rest.startswith(end)), key=len, default="")
+        if end and (s.closed or len(rest) > len(end)):
+            at += len(ahead) - len(rest) + len(end)
+            ended = ended or end != "}"
+        elif s.closed and any(end.startswith(rest) for end in ("", *ends)):
+            return _LAST
+        elif rest and not any(end.startswith(rest) for end in ends):
+            return at + len(ahead) - len(rest) if rest[0] in FIRST and not ended else None
+        elif s.closed or len(ahead) == HEAD_CHARS:
+            return None
+        else:
+            yield None

@@ -1,0 +1,1 @@
+"""Requests as plain turns or prompt text, and what is cut from them for small models."""

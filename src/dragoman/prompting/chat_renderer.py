@@ -1,0 +1,174 @@
+"""A request as plain turns of text, for models and servers that know nothing of tools.
+
+The tools and the policy stand at the end of the system turn, past calls and results in the format's own
+shape, so that over a conversation the text grows at its end and a prompt cache stays good; only the model's thoughts
+leave it, once the user says something new.
+"""
+
+import re
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final, Literal, NamedTuple, assert_never
+
+import msgspec
+
+from dragoman.core.contracts import Format
+from dragoman.core.messages import (
+    Audio,
+    Document,
+    Earlier,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from dragoman.text.control_tokens import CONTROL
+from dragoman.text.escape import neutralise, neutralise_request, neutralise_strings
+
+_NO_WORD: Final = re.compile(r"\W+")
+
+
+class ChatTurn(NamedTuple):
+    """What one side said."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+
+
+def as_chat(request: Request, format: Format) -> list[ChatTurn]:
+    """The conversation as turns; no two in a row of the same role, a system turn only first.
+
+    System messages at the beginning are one turn; a later one becomes a reminder in the user's turn. What is
+    not text leaves a placeholder such as `[image]`. Thoughts are shown as long as the model works on what the user
+    said last, and left out from the user's next word on, as the models' own templates do.
+
+    The format's markers are made harmless in all that the model did not write, control tokens in its own words too.
+    """
+    request = neutralise_request(request, CONTROL, own_words=True, spared=own_markup(format))
+    request = _numbered(neutralise_request(request, format.markers), format)
+    last = max((i for i, m in enumerate(request.messages) if _asks(m)), default=-1)
+    names: dict[str, str] = {}
+    spoken: list[tuple[Literal["system", "user", "assistant"], list[str]]] = []
+    for i, message in enumerate(request.messages):
+        names |= {p.id: p.name for p in message.parts if isinstance(p, ToolCall)}
+        role, text = _turn(message, names, format, first=all(role == "system" for role, _ in spoken))
+        if text and i > last and role == "assistant" and not message.written:
+            text = _thoughts(message, format) + text
+        if not text:
+            continue
+        if not spoken or spoken[-1][0] != role:
+            spoken.append((role, []))
+        spoken[-1][1].append(text)
+    turns = [ChatTurn(role, _joined(texts, role, format)) for role, texts in spoken]
+    tools = format.write_tools(request.tools, request.tool_choice)
+    if tools:
+        had = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""
+        turns.insert(0, ChatTurn("system", had + tools))
+    return turns
+
+
+def _joined(texts: list[str], role: str, format: Format) -> str:
+    """What one side said; a marker that goes over several lines must not come of several parts either."""
+    text = "\n".join(texts)
+    return text if role == "assistant" else neutralise(text, tuple(mark for mark in format.markers if "\n" in mark))
+
+
+def _turn(message: Message, names: dict[str, str], format: Format, *, first: bool) -> ChatTurn:
+    groups = groupby(message.parts, key=lambda part: isinstance(part, ToolCall))
+    blocks = [_calls(g, format) if calls else _texts(g, names, format) for calls, g in groups]
+    text = "\n".join(filter(None, blocks))
+    match message.role:
+        case "system" | "developer":
+            reminder = f"<system-reminder>\n{text}\n</system-reminder>" if text else ""
+            return ChatTurn("system", text) if first else ChatTurn("user", reminder)
+        case "assistant":
+            return ChatTurn("assistant", message.written or text)
+        case _:
+            return ChatTurn("user", text)
+
+
+def _numbered(request: Request, format: Format) -> Request:
+    """The request, with calls and their results under the ids that the format wants."""
+    ids: dict[str, str] = {}
+    count = 0
+    messages = []
+    for message in request.messages:
+        parts: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                call = format.numbered(part, count)
+                ids[part.id], part, count = call.id, call, count + 1
+            elif isinstance(part, ToolResult):
+                part = msgspec.structs.replace(part, call_id=ids.get(part.call_id, part.call_id))
+            parts.append(part)
+        messages.append(msgspec.structs.replace(message, parts=tuple(parts)))
+    return msgspec.structs.replace(request, messages=tuple(messages))
+
+
+def _asks(message: Message) -> bool:
+    """Whether the user says something new."""
+    return message.role == "user" and not all(isinstance(part, ToolResult) for part in message.parts)
+
+
+def own_markup(format: Format) -> tuple[str, ...]:
+    """The markers with which the model itself writes calls and thoughts."""
+    written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(format.thought)
+    read = {*format.calls, *format.thoughts, *format.thoughts.values()}
+    read |= {*format.markup.closers, *format.markup.section} if format.markup else set()
+    return tuple(marker for marker in format.markers if marker in written or marker in read)
+
+
+def thoughts(message: Message, format: Format) -> str:
+    """The thoughts of a message, in which nothing is the format's markup."""
+    text = "\n".join(filter(None, (part.text for part in message.parts if isinstance(part, Reasoning))))
+    return neutralise(text, format.markers)
+
+
+def _thoughts(message: Message, format: Format) -> str:
+    text = thoughts(message, format)
+    before, behind = format.thought
+    return f"{before}{text}{behind}" if text and before else ""
+
+
+def _calls(calls: Iterable[Part], format: Format) -> str:
+    """Calls that the model asked for at once, as it writes them."""
+    made = (call for call in calls if isinstance(call, ToolCall))
+    if format.arguments == "JSON":
+        return format.write_calls(made)
+    return format.write_calls(_raw(call, format) for call in made)
+
+
+def _raw(call: ToolCall, format: Format) -> ToolCall:
+    """A call whose strings stand raw where the format has them: nothing in them ends a value, nor begins a call."""
+    shown = neutralise_strings(call.arguments, format.markers)
+    for bracket in ("", ">", "]"):  # of the format's own, which may stand behind a value or a name
+        shown = neutralise_strings(shown, CONTROL, bracket)
+    return msgspec.structs.replace(call, arguments=shown)
+
+
+def _texts(parts: Iterable[Part], names: dict[str, str], format: Format) -> str:
+    shown = (format.write_result(p, names.get(p.call_id, "")) if isinstance(p, ToolResult) else words(p) for p in parts)
+    return "\n".join(filter(None, shown))
+
+
+def words(part: Part) -> str:
+    """The part as plain text; thoughts, calls and results have none."""
+    match part:
+        case Text(text) | Refusal(text):
+            return text
+        case Document(source, title) if source.text:
+            return f"{title}\n{source.text}" if title else source.text
+        case Image() | Audio() | Document():
+            return f"[{type(part).__name__.lower()}]"
+        case Opaque(type=kind):
+            return f"[{_NO_WORD.sub('_', kind).lower()}]"  # in which nothing is a control token
+        case Reasoning() | ToolCall() | ToolResult() | Earlier():
+            return ""
+        case _:
+            assert_never(part)

@@ -1,0 +1,54 @@
+"""Tools whose schemas Anthropic's API loads late, for models of others.
+
+    a placeholder tool        not offered: its description tells the model not to call it
+    `tool_reference`          in a result, which promises the schema there: name, description and schema as text
+
+Source: requests of Claude Code 2.1.329 with its tool search; 2026-11.
+"""
+
+import json
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.core.messages import Message, Opaque, Part, Request, ResultPart, Text, Tool, ToolResult
+
+REFERENCE: Final = "tool_reference"
+_DEFERRED: Final = "defer_loading"
+
+
+def resolved(request: Request) -> Request:
+    """Returns the request without placeholder tools, and with the schemas of tools that results refer to."""
+    if request.dialect != "anthropic_messages":
+        return request
+    tools = tuple(tool for tool in request.tools if not _is_placeholder(tool))
+    known = {tool.name: tool for tool in request.tools}
+    messages = tuple(_message(message, known) for message in request.messages)
+    return replace(request, tools=tools, messages=messages)
+
+
+def _is_placeholder(tool: Tool) -> bool:
+    return bytes(tool.extra.get(_DEFERRED, b"")) == b"true" and "placeholder" in tool.name.lower()
+
+
+def _message(message: Message, known: dict[str, Tool]) -> Message:
+    if not any(isinstance(part, ToolResult) for part in message.parts):
+        return message
+    return replace(message, parts=tuple(_part(part, known) for part in message.parts))
+
+
+def _part(part: Part, known: dict[str, Tool]) -> Part:
+    if not isinstance(part, ToolResult):
+        return part
+    return replace(part, parts=tuple(_shown(each, known) for each in part.parts))
+
+
+def _shown(part: ResultPart, known: dict[str, Tool]) -> ResultPart:
+    if not isinstance(part, Opaque) or part.type != REFERENCE:
+        return part
+    tool = known.get(str(msgspec.json.decode(part.raw).get("tool_name")))
+    if tool is None:
+        return part
+    told = {"name": tool.name, "description": tool.description, "parameters": json.loads(tool.parameters)}
+    return Text(json.dumps(told, ensure_ascii=False))

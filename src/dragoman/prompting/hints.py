@@ -1,0 +1,101 @@
+"""Lines in a conversation that say what to do next, for models that follow what they read last.
+
+    What does the file notes.txt say?
+    Call one of Bash, Edit, Read, Write if this is about files or commands.
+
+    (the result of Read)
+    Above is the result of your call. From it, answer or go on: What does the file notes.txt say?
+
+The first is added to a user message about files or commands. With the system text alone, Qwen2.5-Coder 1.5B calls a
+tool for half of such requests; with the line in every message it calls tools for general questions too. The second
+comes after results: without it this model refuses to answer, or writes the file that it has read (docs/local.md).
+
+A user message right after results does not get the first: there a model is re-asked that has called a tool, and would
+call it again.
+
+A line depends on what precedes it alone, so a conversation grows at its end and a prompt cache stays good.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from dragoman.core.messages import Message, Part, Text, ToolResult
+
+CALL: Final = "Call {} if this is about files or commands."
+RESULT: Final = "Above is the result of your call. From it, answer or go on: "
+NAMED_TOOLS: Final = 8
+"""The most tools that `CALL` names."""
+QUESTION_CHARS: Final = 300
+"""The most of the user's text that `RESULT` repeats."""
+_CALL_LINE: Final = re.compile(r"\n" + re.escape(CALL).replace(r"\{\}", r"[\w, .-]+") + r"\Z")
+_ABOUT_FILES: Final = re.compile(
+    r"\b((the|this|these|those|my|our|all) (\w+ ){0,2}|(what|which) )"
+    r"(files?|folders?|director(y|ies)|repo(sitory)?|codebase|code|project|scripts?|tests?)\b"
+    r"|^(please )?run\b|(?<![\w-])\w[\w-]+\.[a-z]\w{0,9}\b|(?<!\S)(\.{0,2}|~)/\w",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The name of a file, a path, "run …", or certain files: after "How do I delete a folder?" the line led to `rm -rf`."""
+_REMINDER: Final = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re.DOTALL)
+"""Claude Code's and OpenCode's own text in a message of the user's."""
+
+
+def added(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Message, ...]:
+    """Returns the messages with these lines.
+
+    Args:
+        messages: The conversation.
+        tools: Names of the offered tools for files or commands; none: no tools are named.
+    """
+    some = ("one of " if tools[1:] else "") + ", ".join(tools[:NAMED_TOOLS])
+    named = f"\n{CALL.format(some)}" if tools else ""
+    made: list[Message] = []
+    question, waits, answering = "", False, False
+    for message in messages:
+        results = _results(message)
+        if waits and not results:
+            made.append(_after_results(question))
+        waits = bool(results and question and not any(result.is_error for result in results))
+        own = [n for n, part in enumerate(message.parts) if isinstance(part, Text) and not is_reminder(part)]
+        if message.role == "user" and own:
+            question, waits = _text(message.parts[own[-1]]), False
+            if named and not (answering or results) and any(_ABOUT_FILES.search(_text(message.parts[n])) for n in own):
+                parts = list(message.parts)
+                parts[own[-1]] = Text(question + named)
+                message = replace(message, parts=tuple(parts))
+        answering = bool(results) or (answering and message.role != "assistant")
+        made.append(message)
+    return (*made, _after_results(question)) if waits else tuple(made)
+
+
+def removed(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Returns the messages without these lines."""
+    kept = (
+        m for m in messages if not (m.role == "user" and len(m.parts) == 1 and _text(m.parts[0]).startswith(RESULT))
+    )
+    return tuple(
+        replace(m, parts=tuple(Text(_CALL_LINE.sub("", p.text)) if isinstance(p, Text) else p for p in m.parts))
+        if m.role == "user" and _CALL_LINE.search(_text(m.parts[-1]) if m.parts else "")
+        else m
+        for m in kept
+    )
+
+
+def is_reminder(part: Part) -> bool:
+    """Returns whether this is an agent's own text in a message of the user's."""
+    return isinstance(part, Text) and _REMINDER.fullmatch(part.text) is not None
+
+
+def _after_results(question: str) -> Message:
+    cut = question if len(question) <= QUESTION_CHARS else f"{question[:QUESTION_CHARS]} …"
+    return Message("user", (Text(RESULT + cut),))
+
+
+def _results(message: Message) -> list[ToolResult]:
+    return [part for part in message.parts if isinstance(part, ToolResult)]
+
+
+def _text(part: Part) -> str:
+    return part.text if isinstance(part, Text) else ""

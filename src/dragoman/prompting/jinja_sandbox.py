@@ -1,0 +1,110 @@
+"""Chat templates (Jinja) as the transformers library renders them, in a sandbox.
+
+Source: https://huggingface.co/docs/transformers/chat_templating and `transformers/utils/chat_template_utils.py`
+(5.23, 2026-11): the environment, `tojson`, `raise_exception`, `strftime_now`, and the tag `generation`, which marks for
+training what the model writes.
+"""
+
+import json
+from datetime import date
+from hashlib import sha256
+from typing import Any, Final, NoReturn, Protocol
+
+from dragoman import extras
+from dragoman.core.errors import ConfigError
+from dragoman.core.messages import JsonText
+
+try:
+    import jinja2
+    from jinja2 import nodes
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+except ImportError as e:
+    raise ConfigError(f"chat templates need the templates extra: {extras.to_type('templates')}") from e
+
+FAILURES: Final = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What code in a template can raise; the sandbox's own limits are among them, and Python's."""
+
+
+TemplateError: Final = jinja2.TemplateError
+HARMLESS: Final = frozenset(
+    (
+        "94d754f89b5c462771bdd267b01a769ab6c028d5e077e0ade4e9f837c248e31d",
+        "d5495a1e5db0611132a97e46a65dbb64a642a499421228b9c8b93229097fa9a4",
+        "872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788",
+    )
+)
+"""SHA-256 of templates that only go once through what they are given: ours, and those of the listed weights."""
+
+
+class Verbatim(dict[str, Any]):
+    """An object that `tojson` writes as it was written: a changed byte costs the model's prompt cache."""
+
+    def __init__(self, value: Any, text: JsonText) -> None:
+        super().__init__(value)
+        self.text = text
+
+
+class _Generation(Extension):
+    """`{% generation %}…{% endgeneration %}` is what stands between."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """What stands between."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class Renders(Protocol):
+    """A template."""
+
+    def render(self, **variables: Any) -> str:
+        """The text. Raises: one of `FAILURES`."""
+
+
+def template(source: str) -> Renders:
+    """The template of this source; unless it is one of those known to be harmless, rendered in a process of its own.
+
+    Raises: ConfigError: it is no Jinja; the message says why.
+    """
+    if not source.isascii() or sha256(source.encode()).hexdigest() not in HARMLESS:
+        from dragoman.prompting.render_process import Template  # which starts by this module
+
+        return Template(source)
+    return compiled(source)
+
+
+def compiled(source: str) -> jinja2.Template:
+    """The template of this source, to be rendered here.
+
+    Raises: ConfigError: it is no Jinja; the message says why.
+    """
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
+    made.filters["tojson"] = _to_json
+    made.globals |= {"raise_exception": _refuse, "strftime_now": date.today().strftime}
+    try:
+        return made.from_string(source)
+    except (*FAILURES, SyntaxError) as e:  # Python's own limits, as what it is compiled to is Python
+        raise ConfigError(f"the model's chat template cannot be read: {e}") from e
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+    """As transformers has it: not escaped for HTML, unlike Jinja's own."""
+    if isinstance(value, Verbatim):
+        return value.text
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)

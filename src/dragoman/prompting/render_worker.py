@@ -1,0 +1,80 @@
+"""The process in which chat templates of others are rendered: one may loop, or fill the memory, and only this ends.
+
+    → length, pickle of (source, variables, seconds)      the source alone is compiled; None for its variables
+    ← length, JSON of {"text": …} or {"error": …, "config": whether it is no Jinja}
+
+Started as `python -m`; it ends with its input.
+"""
+
+import json
+import os
+import pickle
+import signal
+import struct
+import sys
+from functools import lru_cache
+from types import FrameType
+from typing import Any, BinaryIO, Final
+
+from dragoman.core.errors import ConfigError
+from dragoman.prompting import jinja_sandbox
+
+MEMORY_BYTES: Final = 768 * 1024 * 1024
+LENGTH: Final = struct.Struct("<Q")
+
+_compiled = lru_cache(maxsize=32)(jinja_sandbox.compiled)
+
+
+def main() -> None:
+    """Render what comes until nothing more does."""
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    _limit()
+    while (asked := _read(sys.stdin.buffer)) is not None:
+        said = json.dumps(_rendered(*pickle.loads(asked))).encode()
+        out.write(LENGTH.pack(len(said)) + said)
+
+
+def _read(pipe: BinaryIO) -> bytes | None:
+    head = pipe.read(LENGTH.size)
+    return pipe.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else None
+
+
+def _rendered(source: str, variables: dict[str, Any] | None, cpu_s: float) -> dict[str, Any]:
+    _timer(cpu_s)
+    try:
+        made = _compiled(source)
+        return {"text": "" if variables is None else made.render(**variables)}
+    except ConfigError as error:
+        return {"error": error.message, "config": True}
+    except MemoryError:
+        return {"error": "it takes too much memory", "stop": True}
+    except TimeoutError:
+        return {"error": f"it takes longer than {cpu_s:.1f} s", "stop": True}
+    except jinja_sandbox.FAILURES as error:
+        return {"error": str(error) or type(error).__name__}
+    finally:
+        _timer(0)
+
+
+def _late(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError
+
+
+def _timer(seconds: float) -> None:
+    if sys.platform != "win32":  # which has no such timers; the one that waits ends this process then
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+
+
+def _limit() -> None:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    signal.signal(signal.SIGVTALRM, _late)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+if __name__ == "__main__":
+    main()

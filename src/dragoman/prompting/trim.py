@@ -1,0 +1,344 @@
+"""A request made short for a small model: the words about tools, and of the agent's system prompt, in named tiers.
+
+    none     as it came
+    tools    of each tool's description its first sentence, and of each parameter's a short one
+    lean     parameters without descriptions; of the system's words no examples, of long lines the first sentence, of
+             long sections the beginning
+    least    parameters that are required alone; of the system prompt the first sentence, facts such as the folder or
+             the date, and a project's own instructions, all of it before the conversation, with a sentence of ours on
+             when to call a tool; in the conversation the lines of `hints`
+
+A tool keeps its name and kind, a schema all that says what is valid: names, types, what is required, choices. The
+user's text is never cut, and calls and results stay as they are. Of the system's words these stay: what stands behind a
+line that begins a project's own instructions (`_PROJECT`), lines that begin with a tag, short lines, named items of
+lists (skills, kinds of agents) and the file or tools at their end, and sentences that forbid or shout.
+
+The same text is always cut alike, so a conversation that is trimmed grows at its end as one that is not. The rules are
+ours; what they leave of real agents' requests is in docs/local.md.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.core.events import Warning
+from dragoman.core.messages import JsonText, Message, Part, Request, Text, Tool
+from dragoman.core.token_estimate import Vocabulary
+from dragoman.prompting import hints
+from dragoman.schema.keywords import LISTED, NAMED, SINGLE
+
+TOOL_CHARS: Final = 200
+"""Most of a tool's description, where its first sentence is longer."""
+PARAMETER_CHARS: Final = 80
+LINE_CHARS: Final = 200
+"""A longer line of the system's is cut to its first sentence."""
+SECTION_CHARS: Final = 1200
+"""Behind as much of a section, short lines and named items of lists stay."""
+SHORT_CHARS: Final = 100
+"""Of a line that stays, as it may be a fact: a date, a folder, a name."""
+
+_PROJECT: Final = re.compile(
+    r"(Contents of |Instructions from: |--- Context from: |# [\w.]+\.md instructions"
+    r"|(## )?(?i:user's custom instructions)|# Project Context|# claudeMd"
+    r"|<(INSTRUCTIONS|user_instructions|project_instructions)>)"
+)
+"""Claude Code 2.1.329, OpenCode 1.18.33 and Codex 0.169.0 as they send them (2026-11); Gemini CLI and Qwen Code, Cline,
+Roo Code and Zed, Hermes and OpenClaw as their sources have them."""
+_SENTENCE: Final = re.compile(r"(?<![A-Z])(?<!e\.g)(?<!i\.e)(?<!\beg)(?<!\bie)(?<!etc)[.!?](?=\s+[^a-z\s])|[。！？]")
+_SHOUTS: Final = re.compile(r"\b(IMPORTANT|NEVER|MUST)\b|^(Never|Do not|Don't|Refuse)\b")
+_ASIDE: Final = re.compile(r" \([^()]{1,120}\)$")
+"""At the end of an item of a list: its file, its tools."""
+_EXAMPLE: Final = re.compile(r"^<([\w-]*example[\w-]*)>\n.*?^</\1>\n?|^```.*?^```[ ]*$\n?", re.DOTALL | re.MULTILINE)
+_HEADING: Final = re.compile(r"#{1,6} ")
+_NAMED_ITEM: Final = re.compile(r"\s*[-*] [`*]*[\w./-]+[`*]*:")
+"""`- code-review: …`"""
+_FACT: Final = re.compile(r"\s*+[-*]?\s*+[A-Z][\w '()/-]{1,40}: \S|.*\b\d{4}-\d\d-\d\d\b")
+"""A line such as `- Platform: linux` or `Today's date is 2026-11-22.`"""
+HINT: Final = "Call a tool only if the user asks for something that needs it; otherwise answer in words."
+FILES_HINT: Final = (
+    "To see or change files, or to run a command, call a tool: you cannot answer without it. "
+    "Greetings and small talk you answer in words."
+)
+"""In its place where tools for files or commands are offered: with `HINT`, Qwen2.5-Coder 1.5B named the command instead
+of calling the tool (docs/local.md).
+"""
+_FOR_FILES: Final = re.compile(r"\b(files?|commands?)\b", re.IGNORECASE)
+FACTS_CHARS: Final = 800
+"""Most of a message's facts that stay in the last tier."""
+_NO_WORDS: Final = frozenset({"description", "title", "examples", "$comment"})
+_DEPENDS: Final = ("anyOf", "allOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas", "minProperties")
+"""Words of a schema by which an optional parameter may be needed after all."""
+_ROLES: Final = ("system", "developer")
+
+
+class Trimmed(NamedTuple):
+    """A request made shorter."""
+
+    request: Request
+    saved_tokens: int
+    """About how many."""
+    left_out: tuple[str, ...] = ()
+    """Tools that the model is not offered."""
+
+    def warnings(self, tier: str) -> tuple[Warning, ...]:
+        """What to tell of it; nothing where nothing was done."""
+        told = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
+        if self.left_out:
+            told += f"; tools that the model is not offered: {', '.join(self.left_out)}"
+        return (Warning("trimmed", told),) if self.saved_tokens else ()
+
+
+class Tier(NamedTuple):
+    """What is done to each kind of words."""
+
+    described: Callable[[str], str]
+    """To a tool's description."""
+    parameter: Callable[[str], str]
+    """To a description in a schema; "" leaves it out."""
+    system: Callable[[str], str]
+    optional: bool = True
+    """Whether parameters that are not required stay."""
+    gathers: bool = False
+    """Whether system text within the first turn goes before it."""
+
+
+def checked(tier: str, path: str) -> str:
+    """The tier, which a setting at `path` names.
+
+    Raises: ConfigError: there is none of this name.
+    """
+    if tier not in NAMES:
+        raise ConfigError(f"unknown tier {quote(tier)}{one_of(tier, NAMES, 'there are ')} - at {path}")
+    return tier
+
+
+def trimmed(request: Request, tier: str, vocabulary: Vocabulary) -> Trimmed:
+    """The request as this tier has it, and what that saves by these weights."""
+    if tier not in TIERS:
+        return Trimmed(request, 0)
+    tools = tuple(_tool(tool, tier) for tool in request.tools)
+    messages = tuple(_message(message, tier) for message in request.messages)
+    if TIERS[tier].gathers:
+        messages = _gathered(messages, _hint(tools))
+        if request.tool_choice.mode != "none":
+            messages = hints.added(messages, [t.name for t in tools if _FOR_FILES.search(t.description)])
+    made = replace(request, tools=tools, messages=messages)
+    saved = _estimate(vocabulary, _words(request)) - _estimate(vocabulary, _words(made))
+    return Trimmed(made, saved) if saved > 0 else Trimmed(request, 0)
+
+
+def _estimate(vocabulary: Vocabulary, words: Iterable[str]) -> int:
+    return vocabulary.estimate("\n".join(words))
+
+
+def _words(request: Request) -> Iterator[str]:
+    """All that may be trimmed."""
+    for tool in request.tools:
+        if tool.kind == "function":
+            yield tool.description
+            yield tool.parameters
+    for message in request.messages:
+        if message.role in _ROLES:
+            yield from (part.text for part in message.parts if isinstance(part, Text))
+
+
+def _tool(tool: Tool, tier: str) -> Tool:
+    if tool.kind != "function":
+        return tool
+    return replace(tool, description=TIERS[tier].described(tool.description), parameters=_schema(tool.parameters, tier))
+
+
+def _required(schema: Any) -> Any:
+    """A tool's schema without the parameters that a call may leave out; as it is where all may be left out."""
+    if not (isinstance(schema, dict) and isinstance(schema.get("properties"), dict) and schema.get("required")):
+        return schema
+    kept = {name: each for name, each in schema["properties"].items() if name in schema["required"]}
+    if any(word in schema for word in _DEPENDS) or not kept:
+        return schema
+    return {word: value for word, value in schema.items() if word != "$schema"} | {"properties": kept}
+
+
+def _message(message: Message, tier: str) -> Message:
+    if message.role not in _ROLES:
+        return message
+    parts = (replace(p, text=_system(p.text, tier)) if isinstance(p, Text) else p for p in message.parts)
+    return replace(message, parts=tuple(parts))
+
+
+def _hint(tools: Iterable[Tool]) -> tuple[Text, ...]:
+    """When to call one of these tools."""
+    described = [tool.description for tool in tools]
+    if not described:
+        return ()
+    return (Text(FILES_HINT if any(map(_FOR_FILES.search, described)) else HINT),)
+
+
+def _gathered(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Message, ...]:
+    """What the agent says before the first answer in one system message at the beginning, so that the last words before
+    the answer are the user's: what comes last a small model takes for the task.
+    """
+    end = next((n for n, message in enumerate(messages) if message.role == "assistant"), len(messages))
+    told: list[Part] = []
+    said: list[Message] = []
+    for message in messages[:end]:
+        if message.role in _ROLES:
+            told += message.parts
+            continue
+        own = [part for part in message.parts if not hints.is_reminder(part)]
+        reminders = (_project(p.text) for p in message.parts if isinstance(p, Text) and hints.is_reminder(p))
+        told += [Text(text) for text in reminders if text]
+        said.append(replace(message, parts=tuple(own)) if own else message)
+    told = [part for part in [*told, *hint] if not isinstance(part, Text) or part.text]
+    return (*([Message("system", tuple(told))] if told else ()), *said, *messages[end:])
+
+
+@lru_cache(maxsize=64)
+def _system(text: str, tier: str) -> str:
+    return TIERS[tier].system(text)
+
+
+@lru_cache(maxsize=512)
+def _schema(schema: JsonText, tier: str) -> JsonText:
+    """The schema with its words cut; one that is no JSON, or nested without end, as it came."""
+    try:
+        made = json.loads(schema, parse_int=_as_written, parse_float=_as_written)
+        made = _without_words(made if TIERS[tier].optional else _required(made), TIERS[tier].parameter)
+        return msgspec.json.encode(made).decode()
+    except (ValueError, RecursionError):
+        return schema
+
+
+def _as_written(digits: str) -> msgspec.Raw:
+    return msgspec.Raw(digits.encode())
+
+
+def _without_words(schema: Any, cut: Callable[[str], str]) -> Any:
+    if isinstance(schema, list):  # `items` of older drafts
+        return [_without_words(each, cut) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {}
+    for word, value in schema.items():
+        if word in NAMED and isinstance(value, dict):
+            value = {name: _without_words(each, cut) for name, each in value.items()}
+        elif word in LISTED and isinstance(value, list):
+            value = [_without_words(each, cut) for each in value]
+        elif word in SINGLE:
+            value = _without_words(value, cut)
+        elif word in _NO_WORDS:
+            value = cut(value) if word == "description" and isinstance(value, str) else ""
+            if not value:
+                continue
+        made[word] = value
+    return made
+
+
+def first_sentence(text: str, most_chars: int) -> str:
+    """The first sentence of the first paragraph, or as many of its words as there is room for."""
+    paragraph = " ".join(text.strip().partition("\n\n")[0].split())
+    end = _SENTENCE.search(paragraph)
+    sentence = paragraph[: end.end()] if end else paragraph
+    if len(sentence) <= most_chars:
+        return sentence
+    begun = sentence[:most_chars]
+    return (begun.rpartition(" ")[0] or begun).rstrip(",;:—- ") + " …"  # not all languages have spaces
+
+
+def _lean_system(text: str) -> str:
+    """The system's words up to a project's own, cut."""
+    lines = text.split("\n")
+    own = next((n for n, line in enumerate(lines) if _PROJECT.match(line)), len(lines))
+    before = _EXAMPLE.sub("", "\n".join(lines[:own]) + "\n" if own else "")
+    cut = _sections(_line(line) for line in before.splitlines())
+    return "\n".join([*cut, *lines[own:]]).strip("\n")
+
+
+def _line(line: str) -> str:
+    """A line that is not long, or its first sentence, those that shout, and what an item of a list has at its end."""
+    words = line.lstrip()
+    if len(line) <= LINE_CHARS or words.startswith(("<", "IMPORTANT")):
+        return line
+    first, *more = _sentences(words)
+    aside = _ASIDE.search(words) if more else None
+    kept = " ".join([first, *(each for each in more if _SHOUTS.search(each))])
+    return line[: len(line) - len(words)] + kept + (aside[0] if aside and not kept.endswith(aside[0]) else "")
+
+
+def _sentences(text: str) -> list[str]:
+    ends = [found.end() for found in _SENTENCE.finditer(text)]
+    return [text[a:b].strip() for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
+
+
+def _sections(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, of a long section only the beginning; no more than one empty line at a time."""
+    said, blank = 0, True
+    for line in lines:
+        if _HEADING.match(line):
+            said = 0
+        stays = said < SECTION_CHARS or len(line) <= SHORT_CHARS or line.startswith("<")
+        stays = stays or _NAMED_ITEM.match(line) is not None or _SHOUTS.search(line) is not None
+        said += len(line)
+        if stays and (line.strip() or not blank):
+            blank = not line.strip()
+            yield line
+
+
+def _least_system(text: str) -> str:
+    """What says who the model is and where, and a project's own words."""
+    lines = text.split("\n")
+    own = next((n for n, line in enumerate(lines) if _PROJECT.match(line)), len(lines))
+    first = next((n for n, line in enumerate(lines[:own]) if line.strip() and not _HEADING.match(line)), own)
+    kept, chars = list[str](), 0
+    for n, line in enumerate(lines[:own]):
+        if n == first and not _is_fact(line):
+            kept.append(first_sentence(line, LINE_CHARS))
+        elif _is_fact(line) and chars < FACTS_CHARS:
+            kept.append(line)
+            chars += len(line)
+    return "\n".join([*kept, *lines[own:]]).strip("\n")
+
+
+def _project(text: str) -> str:
+    """A project's own instructions, if the text has some."""
+    lines = text.split("\n")
+    own = next((n for n, line in enumerate(lines) if _PROJECT.match(line)), len(lines))
+    return "\n".join(lines[own:])
+
+
+def _is_fact(line: str) -> bool:
+    return len(line) <= LINE_CHARS and _FACT.match(line) is not None
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def _nothing(_: str) -> str:
+    return ""
+
+
+def _tool_words(text: str) -> str:
+    return first_sentence(text, TOOL_CHARS)
+
+
+def _least_words(text: str) -> str:
+    return first_sentence(text, PARAMETER_CHARS)
+
+
+def _parameter_words(text: str) -> str:
+    return first_sentence(text, PARAMETER_CHARS)
+
+
+TIERS: Final = {
+    "tools": Tier(_tool_words, _parameter_words, _same),
+    "lean": Tier(_tool_words, _nothing, _lean_system),
+    "least": Tier(_least_words, _nothing, _least_system, optional=False, gathers=True),
+}
+"""Those that do something."""
+NAMES: Final = ("none", *TIERS)

@@ -1,0 +1,1 @@
+"""Secrets and personal text taken out of what is kept or sent."""

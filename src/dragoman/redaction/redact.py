@@ -1,0 +1,184 @@
+"""Secrets out of what is kept: those that are known, and what looks like one.
+
+    Bearer sk-live-0123456789abcdef   →   Bearer ***********************
+
+As many characters stay as there were, so that what is cut into pieces can be cleaned as one text and cut again, and
+JSON stays JSON.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from dragoman.redaction.anonymize import changed
+
+HIDDEN: Final = "[hidden]"
+"""In place of a header's value."""
+_SHORTEST: Final = 6
+"""Characters of a known secret that is looked for: a shorter one stands in too many words."""
+_VARIABLES: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|CUSTOM_HEADERS", re.IGNORECASE)
+_VARIABLE_CHARS: Final = 12
+"""Those that are shorter, `MAX_TOKENS=8192`, are no keys."""
+_NAMES: Final = re.compile(r"auth|key|token|secret|passw|cookie|credential", re.IGNORECASE)
+_BEFORE: Final = rb"(?:(?<![\w-])|(?<=\\[nrtbf]))"
+"""Where a word begins: behind what is of none, or behind a line's end as JSON writes it."""
+_KEYS: Final = (b"api_key", b"api-key", b"apikey", b"access_key", b"access-key", b"accesskey", b"private_key")
+_PASSWORDS: Final = (b"password", b"passwd", b"passphrase")
+_TOKENS: Final = (b"token", b"secret", b"credential", b"_auth", b"authorization")
+_NAMED: Final = (
+    rb"(?i:(?:api|access|private)[_-]?key(?:[_-]?id)?|passw(?:or)?d[\w-]{0,20}|passphrase|token|credentials?|_auth"
+    rb"|secret(?:[_-]?(?:access|key|token|value))*|authorization|(?:set-)?cookie)"
+)
+_IS: Final = rb"\s{0,9}(?:=>|:=|[:=])[ \t]{0,9}"
+_NO_WORD: Final = (
+    rb"(?![<{\[(%$&]|(?i:string|number|boolean|integer|object|unknown|undefined|required|optional)(?![\w-]))"
+)
+_NO_VALUE: Final = _NO_WORD + rb"(?!\d{1,12}(?:\.\d{0,9})?(?![\w.-]))"
+"""What stands in a secret's place where there is none: `<|eos|>`, `$TOKEN`, a type, and, but for passwords, a count."""
+_QUOTED: Final = re.compile(
+    _NAMED + rb"\\{0,9}[\"']?" + _IS + rb"(?P<open>\\{0,9})(?:(?P<double>\")|')" + _NO_WORD + rb"((?:"
+    rb"[^\"'\\\r\n]"
+    rb"|(?(double)'|(?!))"
+    rb"|(?:(?P=open)\\){2}"  # a backslash, as a string so deep within others writes it
+    rb"|(?P=open)(?P=open)\\[\"']"  # a quote, likewise
+    rb"|\\++[^\"'\\]"
+    rb"){6,10000}+)"
+)
+"""The third group: up to the quote that ends it, which has as many backslashes as the one that opened it."""
+_WORD: Final = rb"[^\s\"'\\,;(){}\[\]<>&|`]{6,}+"
+_LOOKS: Final[tuple[tuple[re.Pattern[bytes], tuple[bytes, ...]], ...]] = (
+    (re.compile(_BEFORE + rb"(?i:bearer|basic|apikey)\s{1,9}([\w.~+/=-]{8,})"), (b"bearer", b"basic", b"apikey")),
+    (
+        re.compile(_BEFORE + rb"([\w-]{19,}+)"),
+        (
+            *(b"sk-", b"sk_", b"pk-", b"pk_", b"rk_", b"ghp_", b"gho_", b"ghs_", b"github_pat_", b"glpat-", b"hf_"),
+            *(b"xoxa-", b"xoxb-", b"xoxp-", b"xoxr-", b"xoxs-", b"gsk_", b"xai-", b"nvapi-"),
+        ),
+    ),
+    (
+        re.compile(_BEFORE + rb"(AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+)"),
+        (b"akia", b"aiza", b"eyj"),
+    ),
+    (
+        re.compile(
+            rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----((?:[^\"'\\-]|\\++(?![\"'])|-(?!----END))*+)"
+        ),
+        (b"-----begin",),
+    ),
+    (re.compile(rb":(?:\\?/){2}[^\s/?#:@\"'\\<>]{0,200}+:([^\s/?#\"'\\<>]{1,400})@"), (b"://", b":\\/\\/")),
+    (_QUOTED, (*_KEYS, *_PASSWORDS, *_TOKENS, b"cookie")),
+    (re.compile(rb"(?i:passw(?:or)?d[\w-]{0,20}|passphrase)" + _IS + _NO_WORD + rb"([^\s\"'\\]{6,}+)"), _PASSWORDS),
+    (re.compile(_NAMED + _IS + _NO_VALUE + rb"(?:(" + _WORD + rb")(?![(\[])|" + _WORD + rb")"), _KEYS),
+    (
+        re.compile(
+            _NAMED + _IS + _NO_VALUE + rb"(?=[^\s\"'\\.]{20}|[^\s\"'\\\d]{0,200}+\d)"
+            rb"(?:(" + _WORD + rb")(?![(\[])|" + _WORD + rb")"
+        ),
+        _TOKENS,
+    ),
+    (
+        re.compile(
+            rb"(?i:authorization)" + _IS + _NO_VALUE + rb"(?:(?i:bearer|basic|token|apikey|digest)[ ]{1,9})?"
+            rb"((?:[\w-]{1,20}+[ ]{1,9})?[^\s\"'\\]{6,})"
+        ),
+        (b"authorization",),
+    ),
+    (re.compile(rb"(?i:cookie): {0,9}([^\s\"'\\;]{6,}+(?:; {0,3}[^\s\"'\\;]++)*+)"), (b"cookie",)),
+    (re.compile(rb"(?:KEY|TOKEN|SECRET|PASSWORD)=([^\s\"'\\]{6,}+)"), (b"key=", b"token=", b"secret=", b"password=")),
+)
+"""What looks like a secret, and the small letters that it begins with, which are found much faster. As vendors write
+their keys, and as programs name them, 2026-11: docs of OpenAI, Anthropic, GitHub, GitLab, Slack, Hugging Face, Groq,
+xAI, NVIDIA, AWS, Google; RFC 3986, RFC 6750, RFC 7519, RFC 7468. What is matched in vain takes as many steps as its
+pattern bounds, and what is found is gone on behind, so that hostile text takes no longer than any other."""
+_ESCAPE: Final = re.compile(rb"(?<!\\)\\{1,15}(?:/|u00([2-7][0-9a-fA-F]))")
+"""A character that JSON may also write as it is."""
+_STARS: Final = bytes(ord("*") if code < 128 else code for code in range(256))
+
+
+def is_secret(name: str) -> bool:
+    """Whether a header of this name may hold a secret."""
+    return bool(_NAMES.search(name))
+
+
+def secret_variables(environ: Mapping[str, str]) -> list[str]:
+    """The values of variables that are named as keys are, but for paths."""
+    named = (value for name, value in environ.items() if _VARIABLES.search(name))
+    return [value for value in named if len(value) >= _VARIABLE_CHARS and not value.startswith(("/", "~"))]
+
+
+def headers(fields: Mapping[str, str]) -> dict[str, str]:
+    """Headers without what nobody else may see."""
+    return {name: HIDDEN if is_secret(name) else value for name, value in fields.items()}
+
+
+class Redactor:
+    """Takes secrets out of texts."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        """`secrets`: those that are known."""
+        self._known = [secret.encode() for secret in secrets if len(secret) >= _SHORTEST]
+
+    def text(self, text: str) -> str:
+        """The text without secrets, as long as it was."""
+        return self.data(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+    def data(self, data: bytes) -> bytes:
+        """Likewise, of bytes."""
+        made = bytearray(data)
+        plain, place = _unescaped(data)
+        for found in self._found(plain):
+            start, end = map(place, found)
+            made[start:end] = data[start:end].translate(_STARS)
+        return bytes(made)
+
+    def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
+        for secret in self._known:
+            yield from ((at, at + len(secret)) for at in _places(data, secret))
+        small = data.lower()
+        looked_for = ((pattern, beginning) for pattern, beginnings in _LOOKS for beginning in beginnings)
+        for pattern, beginning in looked_for:
+            yield from _matches(pattern, beginning, data, small)
+
+    def stream(self, data: bytes) -> bytes:
+        """Likewise, of JSON in pieces, in whose strings a secret may go on from one to the next."""
+        text = changed(data.decode("utf-8", "surrogateescape"), self._inside)
+        return self.data(text.encode("utf-8", "surrogateescape"))
+
+    def _inside(self, text: str) -> str:
+        return self.data(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+
+
+def _places(data: bytes, wanted: bytes) -> Iterator[int]:
+    """Where it stands, once for those that lie within each other."""
+    at = data.find(wanted)
+    while at >= 0:
+        yield at
+        at = data.find(wanted, at + len(wanted))
+
+
+def _matches(pattern: re.Pattern[bytes], beginning: bytes, data: bytes, small: bytes) -> Iterator[tuple[int, int]]:
+    """The secrets in what the pattern finds, each behind the end of the one before."""
+    group = pattern.groups
+    at = small.find(beginning)
+    while at >= 0:
+        found = pattern.match(data, at)
+        if found and found[group]:
+            yield found.span(group)
+        at = small.find(beginning, max(found.end() if found else 0, at + len(beginning)))
+
+
+def _unescaped(data: bytes) -> tuple[bytes, Callable[[int], int]]:
+    r"""What is written `\/` or `\u002b` as it is, and of each place in that, which it is in the data."""
+    pieces, done = list[bytes](), 0
+    places, lost = [0], [0]
+    for found in _ESCAPE.finditer(data):
+        said = bytes.fromhex(found[1].decode()) if found[1] else b"/"
+        if said in b"\"'\\":
+            continue
+        pieces += [data[done : found.start()], said]
+        done = found.end()
+        lost.append(lost[-1] + len(found[0]) - 1)
+        places.append(done - lost[-1])
+    plain = b"".join([*pieces, data[done:]])
+    return plain, lambda at: at + lost[bisect_right(places, at) - 1]

@@ -1,0 +1,1 @@
+"""Captured exchanges: recorded, stored, loaded, replayed, compared and bundled."""

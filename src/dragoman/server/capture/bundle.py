@@ -1,0 +1,300 @@
+"""A capture to be sent to others: what people and models said is filled in, all that reads it stays what it was.
+
+    body, what models said  ─filler→  the same shape  ─replay→  every other stage, made anew
+
+So nothing that was said stands in any stage, and a problem of reading can be seen all the same; whether it still can is
+found by replaying both. Names and schemas of tools, names of models, words that APIs give and the settings of the
+backend stay.
+"""
+
+import io
+import json
+import re
+import secrets
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, get_args
+
+import msgspec
+
+from dragoman import dialects, formats
+from dragoman.core.events import AnyEvent
+from dragoman.core.messages import Tool
+from dragoman.redaction.anonymize import Filler, Spared, changed
+from dragoman.server.capture.diff import joined
+from dragoman.server.capture.files import SUMMARY, Files, jsonl, line_of, recut
+from dragoman.server.capture.load import Captured, output_of
+from dragoman.server.capture.replay import Replay, goes_on
+from dragoman.server.capture.replay_backend import KINDS
+
+_HEADERS: Final = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "x-dragoman-delivery")
+"""Those that stay: what a client is, and what it asks for."""
+_WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_ID: Final = re.compile(r"[\w.:|/+=-]{0,200}")
+_FILE: Final = r"(?:[~.]{0,2}[/\\]|[A-Za-z]:[/\\]|file:|.*[/\\][^/\\]*\.(?:gguf|safetensors|bin)$)"
+"""How the name of a model begins that is a path."""
+_MODEL: Final = re.compile(rf"(?!{_FILE}).*")
+_IDS: Final = (
+    *("id", "call_id", "tool_call_id", "tool_use_id", "item_id", "response_id", "previous_response_id", "reply_id"),
+    *("system_fingerprint", "is"),
+)
+_WORDY: Final = (
+    *("role", "type", "object", "finish_reason", "stop_reason", "effort", "mode", "tool_choice", "service_tier"),
+    *("encoding", "kind", "dialect"),
+)
+_ONE_OF: Final = {
+    "status": "queued|in_progress|completed|incomplete|failed|cancelled|searching|interpreting|generating|calling",
+    "detail": "auto|low|high|original",
+    "format": "text|json|json_object|json_schema|url|base64|wav|mp3|flac|opus|aac|pcm16|lark|regex",
+    "event": "|".join(event.__name__ for event in get_args(AnyEvent)),
+    "media_type": r"[a-z]+/[a-z0-9.+-]+",
+}
+_SPARED: Final = Spared(
+    kept={
+        **dict.fromkeys(_IDS, _ID),
+        **dict.fromkeys(_WORDY, _WORD),
+        **{name: re.compile(values) for name, values in _ONE_OF.items()},
+        "model": _MODEL,
+    },
+    whole=("tools", "functions", "tool_choice", "response_format", "output_config", "text"),
+    prose=(
+        *("description", "title", "examples", "input_examples", "$comment", "instructions", "headers"),
+        *("server_url", "server_description", "authorization", "user_location"),
+    ),
+    free=("input", "arguments", "args", "metadata", "client_metadata", "variables", "attributes", "headers"),
+    named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
+)
+"""What an API reads, and no person wrote: names that it gives, and schemas."""
+_SAID: Final = _SPARED._replace(whole=())
+"""That of what models say: no schemas are read out of it."""
+_SCHEMA: Final = re.compile(rb'("parameters":\s*)("(?:[^"\\]|\\.)*")')
+"""A tool's, in values."""
+_LINES: Final = re.compile(r'^(?:data: ?)?\{"', re.MULTILINE)
+"""What begins a line of a stream, or of a file of lines."""
+_WORDS: Final = (
+    "true false null True False None name names arguments parameters function functions tool tools tool_call type id "
+    "call calls input output result response assistant user system developer json xml data image png jpeg base64 http "
+    "user_id"
+)
+"""Words of which calls, and what stands around them, are made."""
+
+
+class Made(NamedTuple):
+    """A bundle."""
+
+    files: Files
+    same: bool
+    """What is read out of it is what was read out of the capture."""
+    outcome: tuple[str, ...]
+    """What is read out of the capture, in words."""
+    now: tuple[str, ...]
+    """What is read out of the bundle."""
+
+
+async def filled(was: Captured) -> Made:
+    """The capture with what was said filled in, and every stage made anew of that.
+
+    Raises: ConfigError: it cannot be replayed.
+    """
+    fill = Filler(_names(was), secrets.token_bytes(32))
+    given = {name: data for name, data in _given(was, fill)}
+    now = await Replay(Captured(was.name, given)).answered()
+    before = outcome(Captured(was.name, await Replay(was).answered()))
+    after = outcome(Captured(was.name, now))
+    return Made({**now, **given}, before == after, before, after)
+
+
+def bare(was: Captured) -> Files:
+    """The capture with all that was said, but without what tells of the machine."""
+    told = {"request.json": _request(was), SUMMARY: was.files[SUMMARY]}
+    about = {f"{n}/backend.json": _backend(was, n, None) for n in range(1, was.asked + 1)}
+    return {**was.files, **told, **about}
+
+
+def packed(made: Files) -> bytes:
+    """The files as a zip."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name in sorted(made):
+            bundle.writestr(name, made[name])
+    return out.getvalue()
+
+
+def outcome(of: Captured) -> tuple[str, ...]:
+    """What was read, without words: which events in which order, which tools, which warnings, how it ended."""
+    told = []
+    names = [f"{n}/events.jsonl" for n in range(1, of.asked + 1)]
+    for name in [*names, "events.jsonl"]:
+        for event in joined(of.lines(name), recut=True):
+            said = [event.get(key, "") for key in ("name", "code", "reason")]
+            told.append(" ".join(filter(None, [event["event"], *said])))
+    return tuple(told)
+
+
+def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
+    """What everything else follows from."""
+    yield "request.json", _request(was)
+    yield "body", _json(was.files.get("body", b""), fill)
+    summary = was.json(SUMMARY)
+    summary["warnings"] = [{"code": each["code"]} for each in summary.get("warnings", ())]
+    if "error" in summary.get("log", {}):
+        summary["log"]["error"] = fill.text(summary["log"]["error"])
+    if "model" in summary.get("log", {}):
+        summary["log"]["model"] = _model(summary["log"]["model"], fill)
+    yield SUMMARY, _pretty(summary)
+    for number in range(1, was.asked + 1):
+        yield f"{number}/backend.json", _backend(was, number, fill)
+        for count in range(1, was.heard(number) + 1):
+            name = f"{number}/said-{count}.jsonl"
+            yield name, jsonl(_said(was.said(number, count), fill))
+        if goes_on(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
+            yield f"{number}/values.json", _values(was.files.get(f"{number}/values.json", b""), fill)
+        if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are all that is known
+            yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill, _SAID)
+
+
+def _request(was: Captured) -> bytes:
+    came = was.json("request.json")
+    return _pretty({**came, "headers": {k: v for k, v in came.get("headers", {}).items() if k in _HEADERS}})
+
+
+def _backend(was: Captured, number: int, fill: Filler | None) -> bytes:
+    """How it was asked: not where it is, nor which files it has."""
+    about = was.json(f"{number}/backend.json")
+    vendors = {host for name in dialects.names() for host in dialects.get(name).hosts}
+    if "url" in about and not any(host in about["url"] for host in vendors):
+        about["url"] = "http://127.0.0.1"
+    settings = about.get("settings", {})
+    if "template" in settings:
+        settings["template"] = ""
+    if fill and "model" in about:
+        about["model"] = _model(about["model"], fill)
+    if fill and "error" in about:
+        about["error"] = _error(about["error"], fill)
+    return _pretty(about)
+
+
+def _model(name: str, fill: Filler) -> str:
+    """Of a path its last part."""
+    return name if _MODEL.fullmatch(name) else fill.text(name)
+
+
+def _error(error: dict[str, Any], fill: Filler) -> dict[str, Any]:
+    """Its words are a server's, which may repeat anything."""
+    return {k: fill.text(v) if k in ("said", "message", "path", "model") else v for k, v in error.items()}
+
+
+def _values(data: bytes, fill: Filler) -> bytes:
+    """What a request was read as; the schemas of its tools are JSON within."""
+
+    def schema(found: re.Match[bytes]) -> bytes:
+        inside = f'{{"tools": [{msgspec.json.decode(found[2], type=str)}]}}'
+        made = changed(inside, fill.text, _SPARED)
+        return found[1] + msgspec.json.encode(made[len('{"tools": [') : -len("]}")])
+
+    return _json(_SCHEMA.sub(schema, data), fill)
+
+
+def _json(data: bytes, fill: Filler, spared: Spared = _SPARED) -> bytes:
+    """JSON, a stream of it, or lines of it; anything else has no structure that counts."""
+    text = data.decode("utf-8", "surrogateescape")
+    is_json = _LINES.search(text) or is_whole(data)
+    made = changed(text, fill.text, spared) if is_json else fill.text(text)
+    return made.encode("utf-8", "surrogateescape")
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether this is JSON."""
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _said(lines: list[dict[str, Any]], fill: Filler) -> Iterator[dict[str, Any]]:
+    """What came, in the same pieces at the same times."""
+    first, *rest = lines
+    is_http = first["to"] != "completion"
+    spoken = [line for line in rest if "text" in line or "base64" in line]
+    if is_http:
+        data = [bytes(output_of(line)) for line in spoken]  # type: ignore[arg-type]
+        pieces = iter(recut(_json(b"".join(data), fill, _SAID), map(len, data)))
+        texts: Iterator[dict[str, Any]] = map(line_of, pieces)
+    else:
+        words = fill.text("".join(line["text"] for line in spoken))
+        ends = list(_ends(len(line["text"]) for line in spoken))
+        texts = ({"text": words[a:b]} for a, b in ends)
+    yield first
+    for line in rest:
+        if "error" in line:
+            yield {"error": _error(line["error"], fill)}
+        elif "text" in line or "base64" in line:
+            yield {"ms": line["ms"], **next(texts)}
+        else:
+            yield line
+
+
+def _ends(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    at = 0
+    for size in sizes:
+        yield at, at + size
+        at += size
+
+
+def _names(was: Captured) -> Iterator[str]:
+    """What is to stay: how tools and their arguments are called, and what calls are marked by."""
+    yield _WORDS
+    yield from _files(was)
+    for name in formats.names():
+        yield from formats.get(name).markers
+        yield from formats.get(name).thoughts
+        yield from formats.get(name).thoughts.values()
+    for number in range(1, was.asked + 1):
+        for tool in was.json(f"{number}/values.json").get("tools", ()):
+            yield tool.get("name", "")
+            with suppress(msgspec.DecodeError, RecursionError):  # one that is none names nothing
+                yield from _schema_names(msgspec.json.decode(tool.get("parameters", Tool("").parameters)))
+        for count in range(1, was.heard(number) + 1):
+            yield from _sent_names(was.files.get(f"{number}/sent-{count}.json", b""))
+
+
+def _files(was: Captured) -> Iterator[str]:
+    """The last parts of models' names that are paths."""
+    told = [was.files.get("body", b""), *(was.files.get(f"{n}/backend.json", b"") for n in range(1, was.asked + 1))]
+    for name in re.findall(r'"model":\s*"((?:[^"\\]|\\.)*)"', b"\n".join(told).decode("utf-8", "replace")):
+        if not _MODEL.fullmatch(name):
+            last = re.split(r"[/\\]", name)[-1]
+            yield from (last, last[1:])  # behind a backslash its first letter counts as escaped
+
+
+class _Sent(msgspec.Struct):
+    tools: Any = None
+    names: dict[str, str] = {}
+
+
+def _sent_names(sent: bytes) -> Iterator[str]:
+    """What tools are called on their way to the model."""
+    with suppress(msgspec.DecodeError, RecursionError):
+        body = msgspec.json.decode(sent, type=_Sent)
+        yield from body.names
+        yield from re.findall(r'"name":"([^"]+)"', msgspec.json.encode(body.tools).decode())
+
+
+def _schema_names(schema: object, member: str = "") -> Iterator[str]:
+    """Names of members, and the values that a schema states."""
+    if isinstance(schema, dict):
+        for name, inner in schema.items():
+            if member in ("properties", "patternProperties", "$defs", "definitions"):
+                yield name
+            yield from _schema_names(inner, name)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _schema_names(inner, member)
+    elif isinstance(schema, str | int | float) and member in ("enum", "const", "default", "required", "type"):
+        yield str(schema)
+
+
+def _pretty(value: object) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"

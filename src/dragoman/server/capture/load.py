@@ -1,0 +1,267 @@
+"""A captured exchange read back, from its folder or from a bundle."""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dragoman.backends.embedded.engine import Done, Output, Piece, Progress
+from dragoman.core import errors, events, messages
+from dragoman.core.errors import ConfigError, DragomanError
+from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.messages import Request
+from dragoman.guard.policy import Policy
+from dragoman.server.capture.files import SUMMARY, Files, piece_of
+
+MOST_BYTES: Final = 512 * 1024 * 1024
+"""Of a bundle, unpacked: many times what one exchange may have."""
+
+
+def load(path: Path) -> tuple[str, Files]:
+    """Its name, and its files; of a folder with several, the newest.
+
+    Raises: ConfigError: there is none.
+    """
+    try:
+        if path.is_dir():
+            return _folder(path.resolve())
+        return path.stem, _bundle(path)
+    except OSError as e:
+        raise ConfigError(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError):  # RuntimeError: it wants a password
+        raise ConfigError(f"{path} is no capture: expected its folder, or a bundle of it") from None
+
+
+def _folder(path: Path) -> tuple[str, Files]:
+    if not (path / SUMMARY).is_file():
+        inside = sorted(each.parent for each in path.glob(f"*/{SUMMARY}"))
+        if not inside:
+            raise ConfigError(f"{path} is no capture: there is no {SUMMARY} in it, nor in a folder of it")
+        path = inside[-1]
+    found = (file for file in path.rglob("*") if file.is_file())
+    return path.name, {file.relative_to(path).as_posix(): file.read_bytes() for file in found}
+
+
+def _bundle(path: Path) -> Files:
+    with zipfile.ZipFile(path) as bundle:
+        inside = bundle.infolist()
+        if sum(each.file_size for each in inside) > MOST_BYTES:
+            raise ConfigError(f"{path} is no capture: unpacked it is over {MOST_BYTES} bytes")
+        if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in inside):
+            raise ConfigError(f"{path} is no capture: it is not packed as bundles are")
+        made = {each.filename: bundle.read(each) for each in inside}
+    if SUMMARY not in made:
+        raise ConfigError(f"{path} is no capture: there is no {SUMMARY} in it")
+    return made
+
+
+class _Came(msgspec.Struct, frozen=True):
+    method: str = ""
+    path: str = ""
+    headers: dict[str, str] = {}
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    id: str = ""
+    created: int = 0
+    ids: list[str] = []
+
+
+class _Warned(msgspec.Struct, frozen=True):
+    code: str
+    message: str = ""
+
+
+class _Log(msgspec.Struct, frozen=True):
+    path: str = ""
+    status: int = 0
+    error: str | None = None
+    finish: str | None = None
+
+
+class _Summary(msgspec.Struct, frozen=True):
+    dragoman: str = ""
+    turn: _Turn = _Turn()
+    guard: Policy = Policy()
+    warnings: list[_Warned] = []
+    log: _Log = _Log()
+
+
+class _Error(msgspec.Struct, frozen=True):
+    error: str
+    said: str = ""
+    message: str = ""
+    path: str = ""
+    model: str = ""
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    backend: str = ""
+    model: str = ""
+    kind: str = ""
+    url: str = ""
+    settings: dict[str, Any] = {}
+    way: dict[str, Any] = {}
+    error: _Error | None = None
+
+
+class _Tool(msgspec.Struct, frozen=True):
+    name: str = ""
+    parameters: str = "{}"
+
+
+class _Request(msgspec.Struct, frozen=True):
+    tools: list[_Tool] = []
+
+
+class _Line(msgspec.Struct, frozen=True):
+    ms: float = 0
+    to: str = ""
+    text: str = ""
+    base64: str = ""
+    headers: dict[str, str] = {}
+    error: _Error | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    event: str
+    error: _Error | None = None
+    usage: dict[str, Any] = {}
+    text: str = ""
+    name: str = ""
+    code: str = ""
+    reason: str = ""
+
+
+_SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "request.json": _Came,
+    SUMMARY: _Summary,
+    "backend.json": _Asked,
+    "values.json": _Request,
+}
+"""What is read of each file without looking whether it is there."""
+
+
+class Captured:
+    """One exchange."""
+
+    def __init__(self, name: str, made: Files) -> None:
+        self.name, self.files = name, made
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A file, or nothing where there is none.
+
+        Raises: ConfigError: it is not as it was written.
+        """
+        return self._read(name, self.files[name], _SHAPES.get(name.rpartition("/")[2])) if name in self.files else {}
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """Those of a file; none where there is no such file.
+
+        Raises: ConfigError: they are not as they were written.
+        """
+        is_events = name.rpartition("/")[2] == "events.jsonl"
+        return [self._read(name, d, _Event if is_events else _Line) for d in self.files.get(name, b"").splitlines()]
+
+    def said(self, number: int, count: int) -> list[dict[str, Any]]:
+        """What a model said: where it was asked for, then its pieces.
+
+        Raises: ConfigError: that is not there, or not as it was written.
+        """
+        name = f"{number}/said-{count}.jsonl"
+        if not (lines := self.lines(name)) or "to" not in lines[0]:
+            raise ConfigError(f"{self.name} is no capture: {name} does not begin with where it was sent")
+        return lines
+
+    def _read(self, name: str, data: bytes, shape: type[msgspec.Struct] | None) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = msgspec.convert(json.loads(data), dict[str, Any])
+            msgspec.convert(found, shape or dict[str, Any])
+        except (ValueError, RecursionError) as e:  # what is of another shape is a ValueError too
+            raise ConfigError(f"{self.name} is no capture: {name} is not as it was written: {e}") from None
+        return found
+
+    @property
+    def asked(self) -> int:
+        """How often a backend was."""
+        return sum(name.endswith("/backend.json") for name in self.files)
+
+    def heard(self, number: int) -> int:
+        """How often a model was sent something, of that time that a backend was asked."""
+        return sum(name.startswith(f"{number}/said-") for name in self.files)
+
+
+def output_of(line: Mapping[str, Any]) -> bytes | Output:
+    """A piece of what a model said."""
+    if "finish" in line:
+        return Done(line["finish"], line["output_tokens"], line["cached_tokens"])
+    if "total" in line:
+        return Progress(line["total"], line["done"])
+    return piece_of(line)
+
+
+def piece(line: Mapping[str, Any]) -> Piece:
+    """A piece of the embedded engine's text."""
+    return Piece(line["text"])
+
+
+def error_of(said: Mapping[str, Any]) -> DragomanError:
+    """The error that was told so."""
+    known = getattr(errors, str(said.get("error")), DragomanError)
+    kind = known if isinstance(known, type) and issubclass(known, DragomanError) else DragomanError
+    error = kind.__new__(kind, said.get("said", ""))
+    Exception.__init__(error, said.get("said", ""))
+    vars(error).update({"message": said.get("said", ""), "retry_after_s": None})
+    if issubclass(kind, errors.UpstreamError):
+        vars(error).update({"status": None})
+    vars(error).update({name: value for name, value in said.items() if name not in ("error", "said")})
+    return error
+
+
+def event_of(line: Mapping[str, Any]) -> AnyEvent:
+    """The event that was told so.
+
+    Raises: ConfigError: it is none.
+    """
+    if line.get("event") == "Failure":
+        return Failure(error_of(line["error"]))
+    kind = getattr(events, str(line.get("event")), None)
+    try:
+        made: AnyEvent = msgspec.convert({k: v for k, v in line.items() if k not in ("ms", "event")}, kind)
+    except (msgspec.ValidationError, TypeError) as e:
+        raise ConfigError(f"{line.get('event')!r} is no event: {e}") from None
+    return made
+
+
+def request_of(said: Mapping[str, Any]) -> Request:
+    """The request that was told so.
+
+    Raises: ConfigError: it is none.
+    """
+    try:
+        made = _value(said)
+    except (AttributeError, TypeError, RecursionError, msgspec.ValidationError) as e:
+        raise ConfigError(f"a request was expected, this is none: {e}") from None
+    if not isinstance(made, Request):
+        raise ConfigError(f"a request was expected, this is {type(made).__name__}")
+    return made
+
+
+def _value(said: Any) -> Any:
+    """A value, as `plain` tells it; what nobody looks into stays JSON."""
+    if isinstance(said, list):
+        return tuple(map(_value, said))
+    if not isinstance(said, dict) or "is" not in said:
+        return said
+    fields = {name: _field(name, inner) for name, inner in said.items() if name != "is"}
+    return getattr(messages, said["is"])(**fields)
+
+
+def _field(name: str, said: Any) -> Any:
+    if name == "extra":
+        return {key: msgspec.Raw(msgspec.json.encode(inner)) for key, inner in said.items()}
+    return msgspec.Raw(msgspec.json.encode(said)) if name == "raw" else _value(said)

@@ -1,0 +1,239 @@
+"""An exchange once more, from what was captured of it: the same straight line, with the model's words put in its place.
+
+    captured body → values → what would be sent now → the captured answer → reader, guard, writer → reply
+
+It is the real server that answers, and what it does is captured again; so a difference between the two captures is one
+of today's code, settings or cuts, and of nothing else.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, MutableMapping
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from dragoman import dialects
+from dragoman.config import ServerConfig
+from dragoman.core.contracts import Backend, Relay, Turn
+from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.messages import Earlier, Request
+from dragoman.gateway.compaction import Seal
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.response_store import Memory, Recalled
+from dragoman.guard.policy import Policy
+from dragoman.redaction.redact import Redactor
+from dragoman.server.answer import Exchange
+from dragoman.server.capture.files import Files, files
+from dragoman.server.capture.load import Captured, error_of, event_of, output_of, piece, request_of
+from dragoman.server.capture.recorder import Capture
+from dragoman.server.capture.replay_backend import Cut, FollowsCapturedModes, Learns, Read, Recut, played
+from dragoman.server.client_watch import ClientLeftError
+from dragoman.server.exchange import Route
+from dragoman.server.observe.access_log import Record
+
+_LEFT: Final = 499
+"""The status of an exchange whose client went."""
+T = TypeVar("T")
+
+
+class Replay(Capture):
+    """Captures the exchange once more, and is the model in it."""
+
+    def __init__(self, was: Captured, cut: Cut = "recorded", seed: int = 0) -> None:
+        came, summary = was.json("request.json"), was.json("summary.json")
+        super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
+        self._was, self._cut, self._seed = was, cut, seed
+        self._summary = summary
+        self._turn = summary.get("turn", {})
+        self._left = summary.get("log", {}).get("status") == _LEFT
+        self.reads: list[Read] = []
+        """How text was read, each time that something began to read it."""
+        self.read_of: dict[tuple[int, int], Read] = {}
+        """By the number of the question, and of what was sent."""
+
+    def tapped(self, turn: Turn) -> Turn:
+        """As it was: the same ids, at the same time."""
+        told = self._turn
+        more = iter([*told.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
+        return super().tapped(Turn(told.get("id", turn.id), told.get("created", 0), more.__next__, turn.leave))
+
+    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """What was heard then; nobody is asked."""
+        number, asked = len(self.asked), self.asked[-1]
+        if not to:
+            for line in self._was.lines(f"{number}/events.jsonl"):
+                yield cast(T, event_of(line))
+            return
+        count = len(asked.heard) + 1
+        heard = self._heard(to, sent)
+        if self.reads:
+            self.read_of[number, count] = self.reads[-1]
+        name = f"{number}/said-{count}.jsonl"
+        if name not in self._was.files:
+            if "error" in (told := self._was.json(f"{number}/backend.json")):  # it was never sent
+                raise error_of(told["error"])
+            raise BackendError(f"more is asked now than was captured: there is no {name}")
+        _, *lines = self._was.said(number, count)
+        for each in self._pieces(to, [line for line in lines if "ms" in line]):
+            heard.pieces.append((self.ms, each))
+            yield cast(T, each)
+        if lines and "error" in lines[-1]:
+            heard.error, heard.left = error_of(lines[-1]["error"]), False
+            raise heard.error
+        if self._left and number == self._was.asked and count == self._was.heard(number):
+            raise ClientLeftError
+
+    def _pieces(self, to: str, lines: list[dict[str, Any]]) -> Iterator[object]:
+        """The pieces, cut otherwise where that is asked for and can be."""
+        recut = Recut(self._cut, self._seed)
+        if to.startswith("/"):  # bytes over HTTP may be cut anywhere
+            said = b"".join(cast(bytes, output_of(line)) for line in lines)
+            if self._cut == "recorded":
+                yield from map(output_of, lines)
+            else:
+                yield from (text.encode("latin-1") for text in recut.feed(said.decode("latin-1")))
+                yield from (text.encode("latin-1") for text in recut.close())
+        elif to == "completion":
+            for line in lines:
+                if "text" in line:
+                    yield from (piece({"text": text}) for text in recut.feed(line["text"]))
+                else:
+                    yield from (piece({"text": text}) for text in recut.close())
+                    yield output_of(line)
+            yield from (piece({"text": text}) for text in recut.close())
+        else:
+            yield from map(output_of, lines)
+
+    def gateway(self) -> Gateway:
+        """One with the backends that were asked then."""
+        policy = msgspec.convert(self._summary.get("guard", {}), Policy)
+        asked: dict[tuple[str, str], Backend] = {}
+        order = []
+        for number in range(1, self._was.asked + 1):
+            facts = self._was.json(f"{number}/backend.json") | {"cost_usd": self._cost_usd(number)}
+            key = facts.get("backend", ""), facts.get("model", "")
+            if key not in asked:
+                asked[key] = self._backend(f"{number}/backend.json", facts, key[1])
+                order.append((asked[key], key[1]))
+            elif isinstance(again := asked[key], FollowsCapturedModes):
+                again.expect(facts)
+            if isinstance(backend := asked[key], Learns) and f"{number}/values.json" in self._was.files:
+                backend.learn(request_of(self._was.json(f"{number}/values.json")))
+        unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
+        return _Gateway(order, policy, _Memory(self._was), is_relayed=1 in unread)
+
+    def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
+        try:
+            return played(facts, model, self.reads, self._cut, self._seed)
+        except KeyError as e:
+            raise ConfigError(f"{self._was.name} is no capture: {name} does not tell {e}") from None
+        except (TypeError, msgspec.ValidationError) as e:
+            raise ConfigError(f"{self._was.name} is no capture: {name} is not as it was written: {e}") from None
+
+    def _cost_usd(self, number: int) -> float | None:
+        """What a backend told of that, which it was not in the model's words."""
+        told = (line["usage"].get("cost_usd") for line in self._was.lines(f"{number}/events.jsonl") if "usage" in line)
+        return next((cost for cost in told if cost is not None), None)
+
+    async def answered(self) -> Files:
+        """All stages, as they are now.
+
+        Raises: ConfigError: this is no exchange that was to be answered.
+        """
+        return await answered(self, self.gateway(), self._was, str(self._turn.get("id", "")))
+
+
+class Again(Capture):
+    """Captures the exchange once more, with a backend that is really asked."""
+
+    def __init__(self, was: Captured, gateway: Gateway, model: str) -> None:
+        """`model`: the name of the one that is asked; empty: that of the request."""
+        came = was.json("request.json")
+        super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
+        self._was, self._gateway, self._model = was, gateway, model
+
+    async def answered(self) -> Files:
+        """All stages, as they are now.
+
+        Raises: ConfigError: this is no exchange that was to be answered. DragomanError: a backend did not come up.
+        """
+        body = self._was.files.get("body", b"")
+        if self._model:
+            fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            body = msgspec.json.encode({**fields, "model": self._model})
+        try:
+            await self._gateway.start()
+            return await answered(self, self._gateway, Captured("", {**self._was.files, "body": body}))
+        finally:
+            await self._gateway.close()
+
+
+async def answered(capture: Capture, gateway: Gateway, was: Captured, id: str = "") -> Files:
+    """What comes of the captured body now.
+
+    Raises: ConfigError: this is no exchange that was to be answered.
+    """
+    routes = {(dialect := dialects.get(name)).path: Route(dialect) for name in dialects.names()}
+    if capture.path not in routes:
+        raise ConfigError(f"only answers are replayed: {', '.join(routes)}; this was {capture.method} {capture.path}")
+    record = Record(capture.method, capture.path)
+    if id:
+        record.turn_id, record.id = id, f"req_{id}"
+    body = [{"type": "http.request", "body": was.files.get("body", b"")}]
+
+    async def receive() -> MutableMapping[str, Any]:
+        if body:
+            return body.pop()
+        await asyncio.Event().wait()  # the client stays
+        raise AssertionError
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            record.status = message["status"]
+
+    config = ServerConfig(body_bytes=2**40)
+    await Exchange(routes[capture.path], gateway, config, record, receive, send, capture).run(capture.headers)
+    record.close()
+    return files(capture, record.facts(), gateway.policy, Redactor(gateway.secrets()))
+
+
+class _Memory(Memory):
+    """Knows what the first backend was asked, where that went on from an earlier answer."""
+
+    def __init__(self, was: Captured) -> None:
+        super().__init__()
+        self._was = was
+
+    def recall(self, request: Request) -> Recalled:
+        """See `Memory`; whole again as it was then."""
+        names = request.previous or any(isinstance(p, Earlier) for m in request.messages for p in m.parts)
+        if "1/values.json" not in self._was.files or not names:
+            return super().recall(request)
+        whole = request_of(self._was.json("1/values.json"))
+        return Recalled(msgspec.structs.replace(whole, model=request.model))
+
+
+def goes_on(was: Captured) -> bool:
+    """Whether the request names earlier answers, which are in no capture."""
+    return b'"is": "Earlier"' in was.files.get("values.json", b"")
+
+
+class _Gateway(Gateway):
+    """One that asks whom was asked."""
+
+    def __init__(self, order: list[tuple[Backend, str]], policy: Policy, memory: Memory, *, is_relayed: bool) -> None:
+        super().__init__([backend for backend, _ in order], memory=memory, policy=policy, seal=Seal(checks=False))
+        self._order, self._is_relayed = order, is_relayed
+
+    def plan(self, request: Request) -> list[tuple[Backend, Request]]:
+        """In the same order, by the same names.
+
+        Raises: BackendError: nobody was asked.
+        """
+        if not self._order:
+            raise BackendError("no backend was asked in the capture")
+        return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
+
+    def relay(self, request: Request, body: bytes, turn: Turn) -> Relay | None:
+        """Where it was one."""
+        return super().relay(request, body, turn) if self._is_relayed else None

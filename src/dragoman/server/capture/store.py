@@ -1,0 +1,154 @@
+"""Which exchanges are kept, and where: a folder for each, the oldest of which go.
+
+Files are written in a thread of their own once an exchange is over, so that no answer waits for a disk; where that
+fails, as on a full disk, it is told once and answers go on.
+"""
+
+import logging
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from dragoman.config import ServerConfig
+from dragoman.core.errors import ConfigError, RequestError, one_of, quote
+from dragoman.gateway.gateway import Gateway
+from dragoman.redaction.redact import Redactor, secret_variables
+from dragoman.server.capture.files import Files, files, stamp
+from dragoman.server.capture.recorder import Capture
+from dragoman.server.observe.access_log import Record
+
+log = logging.getLogger("dragoman.capture")
+
+HEADER: Final = "x-dragoman-capture"
+_ON_DEMAND: Final = ("on", "off")
+_ROUTINE: Final = frozenset({"estimated_usage"})
+"""Of a server that never tells what was used, each answer has that; it hides nothing."""
+WAITING_BYTES: Final = 256 * 1024 * 1024
+"""Of exchanges that wait to be written; one alone may be larger."""
+_FOLDER: Final = re.compile(r"\d{8}T\d{6}\.\d{3}Z-req_\w+")
+
+
+class Captures:
+    """Of one server."""
+
+    def __init__(self, config: ServerConfig, gateway: Gateway, environ: Mapping[str, str] = os.environ) -> None:
+        """Raises: ConfigError: the folder cannot be written to."""
+        self._config, self._gateway = config, gateway
+        self._folder = folder(config.capture)
+        self._redactor = Redactor([*config.keys, *gateway.secrets(), *secret_variables(environ)])
+        self._writer = ThreadPoolExecutor(1, "dragoman-capture")
+        self._failing = self._dropping = False
+        self._lock = threading.Lock()
+        self._waiting = 0
+        """Bytes of the exchanges that are still to be written."""
+
+    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> Capture | None:
+        """What hears this exchange, if it is to be kept.
+
+        Raises: RequestError: the header asks for what there is not.
+        """
+        asked = headers.get(HEADER)
+        if asked is not None and asked not in _ON_DEMAND:
+            raise RequestError(f"unknown {quote(asked)}{one_of(asked, _ON_DEMAND, 'expected ')} - at {HEADER}")
+        wanted = asked == "on" or (asked is None and self._config.capture_requests != "asked")
+        return Capture(method, path, headers) if wanted else None
+
+    def end(self, capture: Capture, record: Record) -> None:
+        """It is over."""
+        only_failed = self._config.capture_requests == "failed" and capture.headers.get(HEADER) != "on"
+        if only_failed and not (record.error or record.status >= 400 or set(record.warnings) - _ROUTINE):
+            return
+        size = capture.size_bytes
+        if self._waiting and self._waiting + size > WAITING_BYTES:
+            if not self._dropping:
+                log.warning("exchanges end faster than they can be kept: those that end now are not")
+            self._dropping = True
+            return
+        self._dropping = False
+        with self._lock:
+            self._waiting += size
+        name = f"{stamp(time.time() - record.seconds)}-{record.id}"
+        self._writer.submit(self._keep, name, capture, record.facts()).add_done_callback(partial(self._done, size))
+
+    def _done(self, size: int, done: "Future[None]") -> None:
+        with self._lock:
+            self._waiting -= size
+        _told(done)
+
+    def settled(self) -> None:
+        """Wait for what is being written."""
+        self._writer.submit(lambda: None).result()
+
+    def _keep(self, name: str, capture: Capture, outcome: Mapping[str, object]) -> None:
+        made = files(capture, outcome, self._gateway.policy, self._redactor)
+        try:
+            write(self._folder / name, made)
+            self._failing = False
+        except OSError as error:
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+            if not self._failing:
+                log.warning("exchanges cannot be kept in %s: %s", self._folder, (error.strerror or str(error)).lower())
+            self._failing = True
+        prune(self._folder, self._config.capture_count, self._config.capture_bytes)
+
+
+def folder(named: str) -> Path:
+    """The folder, made where there is none.
+
+    Raises: ConfigError: it cannot be, or cannot be written to.
+    """
+    path = Path(named).expanduser()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {path}: {(error.strerror or str(error)).lower()} - at server.capture") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write to {path}; its owner must be who runs this - at server.capture")
+    return path
+
+
+def write(place: Path, made: Files) -> None:
+    """The files in a folder of their own, which is there when all of them are. Raises: OSError."""
+    partial = place.with_name(f".{place.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(mode=0o700)
+        for name, data in made.items():
+            path = partial / name
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+        partial.rename(place)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def prune(place: Path, count: int, size_bytes: int) -> None:
+    """Have at most so many exchanges there, of so many bytes; the newest stay."""
+    kept, size = 0, 0
+    with suppress(OSError):
+        for each in sorted(_folders(place), reverse=True):
+            kept += 1
+            size += sum(file.stat().st_size for file in each.rglob("*") if file.is_file())
+            if kept > max(count, 1) or (size > size_bytes and kept > 1):
+                shutil.rmtree(each, ignore_errors=True)
+
+
+def _folders(place: Path) -> Iterable[Path]:
+    """Only what is ours may go."""
+    return (each for each in place.iterdir() if _FOLDER.fullmatch(each.name))
+
+
+def _told(done: "Future[None]") -> None:
+    """A bug here must not be silent, nor an answer's."""
+    if (bug := done.exception()) is not None:
+        log.error("bug while keeping an exchange", exc_info=bug)

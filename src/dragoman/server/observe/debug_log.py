@@ -1,0 +1,144 @@
+"""`--log debug`: the steps of each exchange, a line each, by which one can follow it; never what was said.
+
+req_6b2b… came: 317 bytes
+req_6b2b… is openai_chat for smollm2-135m: 1 message, tool get_weather, streamed
+req_6b2b… asks embedded for smollm2-135m
+req_6b2b… sends 3512 bytes: completion
+req_6b2b… hears the first piece after 979 ms
+req_6b2b… read: call get_weather
+req_6b2b… heard 104 pieces in 7255 ms
+req_6b2b… leaves: call get_weather, whole, of its schema
+req_6b2b… leaves: end, tool_calls
+"""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterable, MutableMapping
+from contextlib import aclosing
+from typing import Any, Final, TypeVar
+
+from dragoman.core.contracts import Backend
+from dragoman.core.errors import DragomanError, logged
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    Warning,
+)
+from dragoman.core.messages import Request
+from dragoman.server.observe.observer import Hearing, Send
+
+log = logging.getLogger("dragoman.steps")
+
+NAMED: Final = 8
+"""Tools that a line names."""
+NAME_CHARS: Final = 100
+"""Of a name that a client, or a model, has made up."""
+T = TypeVar("T")
+
+
+class Steps(Hearing):
+    """Tells of one exchange."""
+
+    def __init__(self, id: str) -> None:
+        self._id, self._began_s = id, time.monotonic()
+
+    def _say(self, text: str) -> None:
+        log.debug("%s %s", self._id, text)
+
+    @property
+    def _ms(self) -> int:
+        return round((time.monotonic() - self._began_s) * 1000)
+
+    def came(self, body: bytes) -> None:
+        """See `Hearing`; so with all that follow."""
+        self._say(f"came: {len(body)} bytes")
+
+    def read(self, request: Request) -> None:
+        """What it asks for."""
+        count = len(request.messages)
+        how = "streamed" if request.stream else "whole"
+        tools = _named(tool.name for tool in request.tools)
+        what = f"{count} message{'s' * (count != 1)}, {tools}, {how}"
+        self._say(f"is {request.dialect} for {request.model[:NAME_CHARS]!r}: {what}")
+
+    def asks(self, backend: Backend, request: Request) -> None:
+        """Which backend, and for which of its models."""
+        self._say(f"asks {backend.state().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
+
+    async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """What was read of its answer."""
+        async with aclosing(self._told("read", events)) as told:
+            async for event in told:
+                yield event
+
+    async def leaving(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """What goes to the client."""
+        async with aclosing(self._told("leaves", events)) as told:
+            async for event in told:
+                yield event
+
+    async def _told(self, what: str, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    if said := _said(event):
+                        self._say(f"{what}: {said}")
+                    yield event
+        except DragomanError as error:
+            self._say(f"{what} nothing: {type(error).__name__}: {logged(error)}")
+            raise
+
+    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """What passes between here and the model."""
+        size = f"{len(sent)} bytes: " if isinstance(sent, bytes) else ""
+        self._say(f"sends {size}{to}")
+        count, began_ms = 0, self._ms
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    count += 1
+                    if count == 1:
+                        self._say(f"hears the first piece after {self._ms - began_ms} ms")
+                    yield piece
+        finally:
+            self._say(f"heard {count} piece{'s' * (count != 1)} in {self._ms - began_ms} ms")
+
+    def sending(self, send: Send) -> Send:
+        """The status."""
+
+        async def told(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                self._say(f"answers {message['status']} after {self._ms} ms")
+            await send(message)
+
+        return told
+
+
+def _named(tools: Iterable[str]) -> str:
+    names = [name[:NAME_CHARS] for name in tools]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"tools {', '.join(names[:NAMED])}{more}" if names else "no tools"
+
+
+def _said(event: AnyEvent) -> str:
+    """What there is to tell of an event; of words, nothing."""
+    match event:
+        case ToolCallStart(_, _, name):
+            return f"call {name[:NAME_CHARS]}"
+        case ToolCallEnd(mended=steps, valid=valid):
+            judged = {True: ", of its schema", False: ", not of its schema", None: ""}[valid]
+            return f"that call is whole{judged}{f', mended: {chr(44).join(steps)}' if steps else ''}"
+        case ToolCallIncomplete():
+            return "that call is broken"
+        case Warning():
+            return f"warning {event.label}"
+        case Finish(reason):
+            return f"the end, {reason}"
+        case Failure(error):
+            return f"the end, {type(error).__name__}: {logged(error)}"
+        case _:
+            return ""

@@ -1,0 +1,200 @@
+"""What Prometheus is told at /metrics: requests, time, tokens, and by model and tool what became of calls.
+
+All is counted once a request is over, from its record, so that nothing is done for a word that streams by. Names of
+models and tools come from clients, so both are bounded: models that are served, the first `_PAIRS` of tools, and of the
+rest all together.
+
+Source: https://prometheus.io/docs/practices/naming/, https://prometheus.io/docs/practices/instrumentation/ (2026-11).
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+
+from dragoman import __version__
+from dragoman.core.errors import BackendError, UnknownModelError
+from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
+from dragoman.server.exchange import Route
+from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, Record
+from dragoman.server.observe.call_outcomes import OUTCOMES
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+OTHER: Final = "other"
+"""Stands for models that are not served, and for tools and models beyond the bounds."""
+_MODELS: Final = 200
+_LABELS: Final = 1000
+_PAIRS: Final = 500
+"""Of a model and a tool: ten models in front of an agent with fifty tools."""
+_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 30, 60, 120, 300, 600)
+"""From a cloud's first word to a local model that reads a long prompt for minutes (`first_byte_s`)."""
+
+_CONVERSION_BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
+
+
+class Metrics:
+    """Of one application, in a registry of its own."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._models: set[str] = set()
+        self._labels: dict[tuple[str, str], str] = {}
+        """Of names that models were asked by; to find out costs more than all the rest where a backend has hundreds."""
+        self._pairs: set[tuple[str, str]] = set()
+        self.registry = r = _Registry(auto_describe=False)
+        Info("dragoman_build", "Which version runs.", registry=r).info({"version": __version__})
+        Gauge(
+            "dragoman_start_time_seconds", "When the gateway was started, in seconds since 1970.", registry=r
+        ).set_to_current_time()
+        self._up = Gauge("dragoman_backend_up", "Whether a backend can answer: 1, else 0.", ("backend",), registry=r)
+        self._in_flight = Gauge("dragoman_requests_in_flight", "Requests that are being answered.", registry=r)
+        asked = ("dialect", "model", "status")
+        self._requests = Counter("dragoman_requests_total", "Requests for an answer, over by now.", asked, registry=r)
+        self._counts = Counter("dragoman_token_counts_total", "Requests for a number of tokens.", asked, registry=r)
+        self._failures = Counter(
+            "dragoman_failures_total",
+            "Requests that ended in an error, by its name in docs/errors.md; also streams that broke off behind a 200.",
+            ("dialect", "model", "error"),
+            registry=r,
+        )
+        self._seconds = Histogram(
+            "dragoman_answer_duration_seconds",
+            "Time from a request to the last byte of its answer, of those that began.",
+            ("model",),
+            registry=r,
+            buckets=_BUCKETS_S,
+        )
+        self._first_seconds = Histogram(
+            "dragoman_first_byte_seconds",
+            "Time from a request to the first event of its answer, of those that are streamed.",
+            ("model",),
+            registry=r,
+            buckets=_BUCKETS_S,
+        )
+        self._conversion = _conversion(r)
+        self._input = Counter(
+            "dragoman_input_tokens_total", "Tokens of prompts, those from a cache too.", ("model",), registry=r
+        )
+        self._output = Counter("dragoman_output_tokens_total", "Tokens that models wrote.", ("model",), registry=r)
+        self._relayed = Counter(
+            "dragoman_relayed_answers_total",
+            "Answers that were passed on unread; of those that streamed no calls are counted.",
+            ("model",),
+            registry=r,
+        )
+        self._calls = Counter(
+            "dragoman_tool_calls_total", "Tool calls, by what became of them.", ("model", "tool", "outcome"), registry=r
+        )
+        self._steps = Counter(
+            "dragoman_tool_call_mends_total",
+            "What was set right in tool calls, by the names of the steps; a call may have several.",
+            ("model", "tool", "step"),
+            registry=r,
+        )
+        self._warnings = Counter(
+            "dragoman_warnings_total", "Warnings, by their codes in docs/warnings.md.", ("model", "code"), registry=r
+        )
+
+    async def text(self) -> bytes:
+        """All of it, as `CONTENT_TYPE`."""
+        ready: dict[str, bool] = {}
+        for state in self._gateway.state():  # two backends may have one name
+            name = str(state.get("backend", ""))
+            ready[name] = ready.get(name, True) and bool(state["ready"])
+        for name, is_ready in ready.items():
+            self._up.labels(name).set(is_ready)
+        # With every bound reached this takes a fifth of a second, for which no stream is to stand still.
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+    def begin(self) -> None:
+        """A request is being answered."""
+        self._in_flight.inc()
+
+    def end(self, route: Route, record: Record) -> None:
+        """It is over; its record says how that went."""
+        self._in_flight.dec()
+        dialect, model = route.label, self._model(record)
+        (self._counts if route.counting else self._requests).labels(dialect, model, str(record.status)).inc()
+        if record.error:
+            self._failures.labels(dialect, model, record.error.partition(":")[0]).inc()
+        for code in record.warnings:
+            self._warnings.labels(model, code).inc()
+        if record.first_s is not None:
+            self._answered(model, record, record.first_s)
+
+    def _answered(self, model: str, record: Record, first_s: float) -> None:
+        self._seconds.labels(model).observe(record.seconds)
+        if record.request and record.request.stream:
+            self._first_seconds.labels(model).observe(first_s)
+        if not record.relayed:
+            self._conversion.labels(model).observe(record.spent.seconds)
+        self._input.labels(model).inc(record.usage.input_tokens)
+        self._output.labels(model).inc(record.usage.output_tokens)
+        if record.relayed:
+            self._relayed.labels(model).inc()
+        for (tool, outcome), count in record.tally.outcomes.items():
+            self._calls.labels(model, self._tool(model, tool), outcome).inc(count)
+        for (tool, step), count in record.tally.steps.items():
+            self._steps.labels(model, self._tool(model, tool), step).inc(count)
+
+    def _model(self, record: Record) -> str:
+        """The model's own name, whatever it was asked by; the alias, where that stands for several."""
+        if (request := record.request) is None:
+            return OTHER
+        asked = (request.dialect, request.model)
+        if (known := self._labels.get(asked)) is not None:
+            return known
+        name = self._planned(request)
+        # A backend may take names that it does not list: one of which it made an answer is a model.
+        if name is None or not (record.first_s is not None or self._is_listed(name)):
+            return OTHER
+        if name not in self._models and len(self._models) >= _MODELS:
+            return OTHER
+        self._models.add(name)
+        if len(self._labels) < _LABELS:
+            self._labels[asked] = name
+        return name
+
+    def _is_listed(self, name: str) -> bool:
+        return any(model.id[:NAME_LIMIT_CHARS] == name for model in self._gateway.models())
+
+    def _planned(self, request: Request) -> str | None:
+        try:
+            own = {planned.model for _, planned in self._gateway.plan(request)}
+        except (UnknownModelError, BackendError):
+            return None
+        return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]
+
+    def _tool(self, model: str, tool: str) -> str:
+        pair = (model, tool)
+        if pair in self._pairs:
+            return tool
+        if len(self._pairs) >= _PAIRS:
+            return OTHER
+        self._pairs.add(pair)
+        for outcome in OUTCOMES:  # from 0 on, or the share of what has not happened yet is none in place of 0
+            self._calls.labels(model, tool, outcome)
+        return tool
+
+
+def _conversion(registry: CollectorRegistry) -> Histogram:
+    return Histogram(
+        "dragoman_conversion_seconds",
+        "Time spent on reading and writing the JSON of both APIs, by answer, without waiting for anything.",
+        ("model",),
+        registry=registry,
+        buckets=_CONVERSION_BUCKETS_S,
+    )
+
+
+class _Registry(CollectorRegistry):
+    """Without the time at which each series began, which the library adds to the text as as many series again."""
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric

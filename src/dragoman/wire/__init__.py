@@ -1,0 +1,1 @@
+"""What the dialects of all APIs share: SSE, translation, errors, passthrough."""

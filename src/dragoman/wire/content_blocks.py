@@ -1,0 +1,63 @@
+"""What a message holds, as all APIs write it: a string, or an array of blocks, each with its `type`."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from dragoman.core.messages import Media, Opaque, Text
+from dragoman.text.json_cursor import Cursor, Fields
+
+P = TypeVar("P")
+
+
+def read_parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], P]]) -> tuple[P | Text | Opaque, ...]:
+    """Returns the parts, one reader a type. Empty texts are left out.
+
+    An object in place of the list is its only part. A part of a type without a reader is carried as it is, one without
+    a type as one of type ""; the model reads their JSON as text.
+
+    Raises: RequestError: what is wrong, and where.
+    """
+    if content is None:
+        return ()
+    if content.kind == "string":
+        text = content.string()
+        return (Text(text),) if text else ()
+    if content.kind not in ("array", "object"):
+        raise content.wrong("string, array or null")
+    items = content.items() if content.kind == "array" else [content]
+    parts = (_part(item, readers) for item in items if item.kind != "null")
+    return tuple(part for part in parts if part != Text(""))
+
+
+def read_text(fields: Fields) -> Text:
+    """A block of type `text`."""
+    return Text(fields.need("text").string(), fields.rest())
+
+
+def media_at(url: str) -> Media:
+    """What an URL names: the data in it, where it begins with `data:`, else itself."""
+    inline = re.match(r"data:([^,]*);base64,", url, re.IGNORECASE)
+    return Media(media_type=inline[1], data=url[inline.end() :]) if inline else Media(url=url)
+
+
+_PICTURES = {"iVBORw0KGgo": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+
+
+def picture_type(data: str) -> str:
+    """What the first bytes of a picture in base64 say that it is, or "": clients call a JPEG `image/png`."""
+    return next((kind for begins, kind in _PICTURES.items() if data.startswith(begins)), "")
+
+
+def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | Text | Opaque:
+    if cursor.kind == "string":
+        return Text(cursor.string())
+    fields = cursor.fields()
+    named, text = fields.peek("type"), fields.peek("text")
+    if named is None and text is not None and text.kind == "string":
+        return read_text(fields)
+    kind = named.string() if named is not None and named.kind == "string" else ""
+    if kind in readers:
+        fields.take("type")
+        return readers[kind](fields)
+    return Opaque(kind, cursor.raw, cursor.path)

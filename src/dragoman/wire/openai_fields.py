@@ -1,0 +1,102 @@
+"""Fields of a request that both of OpenAI's APIs have, under the same name or another.
+
+    Chat Completions                     Responses
+    the names in `SHARED`                the same
+    `verbosity`                          `text.verbosity`
+    `logprobs`, `top_logprobs`           `include` of `message.output_text.logprobs`, `top_logprobs`
+    `image_url.detail`                   `detail` of the part
+    `format.grammar` of a custom tool    `format`
+
+Source: the parameter types of the openai package 3.52; 2026-11.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from dragoman.core.messages import Extra
+
+APIS: Final = frozenset({"openai_chat", "openai_responses"})
+SHARED: Final = frozenset(
+    (
+        *("metadata", "moderation", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+        *("safety_identifier", "service_tier", "top_logprobs", "user"),
+    )
+)
+DETAILS: Final = (b'"auto"', b'"low"', b'"high"')
+"""Values of an image's `detail` that both have."""
+_LOGPROBS: Final = "message.output_text.logprobs"
+
+Json = dict[str, object]
+
+
+def in_chat(extra: Extra) -> tuple[Json, Extra]:
+    """Returns these fields of a Responses request in the terms of Chat Completions, and the fields left over."""
+    said: Json = {name: raw for name, raw in extra.items() if name in SHARED}
+    left = {name: raw for name, raw in extra.items() if name not in SHARED}
+    if (text := _members(left, "text")) and "verbosity" in text:
+        said["verbosity"] = text.pop("verbosity")
+        left["text"] = msgspec.Raw(msgspec.json.encode(text))
+    include = _list(left, "include")
+    if _LOGPROBS in include:
+        include.remove(_LOGPROBS)
+        said["logprobs"] = True
+        left["include"] = msgspec.Raw(msgspec.json.encode(include))
+        if not include:
+            del left["include"]
+    if "top_logprobs" in said:
+        said["logprobs"] = True
+    return said, left
+
+
+def in_responses(extra: Extra) -> tuple[Json, Extra]:
+    """Returns these fields of a Chat Completions request in the terms of Responses, and the fields left over.
+
+    `text` and `include` are objects and lists to be merged into those of the request.
+    """
+    said: Json = {name: raw for name, raw in extra.items() if name in SHARED}
+    left = {name: raw for name, raw in extra.items() if name not in SHARED}
+    if "verbosity" in left:
+        said["text"] = {"verbosity": left.pop("verbosity")}
+    if bytes(left.get("logprobs", b"")) in (b"true", b"false"):
+        said |= {"include": [_LOGPROBS]} if bytes(left.pop("logprobs")) == b"true" else {}
+    if bytes(left.get("store", b"")) in (b"true", b"false"):
+        said["store"] = left.pop("store")
+    return said, left
+
+
+def custom_in_responses(extra: Extra) -> tuple[Json, Extra]:
+    """Returns the fields of a Chat Completions custom tool in the terms of Responses, and the fields left over."""
+    form, left = _members(extra, "format"), {name: raw for name, raw in extra.items() if name != "format"}
+    if grammar := _members(form, "grammar"):
+        more = {f"format.{name}": raw for name, raw in form.items() if name not in ("type", "grammar")}
+        grammar.pop("type", None)
+        return {"type": "custom", "format": {"type": "grammar", **grammar}}, {**left, **more}
+    if bytes(form.get("type", b"")) == b'"text"':
+        return {"type": "custom", "format": form}, left
+    return {"type": "custom"}, extra
+
+
+def merged(body: Json, shared: Json) -> Json:
+    """Returns the body with these fields, objects and lists of both put together."""
+    for name, more in shared.items():
+        match body.get(name), more:
+            case dict(had), dict():
+                body[name] = {**had, **more}
+            case list(listed), list():
+                body[name] = [*listed, *more]
+            case _:
+                body[name] = more
+    return body
+
+
+def _members(extra: Extra, name: str) -> dict[str, msgspec.Raw]:
+    raw = extra.get(name, msgspec.Raw(b"{}"))
+    members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) if bytes(raw).startswith(b"{") else {}
+    return {name: member for name, member in members.items() if bytes(member) != b"null"}
+
+
+def _list(extra: Mapping[str, msgspec.Raw], name: str) -> list[object]:
+    found = msgspec.json.decode(extra.get(name, msgspec.Raw(b"[]")))
+    return found if isinstance(found, list) else []

@@ -1,0 +1,83 @@
+"""Web sources of Anthropic Messages as OpenAI's APIs have them: `url_citation`, with the span of text that it is about.
+
+    text block "It is 8°." with {"type": "web_search_result_location", "url": …, "title": …, …}
+    →   {"type": "url_citation", "start_index": 12, "end_index": 21, "url": …, "title": …}
+
+Messages gives a source to a whole block of text. A client of OpenAI's reads all blocks in a row as one text, so the
+span is counted in characters from the beginning of that text. `cited_text` and `encrypted_index` have no place there.
+The other types of `citations` are of documents of the request, and are not converted. Nor are sources of OpenAI's APIs:
+only the vendor can write the `encrypted_index` that Messages requires.
+
+Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-tool,
+https://platform.openai.com/docs/guides/tools-web-search (2026-11).
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dragoman.core.events import BREAK, AnyEvent, Detail, Failure, Finish, ReasoningDelta, TextDelta, ToolCallStart
+from dragoman.core.response_details import ANNOTATIONS, CITATIONS, ONE_TEXT, is_for, items
+
+
+class _Source(Struct, tag="web_search_result_location"):
+    url: str
+    title: str | None = None
+
+
+_source: Final = msgspec.json.Decoder(_Source).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Sources:
+    """Those of one answer, for a client of this API."""
+
+    __slots__ = ("_began", "_chars", "_held", "_is_one_text", "_wanted")
+
+    def __init__(self, client: str) -> None:
+        self._wanted = is_for("", client)
+        self._is_one_text = client in ONE_TEXT
+        self._chars = self._began = 0
+        """Of the text so far, and of that before the open block."""
+        self._held: list[_Source] = []
+        """Of the open block."""
+
+    def text(self, event: TextDelta) -> None:
+        """More text, which goes on as it is."""
+        self._chars += len(event.text)
+
+    def pass_on(self, event: AnyEvent) -> list[AnyEvent]:
+        """What the event becomes; `text` takes those of text."""
+        if not self._wanted:
+            return [event]
+        match event:
+            case Detail(name, json) if name == CITATIONS:
+                return self._cited(event, json)
+            case Detail(name) if name == BREAK:
+                return [*self._told(), event]
+            case ToolCallStart() | ReasoningDelta():
+                told = self._told()
+                if not self._is_one_text:
+                    self._chars = self._began = 0
+                return [*told, event]
+            case Finish() | Failure():
+                return [*self._told(), event]
+            case _:
+                return [event]
+
+    def _cited(self, event: Detail, json: str) -> list[AnyEvent]:
+        try:
+            found = [_source(each) for each in items(Raw(json.encode()))]
+        except msgspec.DecodeError:
+            return [event]
+        self._held += found
+        return []
+
+    def _told(self) -> list[AnyEvent]:
+        """The sources of the block that ends here."""
+        held, began = self._held, self._began
+        self._held, self._began = [], self._chars
+        span = {"type": "url_citation", "start_index": began, "end_index": self._chars}
+        told = [{**span, "url": each.url, "title": each.title or ""} for each in held]
+        return [Detail(ANNOTATIONS, _encode(told).decode())] if told else []
