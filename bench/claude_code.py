@@ -33,7 +33,7 @@ from dragoman.backends.embedded.engine import Engine
 from dragoman.backends.replay import Replay
 from dragoman.catalog import models
 from dragoman.config import ServerConfig
-from dragoman.core.contracts import Backend
+from dragoman.core.backend import Backend
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import run as server
 from dragoman.server.app import App

@@ -32,7 +32,7 @@ from dragoman.backends.embedded.backend import Embedded
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Output, Piece
 from dragoman.catalog import models
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import AnyEvent, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart, Warning
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice
 from dragoman.gateway.gateway import Gateway

@@ -8,9 +8,9 @@ from bench.figures import Figure
 from bench.samples import TOOLS, arguments, deltas, prose
 from bench.timing import Timing, compare
 from dragoman import formats
-from dragoman.core.contracts import Format
 from dragoman.core.events import AnyEvent, ToolCallEnd
 from dragoman.core.messages import ToolCall
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 
 GOAL_NS: Final = 1500

@@ -35,10 +35,11 @@ from bench import offline
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
 from dragoman.config import ServerConfig
+from dragoman.core.backend import Backend, Turn
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Backend, Dialect, Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, ToolCall, Usage
+from dragoman.core.model import Model
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from dragoman.parsing.reply_reader import ReplyReader
@@ -46,6 +47,7 @@ from dragoman.server import run as server
 from dragoman.server.app import App
 from dragoman.server.client_watch import Receive
 from dragoman.server.exchange import Scope, Send, encoded, respond
+from dragoman.wire.dialect import Dialect
 
 MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
 AT_ONCE: Final = 8

@@ -16,7 +16,7 @@ from bench.figures import Figure
 from bench.samples import DIALECTS, TOOLS, agent_body, arguments, deltas, prose, small_body
 from bench.timing import Timing, compare
 from dragoman import dialects
-from dragoman.core.contracts import Dialect, Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -28,6 +28,7 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Request, Usage
+from dragoman.wire.dialect import Dialect
 
 SIZE = 50_000
 CHUNKS = 300

@@ -14,7 +14,6 @@ from bench.server import MODELS, Synthetic
 from bench.timing import Timing, compare
 from dragoman import dialects
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Dialect
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -30,6 +29,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.server.exchange import Route
 from dragoman.server.observe.access_log import Record
 from dragoman.server.observe.metrics import Metrics
+from dragoman.wire.dialect import Dialect
 
 STEP: Final = 4
 ENCODE = "msgspec + join"

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from dragoman import dialects
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import (
     AnyEvent,
     Failure,

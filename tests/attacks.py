@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman import formats
 from dragoman.core import messages as v
-from dragoman.core.contracts import Format
+from dragoman.parsing.format import Format
 
 WORD = "pomegranate"
 """What stands in the place of hostile words."""

@@ -12,8 +12,8 @@ import httpx2
 from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
+from dragoman.core.backend import Turn
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Turn
 from dragoman.core.messages import Message, Reply, Request, Text, Tool, ToolCall
 from dragoman.gateway.gateway import Gateway
 from far import END, HEAD, Play, piece

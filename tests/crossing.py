@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dragoman.core import messages as v
-from dragoman.core.contracts import Outgoing
 from dragoman.core.identifiers import ID, NAME_FORM, spelled
+from dragoman.wire.dialect import Outgoing
 
 TOLD: Final = {
     "conversation": (

@@ -16,7 +16,7 @@ import cost
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, Warning
 from dragoman.schema import targets

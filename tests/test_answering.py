@@ -8,7 +8,7 @@ import pytest
 
 import dragoman
 from dragoman import dialects, formats
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import ConfigError, MisuseError, RequestError
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

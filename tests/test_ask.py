@@ -17,7 +17,6 @@ import pytest
 from bench import offline
 from rich.console import Console
 
-from dragoman.api.convert import random_id
 from dragoman.api.parse import parse
 from dragoman.cli import main
 from dragoman.cli._terminal_safe import printable
@@ -25,7 +24,7 @@ from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.columns import Columns
 from dragoman.cli.ask.plain_view import Head, Page, Plain, Sum
 from dragoman.cli.ask.raw_text import Wire, difference
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.events import (
     AnyEvent,
@@ -42,6 +41,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
+from dragoman.core.ids import random_id
 from dragoman.core.messages import Request, Text, Tool, ToolCall, Usage
 from dragoman.dialects import get
 from gateway import command, environment, run

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from dragoman import dialects
-from dragoman.api.convert import random_id
 from dragoman.backends.http.auto_mode import LEAKED, LOOK_AGAIN_S, Auto
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig, PerModel
@@ -21,8 +20,9 @@ from dragoman.backends.http.model_modes import Ways
 from dragoman.backends.probe.cache import remember
 from dragoman.backends.probe.context import WEATHER
 from dragoman.backends.probe.report import Choice
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import AnyEvent, Finish, ToolCallStart, Warning
+from dragoman.core.ids import random_id
 from dragoman.core.messages import Message, Request, Text
 from far import Server, server
 from odd import NOTHING_HERE, Answer, Says, chat, models, odd

@@ -18,7 +18,7 @@ import pytest
 
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage

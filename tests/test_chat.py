@@ -13,7 +13,7 @@ import cost
 from dragoman import dialects, formats
 from dragoman.api.parse import parse
 from dragoman.core import messages as v
-from dragoman.core.contracts import Format
+from dragoman.parsing.format import Format
 from dragoman.prompting.chat_renderer import ChatTurn, as_chat
 
 HERMES, AUTO_FORMAT, KIMI = formats.get("hermes"), formats.get("auto"), formats.get("kimi_k2")

@@ -14,8 +14,8 @@ from dragoman.backends.claude_cli import single_prompt
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Version
 from dragoman.core import messages as v
+from dragoman.core.backend import Turn
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, Warning
 
 CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'

@@ -19,7 +19,7 @@ from claude_cli import fake
 from dragoman.backends.claude_cli import ClaudeCli
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core import messages as v
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import AnyEvent, Start, TextDelta
 from gateway import MESSAGES, Gateway, ask, exists, running, until
 from scripted import Scripted, eventually, in_thread

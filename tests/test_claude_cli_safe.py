@@ -27,7 +27,7 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import Conversation, Offered
 from dragoman.backends.claude_cli.process import Line, one_line, place
 from dragoman.core import messages as v
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Finish
 from gateway import DEADLINE_S, run

@@ -17,10 +17,10 @@ from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import tokenizers
-from dragoman.core.contracts import Counting
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool
 from dragoman.core.token_estimate import GENERIC
 from dragoman.gateway.gateway import Count, Gateway
+from dragoman.wire.dialect import Counting
 from gateway import DEADLINE_S, shape_of
 from scripted import Scripted, plain, served
 

@@ -35,7 +35,7 @@ from dragoman.core import errors
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Dialect
+from dragoman.wire.dialect import Dialect
 
 DATA = Path(__file__).parent / "data" / "dialects"
 SMALLEST = {

@@ -25,8 +25,8 @@ from dragoman.backends.embedded.engine import Done, Engine, Output, Piece, Progr
 from dragoman.catalog import models
 from dragoman.core import events as ev
 from dragoman.core import messages as v
+from dragoman.core.backend import Turn
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Turn
 from dragoman.core.errors import BusyError, ConfigError, ContextOverflowError, RequestError
 from dragoman.core.token_estimate import GENERIC
 

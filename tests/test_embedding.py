@@ -16,7 +16,7 @@ import pytest
 
 import dragoman
 from dragoman import dialects
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from gateway import DEADLINE_S
 from servers.real import START_S
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cases import DATA, Case, all_cases, shown
 from dragoman import formats
 from dragoman.core import events as ev
-from dragoman.core.contracts import Format
 from dragoman.core.messages import ToolCall
 from dragoman.formats import auto
+from dragoman.parsing.format import Format
 
 CASES = all_cases()
 each = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")

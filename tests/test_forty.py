@@ -6,7 +6,7 @@ import pytest
 from bench import forty
 
 from dragoman.backends.replay import Replay
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 
 PROMPTS = forty.prompts()
 FITTING = [p for p in PROMPTS if p.tool]

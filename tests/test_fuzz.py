@@ -11,8 +11,8 @@ from fuzz import answers, http, mutate, reader, requests, served
 from cases import all_cases
 from dragoman import dialects
 from dragoman.core import events as ev
-from dragoman.core.contracts import Outgoing
 from dragoman.core.messages import Request
+from dragoman.wire.dialect import Outgoing
 
 
 @pytest.mark.parametrize("attempt", [reader.attempt, requests.attempt, answers.attempt])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.config import ServerConfig
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError
 from dragoman.core.events import (
     AnyEvent,

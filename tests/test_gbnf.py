@@ -11,12 +11,12 @@ from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
+from dragoman.constraints.constraint import Constraint, HeldCall
 from dragoman.constraints.gbnf import Gbnf, gbnf
 from dragoman.constraints.grammar import Json, Raw
 from dragoman.constraints.llguidance import lark
 from dragoman.constraints.structural_tag import structural_tag
 from dragoman.core import messages as v
-from dragoman.core.contracts import Constraint, HeldCall
 from engines import accepts
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from dragoman import dialects
 from dragoman.core import events as ev
+from dragoman.core.backend import Turn
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
 from dragoman.gateway.gateway import Gateway

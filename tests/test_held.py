@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import formats
+from dragoman.constraints.constraint import Constraint
 from dragoman.constraints.gbnf import gbnf
 from dragoman.constraints.llguidance import lark
 from dragoman.constraints.reply_schema import json_schema
@@ -17,7 +18,7 @@ from dragoman.constraints.structural_tag import structural_tag
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Constraint, Format
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from engines import accepts, sampled
 

@@ -9,8 +9,8 @@ from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
+from dragoman.core.backend import Turn
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Turn
 from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from scripted import Scripted, served

@@ -22,13 +22,13 @@ from attacks import OWN, PLACES, TOOLS, WORD, all_formats, attacks, conversation
 from cases import all_cases
 from dragoman import formats
 from dragoman.backends.claude_cli import single_prompt
-from dragoman.backends.text_mode import request as as_text
+from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.contracts import Format
 from dragoman.core.errors import RequestError
 from dragoman.identify import format_for
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting.chat_renderer import ChatTurn, as_chat, own_markup
 from dragoman.text.control_tokens import control_tokens
@@ -182,7 +182,7 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
 def test_by_a_server_that_knows_no_tools(format: Format) -> None:
     words = everything(format, TOKENS)
     for place in (place for place in PLACES if place not in (*OWN, "opaque", "choice")):
-        bad, good = (as_text.injected(conversation(w, place), format)[0].messages for w in (words, WORD))
+        bad, good = (text_mode_request.injected(conversation(w, place), format)[0].messages for w in (words, WORD))
         texts = [
             ["".join(part.text for part in m.parts if isinstance(part, v.Text)) for m in side] for side in (bad, good)
         ]

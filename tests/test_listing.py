@@ -12,7 +12,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import Connection
 from dragoman.backends.http.model_list import AGAIN_S, Listing
 from dragoman.backends.http.unsupported_params import REMEMBERED_S, Refusals
-from dragoman.core.contracts import Outgoing
+from dragoman.wire.dialect import Outgoing
 from far import Play, Server, ask, gateway, server, told, whole
 from gateway import CHAT, MESSAGES
 from scripted import eventually

@@ -17,7 +17,7 @@ from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError, UnknownReplyError
 from dragoman.core.events import (
     AnyEvent,

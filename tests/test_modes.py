@@ -18,9 +18,9 @@ from dragoman.backends.http.config import HttpConfig, PerModel
 from dragoman.backends.http.model_modes import Way, Ways
 from dragoman.backends.text_mode import request
 from dragoman.backends.text_mode.response import Reread
+from dragoman.core.backend import Turn
 from dragoman.core.call_limit import one_call
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import (
     AnyEvent,

@@ -7,11 +7,11 @@ import pytest
 
 from dragoman import formats
 from dragoman.api.parse import parse
+from dragoman.constraints.constraint import Constraint
 from dragoman.constraints.gbnf import gbnf
 from dragoman.constraints.llguidance import lark
 from dragoman.constraints.structural_tag import structural_tag
 from dragoman.core import messages as v
-from dragoman.core.contracts import Constraint
 from engines import accepts
 
 ONE = v.ToolChoice("required", parallel=False)

@@ -9,8 +9,8 @@ import pytest
 from dragoman import dialects
 from dragoman.api.engine_session import Answer
 from dragoman.core import messages as v
+from dragoman.core.backend import Turn
 from dragoman.core.call_limit import CALLS_LIMIT, one_call
-from dragoman.core.contracts import Turn
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy

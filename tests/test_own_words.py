@@ -16,8 +16,8 @@ from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
 from dragoman.catalog import models
 from dragoman.core import messages as v
+from dragoman.core.backend import Turn
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Turn
 from dragoman.core.events import (
     AnyEvent,
     Finish,

@@ -12,9 +12,9 @@ import pytest
 
 from dragoman import formats
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Format
 from dragoman.core.events import Finish, Start
 from dragoman.core.messages import Reasoning, Text, Tool, ToolCall
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 
 SCHEMA = '{"type": "object", "properties": {"query": {"type": "string"}, "days": {"type": "integer"}}}'

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import dialects
+from dragoman.core.backend import Turn
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Turn
 from dragoman.core.messages import Message
 from test_deviations import VALIDATES, answered, chat, delta, frames, messages, response
 

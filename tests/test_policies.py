@@ -8,8 +8,8 @@ import pytest
 from cases import TOOLS, shown
 from dragoman import formats
 from dragoman.core import events as ev
-from dragoman.core.contracts import Format
 from dragoman.core.messages import ToolCall
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 
 NAMES = [name for name in formats.names() if name != "auto"]

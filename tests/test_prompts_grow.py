@@ -24,7 +24,7 @@ from dragoman.backends.http.backend import Http, without_thoughts
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.core import messages as v
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import (
     AnyEvent,
     Finish,

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from dragoman.cli.run.status import Status
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request
 from dragoman.core.progress import Progress

@@ -13,8 +13,8 @@ import recording
 import test_codex
 from dragoman import dialects
 from dragoman.core import messages as v
-from dragoman.core.contracts import Dialect
 from dragoman.core.errors import CallerError
+from dragoman.wire.dialect import Dialect
 from scripted import Sent
 from test_sent import calls, results, words
 from test_sent import told as warned

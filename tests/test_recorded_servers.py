@@ -15,7 +15,7 @@ import ran
 from behind import FRONTS, Answer, ask, gateway
 from dragoman import dialects
 from dragoman.core import events as ev
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from servers.recorded import REQUESTS, Exchange, exchanges, names, replaying
 from servers.rounds import CLIENTS
 

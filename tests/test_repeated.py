@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from dragoman import formats
-from dragoman.core.contracts import Format
 from dragoman.core.messages import Tool, ToolCall
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.scanner import Markers, Scanner
 

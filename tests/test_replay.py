@@ -23,7 +23,7 @@ from behind_claude import Says, Turns, behind_claude
 from dragoman import cli
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
 from dragoman.core.messages import Request, Usage

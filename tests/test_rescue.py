@@ -20,10 +20,10 @@ from behind import ARGUMENTS, ASKED, FRONTS, QUESTION, Answer, ask, cut, gateway
 from cases import shown
 from cuts import cuttings, places
 from dragoman import dialects, formats
-from dragoman.backends.text_mode import request as as_text
+from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
+from dragoman.core.backend import Turn
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Turn
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -202,7 +202,7 @@ def leaks(request: Request = ASKED, **how: bool) -> Leaks:
     turn = Turn("1", 0, lambda: f"{next(ids):024}")
 
     def new(name: str) -> ReplyReader:
-        return as_text.reader(formats.get(name), request, request.tools, turn)
+        return text_mode_request.reader(formats.get(name), request, request.tools, turn)
 
     return Leaks(new, Quotes(request), **{"begins": True, **how})
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dragoman
-from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError, UnsupportedError
 from dragoman.core.messages import Reasoning, Text, ToolCall
 from dragoman.identify import format_for
+from dragoman.parsing.format import Format
 
 THINK = {"open": "<think>", "close_pattern": r"</think>\s*"}
 REST = {"close_pattern": r"<\|im_end\|>\s*|$"}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from cases import TOOLS
 from dragoman import formats
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Format
 from dragoman.core.events import Finish, Start
 from dragoman.core.messages import ToolCall
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.schema.argument_types import as_json, as_string
 

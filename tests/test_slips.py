@@ -8,7 +8,7 @@ import pytest
 from cuts import cuttings
 from dragoman import dialects, formats
 from dragoman.core import events as ev
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.messages import Request, Tool, ToolCall
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.text.json_repairs import ALL_SLIPS, SLIPS

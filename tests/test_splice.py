@@ -15,9 +15,10 @@ from dragoman import dialects
 from dragoman.backends.http.passthrough import HttpRelay
 from dragoman.core import events as ev
 from dragoman.core import messages as v
+from dragoman.core.backend import Turn
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Dialect, Turn
 from dragoman.core.errors import DragomanError
+from dragoman.wire.dialect import Dialect
 from dragoman.wire.passthrough import Splice, named
 from test_dialects import ANSWERS, CASES, STREAMS, Case, each, stream
 from test_dialects import whole as whole_body

@@ -23,7 +23,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.cli import main
 from dragoman.core import messages as v
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Warning
 from dragoman.core.token_estimate import GENERIC

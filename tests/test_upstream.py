@@ -16,8 +16,9 @@ from cuts import pieces, places
 from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core import messages as v
+from dragoman.core.backend import Turn
 from dragoman.core.collect import Collector, collect
-from dragoman.core.contracts import Reader, Turn
+from dragoman.wire.dialect import Reader
 from test_dialects import ANSWERS, CASES, STREAMS, Case, each, event
 from test_dialects import stream as streamed
 

@@ -24,7 +24,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.token_estimate import GENERIC
-from dragoman.core.usage import UsageFiller
+from dragoman.gateway.usage import UsageFiller
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import Script, Scripted, body, served
 

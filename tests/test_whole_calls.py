@@ -9,7 +9,7 @@ import pytest
 from dragoman import dialects
 from dragoman.api.engine_session import Answer
 from dragoman.core import messages as v
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import (
     AnyEvent,

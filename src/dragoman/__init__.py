@@ -16,10 +16,11 @@ from dragoman.api.assemble import Assembled, CallAssembler, assemble_calls
 from dragoman.api.convert import Converted, convert_calls, convert_results, convert_tools
 from dragoman.api.engine_session import Answer
 from dragoman.api.parse import ToolCallReader, check_call, constrain, explain, json_schema, parse, render
+from dragoman.api.prompt_tail import prompt_tail
+from dragoman.constraints.constraint import Constraint
 from dragoman.constraints.gbnf import Gbnf, gbnf
 from dragoman.constraints.structural_tag import structural_tag
 from dragoman.core.collect import Collector, collect
-from dragoman.core.contracts import Constraint
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import (
     AnyEvent,
@@ -48,7 +49,7 @@ from dragoman.core.messages import (
     ToolResult,
     Usage,
 )
-from dragoman.identify import Identified, format_for, prompt_tail
+from dragoman.identify import Identified, format_for
 from dragoman.parsing.trace import Remark, Span
 
 __version__ = "0.1.0"

@@ -30,7 +30,7 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import ConfigError, nearest, one_of, quote
-from dragoman.gateway import response_store as memory
+from dragoman.gateway import response_store
 from dragoman.guard.policy import Policy
 from dragoman.guard.policy import checked as checked_policy
 
@@ -89,9 +89,9 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long answers can be gone on from."""
 
     replies: Annotated[int, _doc("Answers kept for `previous_response_id` and `item_reference`; 0: none.", ge=0)] = (
-        memory.REPLIES
+        response_store.REPLIES
     )
-    size_bytes: Annotated[int, _doc("Room for them and what was asked, in bytes.", ge=0)] = memory.BYTES
+    size_bytes: Annotated[int, _doc("Room for them and what was asked, in bytes.", ge=0)] = response_store.BYTES
     seal_key: Annotated[
         str,
         _doc(
@@ -99,7 +99,9 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "keeps in its folder."
         ),
     ] = ""
-    age_s: Annotated[float, _doc("Time for which one that nobody uses is kept, in seconds.", gt=0)] = memory.AGE_S
+    age_s: Annotated[float, _doc("Time for which one that nobody uses is kept, in seconds.", gt=0)] = (
+        response_store.AGE_S
+    )
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, NamedTuple
 
 from dragoman import formats
-from dragoman.core.contracts import Format
 from dragoman.core.messages import ToolCall
+from dragoman.parsing.format import Format
 
 PIECE_CHARS: Final = 3
 

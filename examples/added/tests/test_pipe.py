@@ -8,7 +8,7 @@ import pytest
 
 from behind import ASKED, ask
 from dragoman.backends.pipe import Pipe
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.gateway.gateway import Gateway

@@ -25,8 +25,8 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.api.convert import Model, as_json, random_id
-from dragoman.core.contracts import NewId, Reader, Turn
+from dragoman.api.convert import Model, as_json
+from dragoman.core.backend import Turn
 from dragoman.core.errors import MisuseError, RequestError, nearest, quote
 from dragoman.core.events import (
     AnyEvent,
@@ -37,11 +37,13 @@ from dragoman.core.events import (
     ToolCallStart,
     Warning,
 )
+from dragoman.core.ids import NewId, random_id
 from dragoman.core.messages import Request, Tool, ToolCall
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Fields
 from dragoman.wire import sse
 from dragoman.wire.call_assembler import Assembler
+from dragoman.wire.dialect import Reader
 
 Piece: TypeAlias = Mapping[str, Any] | Model
 """A piece of a stream, as JSON or as an object of the vendor's SDK."""

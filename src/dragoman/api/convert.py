@@ -10,7 +10,6 @@ from those, by what reads and writes requests (`dragoman.dialects`).
 
 import json
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -19,12 +18,12 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core.contracts import Dialect, Form, Kind
 from dragoman.core.errors import MisuseError, RequestError, UnsupportedError, quote
 from dragoman.core.events import Warning
 from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, Names
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.schema.targets import Target, relaxing
+from dragoman.wire.dialect import Dialect, Form, Kind
 from dragoman.wire.translation import fitted
 
 Thing: TypeAlias = Tool | ToolCall | ToolResult
@@ -263,8 +262,3 @@ def _request(kind: Kind, things: list[Any], api: str) -> Request:
         parts: list[Part] = things
         said = (words, *(Message("tool", (part,)) for part in parts))
     return Request("-", said, tools, max_tokens=_MAX_TOKENS, dialect=api)
-
-
-def random_id() -> str:
-    """24 characters that nobody has had."""
-    return secrets.token_hex(12)

@@ -19,18 +19,18 @@ from functools import cached_property
 from typing import Any, Literal
 
 from dragoman import dialects
-from dragoman.api.convert import random_id
 from dragoman.api.parse import as_format, as_request, render
+from dragoman.api.prompt_tail import prompt_tail
 from dragoman.core import hooks
 from dragoman.core.call_limit import CALLS_LIMIT, one_call
 from dragoman.core.collect import Collector
 from dragoman.core.complete_calls import HOLD_CHARS, WholeCalls
-from dragoman.core.contracts import Format, NewId
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, ToolCallStart, UsageUpdate, Warning
 from dragoman.core.hooks import OnError
+from dragoman.core.ids import NewId, random_id
 from dragoman.core.messages import Reply, Request, ToolCall, Usage
-from dragoman.identify import prompt_tail
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import Delivery, ReplyReader
 from dragoman.text.stop_strings import StopStrings
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from dragoman import dialects, formats
-from dragoman.api.convert import random_id
 from dragoman.constraints import reply_schema as core_json_schema
+from dragoman.constraints.constraint import Constraint
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Constraint, Format, NewId
 from dragoman.core.errors import MisuseError, RequestError, one_of
 from dragoman.core.events import Finish, Start
+from dragoman.core.ids import NewId, random_id
 from dragoman.core.messages import JsonText, Reply, Request, Tool, ToolCall, ToolChoice
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import Delivery, ReplyReader, refused
 from dragoman.parsing.trace import Span, Tracer, with_names, with_other_readings
 from dragoman.prompting.chat_renderer import as_chat

@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.catalog import tokenizers
-from dragoman.core.contracts import Dialect
 from dragoman.core.errors import ContextOverflowError
 from dragoman.core.events import Warning
 from dragoman.core.messages import Request
 from dragoman.prompting.deferred_tools import resolved
 from dragoman.prompting.prompt_budget import Budget, fitted
+from dragoman.wire.dialect import Dialect
 
 ANY: Final = Budget(0)
 SURELY: Final = 1.3

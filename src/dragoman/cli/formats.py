@@ -13,11 +13,12 @@ import msgspec
 from dragoman import formats
 from dragoman.catalog.format_coverage import Proven, proven
 from dragoman.cli.completion import format_names, offering
-from dragoman.core.contracts import Format, HeldCall, Notation
+from dragoman.constraints.constraint import HeldCall
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.identify import format_for
+from dragoman.parsing.format import Format, Notation
 from dragoman.parsing.forwarding_sink import Relay
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.scanner import Leaf, Scanner

@@ -21,11 +21,11 @@ from dragoman.cli._advice import How, advice
 from dragoman.cli._terminal_safe import one_line
 from dragoman.cli.completion import format_names, offering
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError, RequestError
 from dragoman.core.events import AnyEvent, Finish, Start
 from dragoman.core.messages import Part, Reasoning, Text, Tool, ToolCall
 from dragoman.identify import Identified, format_for
+from dragoman.parsing.format import Format
 from dragoman.parsing.trace import Span
 
 ROW_CHARS = 31

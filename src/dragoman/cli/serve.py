@@ -27,7 +27,7 @@ from dragoman.cli._progress_line import Line
 from dragoman.cli._terminal_safe import printable
 from dragoman.cli.completion import model_names, offering
 from dragoman.cli.pull import fetched
-from dragoman.core.contracts import Backend
+from dragoman.core.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway, targets, unserved

@@ -13,9 +13,9 @@ Source: llama.cpp, grammars/README.md (2026-10) and the server's `grammar`, `gra
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from dragoman.constraints.constraint import Constraint
 from dragoman.constraints.grammar import WORD_CHARS, All, Json, Piece, Raw, Rules, Word
 from dragoman.constraints.schema_values import JSON, UNSAID, Values, times
-from dragoman.core.contracts import Constraint
 from dragoman.core.errors import MisuseError
 
 _RULES: Final = {

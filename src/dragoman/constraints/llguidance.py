@@ -20,8 +20,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from dragoman.constraints.constraint import Constraint, HeldCall
 from dragoman.constraints.grammar import WORD_CHARS, Json, Raw, Rules, Word
-from dragoman.core.contracts import Constraint, HeldCall
 from dragoman.core.messages import JsonText, Tool
 from dragoman.schema.keywords import LISTED, NAMED, SINGLE, refers
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dragoman.constraints.constraint import UNREADABLE
 from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Rule, maybe
-from dragoman.core.contracts import UNREADABLE
 from dragoman.core.messages import Tool
 from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, referred
 

@@ -12,9 +12,9 @@ Source: https://xgrammar.mlc.ai/docs/ "Structural Tag Usage" (0.2.6, 2026-09); t
 import json
 from typing import Any, TypeAlias
 
+from dragoman.constraints.constraint import Constraint
 from dragoman.constraints.gbnf import checked, grammar_of
 from dragoman.constraints.grammar import WORD_CHARS, All, Either, Json, Many, Piece, Raw, Word, has_rules
-from dragoman.core.contracts import Constraint
 from dragoman.core.messages import JsonText
 from dragoman.schema.adapt import adapt
 from dragoman.schema.targets import XGRAMMAR

@@ -254,3 +254,16 @@ class Reply(Value, frozen=True):
     usage: Usage = Usage()
     details: Extra = {}
     """What the client's API has besides the parts, such as `audio` and `service_tier`."""
+
+
+def both(one: Usage, other: Usage) -> Usage:
+    """The tokens of two answers; what they cost where both tell."""
+    cost = None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cached_input_tokens + other.cached_input_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+        one.cache_write_tokens + other.cache_write_tokens,
+        cost,
+    )

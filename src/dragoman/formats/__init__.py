@@ -4,14 +4,14 @@ import importlib
 import pkgutil
 from functools import cache
 
-from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError, nearest, quote
+from dragoman.parsing.format import Format
 
 
 @cache
 def names() -> tuple[str, ...]:
     """The names of all, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
 
 
 @cache

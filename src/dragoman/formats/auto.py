@@ -16,11 +16,12 @@ from functools import cache, partial
 from typing import Final
 
 from dragoman import formats
-from dragoman.core.contracts import CallSink, Format
 from dragoman.parsing.define_format import EXAMPLE, tools_writer
+from dragoman.parsing.format import Format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.python_call import BARE_CALLS, PythonCalls
 from dragoman.parsing.shapes.python_dicts import PythonObjects
+from dragoman.parsing.sink import CallSink
 from dragoman.parsing.tool_markup import RESULT, TOOLS
 from dragoman.text.scanner import Leaf, Scanner
 

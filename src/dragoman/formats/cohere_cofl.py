@@ -14,7 +14,7 @@ Source: render_cmd5 and the cmd5 filter of cohere-melody 0.15.3, Cohere's own pa
 
 from typing import Final
 
-from dragoman.core.contracts import HeldCall
+from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup

@@ -20,10 +20,10 @@ llama.cpp has them (2026-10). Reka Edge's puts nothing between calls; SmolLM3's 
 import json
 from typing import Final
 
-from dragoman.core.contracts import CallSink
 from dragoman.parsing.code_fence import opening
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
+from dragoman.parsing.sink import CallSink
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
 from dragoman.parsing.untagged_json import fenced_calls, one_call, stray_brace
 from dragoman.text.scanner import Leaf, Scanner

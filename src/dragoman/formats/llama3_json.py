@@ -14,9 +14,9 @@ Llama-3.2-3B and Llama-3.3-70B-Instruct, as llama.cpp has them (2026-10). They r
 import json
 from typing import Final
 
-from dragoman.core.contracts import CallSink
 from dragoman.parsing.shapes.json_block import JsonCalls, json_calls_format
 from dragoman.parsing.shapes.json_object import CallKeys
+from dragoman.parsing.sink import CallSink
 from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers
 
 TAG: Final = "<|python_tag|>"

@@ -14,7 +14,7 @@ that is written.
 
 from typing import Final
 
-from dragoman.core.contracts import HeldCall
+from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup

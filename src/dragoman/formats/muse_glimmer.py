@@ -18,12 +18,12 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.contracts import CallSink
 from dragoman.parsing.channels import ANYTHING, Channels, Route
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.shapes.invoke_tags import Invoke
 from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.tagged import Wrapped
+from dragoman.parsing.sink import CallSink
 from dragoman.parsing.tool_markup import ShownResult
 from dragoman.text.scanner import Leaf, Scanner
 

@@ -12,9 +12,9 @@ Source: tool_chat_template_xlam_llama.jinja of vLLM (2025-06); Salesforce's own 
 
 from typing import Final
 
-from dragoman.core.contracts import CallSink
 from dragoman.parsing.code_fence import FENCE, opening
 from dragoman.parsing.shapes.json_block import KEYS, JsonCalls, json_calls_format
+from dragoman.parsing.sink import CallSink
 from dragoman.text.scanner import Leaf, Scanner, markers
 
 TOKEN: Final = "[TOOL_CALLS]"

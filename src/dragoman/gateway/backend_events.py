@@ -9,8 +9,8 @@ from dragoman.catalog import tokenizers
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Warning
 from dragoman.core.messages import Request
-from dragoman.core.usage import UsageFiller
 from dragoman.gateway.client_events import OF_ITSELF, ForClient, says
+from dragoman.gateway.usage import UsageFiller
 from dragoman.wire.context_edits import Edited
 
 

@@ -27,7 +27,7 @@ from typing import Final, Protocol, runtime_checkable
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.contracts import Backend, Turn
+from dragoman.core.backend import Backend, Turn
 from dragoman.core.errors import BackendError, RequestError, UnknownModelError, UnsupportedError, UpstreamError
 from dragoman.core.events import (
     AnyEvent,

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from dragoman.core.contracts import Backend, Turn
+from dragoman.core.backend import Backend, Turn
 from dragoman.core.errors import DragomanError, MisuseError, logged
 from dragoman.core.events import AnyEvent, Failure, TextDelta, UsageUpdate, Warning
 from dragoman.core.messages import Request

@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dragoman.core.contracts import Backend, Turn
+from dragoman.core.backend import Backend, Turn
 from dragoman.core.errors import DragomanError, MisuseError, logged
 from dragoman.core.events import AnyEvent, Failure, Finish, TextDelta, ToolCallStart, UsageUpdate, Warning
-from dragoman.core.messages import Message, Request, Text, Usage
-from dragoman.core.usage import both
+from dragoman.core.messages import Message, Request, Text, Usage, both
 from dragoman.guard.compiled_schema import Compiled, parsed
 from dragoman.guard.policy import Policy
 

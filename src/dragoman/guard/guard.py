@@ -34,10 +34,8 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.identifiers import legal_id
-from dragoman.core.messages import Request, Tool, ToolCall, Usage
-from dragoman.core.usage import both
-from dragoman.guard import feedback, unoffered_tool
-from dragoman.guard import reask as again
+from dragoman.core.messages import Request, Tool, ToolCall, Usage, both
+from dragoman.guard import feedback, reask, unoffered_tool
 from dragoman.guard.injection.copied_call import Taint
 from dragoman.guard.policy import Policy
 from dragoman.guard.reask import Again, Failed, Fault
@@ -324,7 +322,7 @@ class Guard:
         may = self._policy.ask_again and not self._told_so and whole and len(self.seen) < SEEN
         if not may or not (self.failed or self._has_missed()) or self._is_enough():
             return None
-        return again.asked(self._request, self.seen, self.failed, self._passed, self._policy.again_tokens)
+        return reask.asked(self._request, self.seen, self.failed, self._passed, self._policy.again_tokens)
 
     def _has_missed(self) -> bool:
         """Whether there is no call where one must be."""
@@ -340,7 +338,7 @@ class Guard:
     def take(self, second: "Guard", events: Iterable[AnyEvent]) -> None:
         """What the model answered to that, and what of it `second` let through."""
         self.usage = both(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
-        calls = again.calls(events, self._passed)
+        calls = reask.calls(events, self._passed)
         said = [event for event in second.seen if isinstance(event, TextDelta)]
         in_words = (
             not (second.failed or second.unoffered)
@@ -349,7 +347,7 @@ class Guard:
         )
         if calls:
             most = self._policy.calls - len(self._passed) if self._policy.calls else None
-            self._late, left = again.replaced(self._late, calls, most)
+            self._late, left = reask.replaced(self._late, calls, most)
             self.failed = [each for each in self._late if isinstance(each, Failed)]
             self._late += left
         elif in_words:
@@ -385,12 +383,12 @@ class Guard:
         open, self._open = self._open, None
         late, self._late = self._late, []
         self.failed = []
-        given = again.Given(bool(self._passed), self._is_told, self._policy.delivery == "atomic")
+        given = reask.Given(bool(self._passed), self._is_told, self._policy.delivery == "atomic")
         out: list[AnyEvent] = []
         for each in late:
-            out += again.given_up(each, self._choice, given) if isinstance(each, Failed) else [each]
+            out += reask.given_up(each, self._choice, given) if isinstance(each, Failed) else [each]
         if open and open.held:  # which the answer's own end has cut
-            out += again.as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
+            out += reask.as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
         return [self._numbered(event) for event in out]
 
 

@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 from dragoman import formats
 from dragoman.catalog import families
-from dragoman.core.contracts import Format
 from dragoman.core.errors import MisuseError, quote
-from dragoman.identify.chat_template import left_open, told
+from dragoman.identify.chat_template import told
 from dragoman.identify.match_format import known
 from dragoman.identify.response_template import spec as templates
 from dragoman.identify.response_template.reader import format_of
+from dragoman.parsing.format import Format
 
 By: TypeAlias = Literal["response_template", "chat_template", "model", "nothing"]
 
@@ -80,18 +80,6 @@ def format_for(
         return identified(named, "model", f"models of the name {quote(model)} write {named}: {family.source}{beside}")
     about_name = f"no format is known for the name {quote(model)}" if model else "no name was given"
     return identified("auto", "nothing", f"{about_name}; {template.why}")
-
-
-def prompt_tail(prompt: str) -> str:
-    """What a whole prompt leaves open, `<think>\\n` say: the reply begins within it, and its reader is to know.
-
-    It is of this prompt, where `Identified.prompt_tail` is of the template as it is without settings of a request.
-
-    Raises: MisuseError: the prompt is no text.
-    """
-    if not isinstance(prompt, str):
-        raise MisuseError(f"expected a prompt's text, got {type(prompt).__name__}; render it with tokenize=False")
-    return left_open(prompt)
 
 
 def _text(chat_template: object) -> str:

@@ -14,7 +14,6 @@ writes no past calls, or cannot be rendered, its literals are looked through for
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,9 +21,10 @@ import msgspec
 
 from dragoman import formats
 from dragoman.api.parse import parse
-from dragoman.core.contracts import Format
+from dragoman.api.prompt_tail import known_formats, left_open
 from dragoman.core.errors import ConfigError
 from dragoman.core.messages import Text, ToolCall
+from dragoman.parsing.format import Format
 from dragoman.parsing.tool_markup import GENERIC
 
 if TYPE_CHECKING:
@@ -162,12 +162,6 @@ def _rendered(template: "Renders", call: ToolCall, said: Mapping[str, Any]) -> _
     return _Rendered(call, whole[start:], "", tail, asked)
 
 
-def left_open(prompt: str) -> str:
-    """What opens thoughts at a prompt's end, in any format, with the space behind it; "" where nothing does."""
-    found = _opened().search(prompt, max(0, len(prompt) - 100))
-    return found[0] if found else ""
-
-
 def _shared(one: str, other: str) -> int:
     """How many characters both begin with."""
     pairs = enumerate(zip(one, other, strict=False))
@@ -219,16 +213,3 @@ def _openers_in(format: Format, source: str) -> list[str]:
 def _thoughts(format: Format, source: str, tail: str) -> tuple[str, str] | None:
     pairs = (*format.thoughts.items(), ("<think>", "</think>"))
     return next((pair for pair in pairs if pair[0] == tail.strip() or all(marker in source for marker in pair)), None)
-
-
-@cache
-def known_formats() -> tuple[Format, ...]:
-    """All formats but `auto`."""
-    return tuple(formats.get(name) for name in formats.names() if name != "auto")
-
-
-@cache
-def _opened() -> re.Pattern[str]:
-    """What opens thoughts, in any format, where it is the last that stands there."""
-    openers = {"<think>", *(opener for format in known_formats() for opener in format.thoughts)}
-    return re.compile(rf"(?:{'|'.join(map(re.escape, sorted(openers, key=len, reverse=True)))})\s*\Z")

@@ -7,11 +7,12 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dragoman.api.parse import parse
-from dragoman.core.contracts import Format
+from dragoman.api.prompt_tail import known_formats
 from dragoman.core.messages import Reasoning, Text, ToolCall
-from dragoman.identify.chat_template import CALLS, TOOL, at_home, known_formats
+from dragoman.identify.chat_template import CALLS, TOOL, at_home
 from dragoman.identify.response_template.reader import format_of
 from dragoman.identify.response_template.spec import Template
+from dragoman.parsing.format import Format
 
 THOUGHT: Final = "Where is it?"
 Said: TypeAlias = list[tuple[str, object]]

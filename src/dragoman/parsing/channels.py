@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from dragoman.core.contracts import CallSink, ReadCall
 from dragoman.parsing.partial_marker import drop_begun
+from dragoman.parsing.sink import CallSink, ReadCall
 from dragoman.parsing.trailing_json import OBJECTS, STARTS, trailing_calls
 from dragoman.parsing.untagged_json import bare_calls
 from dragoman.text.scanner import FIELD_LIMIT_CHARS, Follow, Leaf, Scanner, markers

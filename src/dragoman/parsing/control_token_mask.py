@@ -12,9 +12,9 @@ for use within a program.
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.core.contracts import CallSink
 from dragoman.core.errors import MisuseError, quote
 from dragoman.parsing.forwarding_sink import Relay
+from dragoman.parsing.sink import CallSink
 from dragoman.text.scanner import Markers
 
 FIRST: Final = 0xFDD0

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NotRequired, TypeAlias, TypedDict, Unpack
 
+from dragoman.constraints.constraint import Constraint, HeldCall
 from dragoman.constraints.grammar import Json
-from dragoman.core.contracts import Constraint, Format, HeldCall, Notation, ReadCall, ReadReply
 from dragoman.core.messages import JsonText, Tool, ToolCall, ToolChoice
 from dragoman.parsing.channels import Channels
+from dragoman.parsing.format import Format, Notation
 from dragoman.parsing.markup import Markup
+from dragoman.parsing.sink import ReadCall, ReadReply
 from dragoman.parsing.tool_markup import RESULT, TOOLS, ShownResult, ShownTools
 from dragoman.text.json_stream import JsonText as Recogniser
 

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from dragoman.core.contracts import CallSink
 from dragoman.parsing.reasoning_draft import Draft
+from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema
 
 

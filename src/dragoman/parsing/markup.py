@@ -9,11 +9,11 @@ in prose; what closes nothing is dropped only behind a call. What reads on behin
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dragoman.core.contracts import CallSink, ReadCall
 from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.forwarding_sink import Relay
 from dragoman.parsing.partial_marker import drop_begun
 from dragoman.parsing.quoted_calls import Examples, starts_line
+from dragoman.parsing.sink import CallSink, ReadCall
 from dragoman.parsing.trailing_json import OBJECTS, STARTS, trailing_calls
 from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
 from dragoman.text.scanner import SPACE, Leaf, Scanner, markers

@@ -1,6 +1,6 @@
 """What a reply ends in, where the model stopped within a marker: `…</function>\\n</tool_c`."""
 
-from dragoman.core.contracts import CallSink
+from dragoman.parsing.sink import CallSink
 from dragoman.text.scanner import Leaf, Scanner
 
 

@@ -9,8 +9,8 @@ call comes right behind them.
 import re
 from collections.abc import Iterable
 
-from dragoman.core.contracts import CallSink
 from dragoman.parsing.code_fence import FENCE, block
+from dragoman.parsing.sink import CallSink
 from dragoman.parsing.untagged_json import Tag, tell_of_calls
 from dragoman.text.scanner import Leaf, Scanner, markers
 

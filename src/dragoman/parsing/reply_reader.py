@@ -20,7 +20,6 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from dragoman.core.contracts import CallSink, Format, NewId
 from dragoman.core.errors import MisuseError, quote
 from dragoman.core.events import (
     AnyEvent,
@@ -33,12 +32,15 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.identifiers import ID
+from dragoman.core.ids import NewId
 from dragoman.core.messages import Tool
 from dragoman.core.tool_name_match import STEPS as NAMES
 from dragoman.core.tool_name_match import Offered
 from dragoman.parsing.atomic_delivery import Atomic
 from dragoman.parsing.control_token_mask import Disguise, Undisguised
+from dragoman.parsing.format import Format
 from dragoman.parsing.reasoning_draft import Draft
+from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema, pass_on_quoted, quoted
 from dragoman.text.json_repairs import SLIPS, told
 from dragoman.text.scanner import Plain, Scanner, nothing

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core.messages import Tool, ToolResult
-from dragoman.prompting.chat_renderer import words
+from dragoman.core.part_text import part_text
 from dragoman.text.control_tokens import CONTROL
 from dragoman.text.escape import neutralise, neutralise_json
 
@@ -74,7 +74,7 @@ class ShownResult:
 
     def write(self, result: ToolResult, name: str, markers: Collection[str]) -> str:
         """The result, with markers in it made harmless."""
-        text = "\n".join(map(words, result.parts))
+        text = "\n".join(map(part_text, result.parts))
         if result.is_error and not self.error[1]:
             text = f"Error: {text}"
         text = neutralise_json(_quoted(text), markers) if self.quoted else neutralise(text, markers)

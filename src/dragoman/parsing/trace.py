@@ -19,10 +19,11 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from dragoman.core.contracts import CallSink, Format
 from dragoman.core.errors import nearest, one_of, quote
 from dragoman.core.events import AnyEvent, ToolCallStart
+from dragoman.parsing.format import Format
 from dragoman.parsing.forwarding_sink import Relay
+from dragoman.parsing.sink import CallSink
 from dragoman.text.json_repairs import told
 from dragoman.text.scanner import Leaf, Scanner
 

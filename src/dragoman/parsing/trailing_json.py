@@ -14,11 +14,11 @@ import re
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from dragoman.core.contracts import CallSink
 from dragoman.core.errors import quote
 from dragoman.core.events import Warning
 from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.forwarding_sink import Relay
+from dragoman.parsing.sink import CallSink
 from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
 from dragoman.text.scanner import SPACE, Leaf, Scanner
 

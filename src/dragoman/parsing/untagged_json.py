@@ -12,10 +12,10 @@ import re
 from functools import cache
 from typing import Final, TypeAlias
 
-from dragoman.core.contracts import CallSink
 from dragoman.core.errors import quote
 from dragoman.parsing.code_fence import FENCE, block, lines, opening
 from dragoman.parsing.shapes.json_object import CallKeys, Outcome, behind_unknown, read_json_call
+from dragoman.parsing.sink import CallSink
 from dragoman.text.scanner import Leaf, Scanner
 
 Tag: TypeAlias = tuple[str, str]

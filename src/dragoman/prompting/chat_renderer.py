@@ -5,33 +5,24 @@ shape, so that over a conversation the text grows at its end and a prompt cache 
 leave it, once the user says something new.
 """
 
-import re
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Final, Literal, NamedTuple, assert_never
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from dragoman.core.contracts import Format
 from dragoman.core.messages import (
-    Audio,
-    Document,
-    Earlier,
-    Image,
     Message,
-    Opaque,
     Part,
     Reasoning,
-    Refusal,
     Request,
-    Text,
     ToolCall,
     ToolResult,
 )
+from dragoman.core.part_text import part_text
+from dragoman.parsing.format import Format
 from dragoman.text.control_tokens import CONTROL
 from dragoman.text.escape import neutralise, neutralise_request, neutralise_strings
-
-_NO_WORD: Final = re.compile(r"\W+")
 
 
 class ChatTurn(NamedTuple):
@@ -153,22 +144,7 @@ def _raw(call: ToolCall, format: Format) -> ToolCall:
 
 
 def _texts(parts: Iterable[Part], names: dict[str, str], format: Format) -> str:
-    shown = (format.write_result(p, names.get(p.call_id, "")) if isinstance(p, ToolResult) else words(p) for p in parts)
+    shown = (
+        format.write_result(p, names.get(p.call_id, "")) if isinstance(p, ToolResult) else part_text(p) for p in parts
+    )
     return "\n".join(filter(None, shown))
-
-
-def words(part: Part) -> str:
-    """The part as plain text; thoughts, calls and results have none."""
-    match part:
-        case Text(text) | Refusal(text):
-            return text
-        case Document(source, title) if source.text:
-            return f"{title}\n{source.text}" if title else source.text
-        case Image() | Audio() | Document():
-            return f"[{type(part).__name__.lower()}]"
-        case Opaque(type=kind):
-            return f"[{_NO_WORD.sub('_', kind).lower()}]"  # in which nothing is a control token
-        case Reasoning() | ToolCall() | ToolResult() | Earlier():
-            return ""
-        case _:
-            assert_never(part)

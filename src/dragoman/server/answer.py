@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from dragoman.config import ServerConfig
+from dragoman.core.backend import Relay, Turn
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Counting, Relay, Turn
 from dragoman.core.errors import (
     RequestError,
     UpstreamError,
@@ -40,6 +40,7 @@ from dragoman.server.observe.access_log import Record
 from dragoman.server.observe.observer import Hearing
 from dragoman.server.observe.prompt_progress import Reading
 from dragoman.wire import sse
+from dragoman.wire.dialect import Counting
 
 log = logging.getLogger("dragoman.server")
 

@@ -24,7 +24,6 @@ import msgspec
 from dragoman import __version__, dialects
 from dragoman.config import LOOPBACK, ServerConfig, host_name, sent_host, sent_origin
 from dragoman.core import hooks
-from dragoman.core.contracts import Dialect
 from dragoman.core.errors import (
     AuthError,
     DragomanError,
@@ -48,6 +47,7 @@ from dragoman.server.observe.access_log import Record
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import Hearing, Several
 from dragoman.server.passthrough import Passthrough
+from dragoman.wire.dialect import Dialect
 
 _OPEN: Final = ("/", "/health", "/ready")
 """What nobody needs a key for."""

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from dragoman.config import ServerConfig
-from dragoman.core.contracts import Counting, Dialect
 from dragoman.core.errors import (
     BackendError,
     ContextOverflowError,
@@ -30,6 +29,7 @@ from dragoman.core.errors import (
 from dragoman.server import encodings
 from dragoman.server.client_watch import ClientLeftError, Receive, Watch
 from dragoman.server.observe.access_log import Record
+from dragoman.wire.dialect import Counting, Dialect
 from dragoman.wire.upstream_headers import SHOULD_RETRY
 
 log = logging.getLogger("dragoman.server")

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
-from dragoman.core.contracts import Dialect, Model
 from dragoman.core.errors import NotFoundError, RequestError, quote
+from dragoman.core.model import Model
+from dragoman.wire.dialect import Dialect
 
 
 def listed(models: Sequence[Model], dialect: Dialect, query: str) -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from dragoman.config import ServerConfig
-from dragoman.core.contracts import Backend
+from dragoman.core.backend import Backend
 from dragoman.core.errors import (
     DragomanError,
     NotFoundError,

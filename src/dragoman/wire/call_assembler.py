@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Final
 
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import DragomanError, UpstreamError, quote
 from dragoman.core.events import (
     AnyEvent,

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quote
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import ANY, Names

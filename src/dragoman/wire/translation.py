@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.contracts import Outgoing
 from dragoman.core.errors import UnsupportedError, quote
 from dragoman.core.events import Warning
 from dragoman.core.identifiers import ANY, spelled
@@ -35,6 +34,7 @@ from dragoman.core.messages import (
 from dragoman.schema.adapt import Adapted, adapt, summary
 from dragoman.schema.relax import Change
 from dragoman.schema.targets import Target
+from dragoman.wire.dialect import Outgoing
 from dragoman.wire.history import told_to_go_on
 from dragoman.wire.openai_fields import APIS as OPENAI_APIS
 from dragoman.wire.openai_fields import DETAILS

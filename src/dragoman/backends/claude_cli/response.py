@@ -13,11 +13,10 @@ from dragoman.backends.claude_cli.attempt import Attempt
 from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
 from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.session import Session
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate, Warning
-from dragoman.core.messages import Request, Tool, ToolChoice, Usage
-from dragoman.core.usage import both
+from dragoman.core.messages import Request, Tool, ToolChoice, Usage, both
 from dragoman.text.stop_strings import StopStrings
 from dragoman.wire import sse
 

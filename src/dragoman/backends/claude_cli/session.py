@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends.claude_cli import command, isolation_check
-from dragoman.backends.claude_cli import errors as told
+from dragoman.backends.claude_cli import command, errors, isolation_check
 from dragoman.backends.claude_cli.conversation import Conversation, Said
 from dragoman.backends.claude_cli.mcp_server import Mounted
 from dragoman.backends.claude_cli.process import Line, Process
@@ -77,7 +76,7 @@ class Session:
     def __init__(self, process: Process, conversation: Conversation, silence_s: float) -> None:
         self._process, self._conversation, self._silence_s = process, conversation, silence_s
         self._mounted = Mounted(conversation.tools)
-        self._limits = told.Limits()
+        self._limits = errors.Limits()
         self._is_large = sum(len(memoryview(said.content)) for said in conversation.said) >= _LARGE_BYTES
         self._model = conversation.spec.model
         """Its full name, once it is known."""
@@ -144,7 +143,7 @@ class Session:
         while (line := await self._hear()).type != "result":
             pass
         if line.is_error:
-            raise told.ended(line, self._limits)
+            raise errors.ended(line, self._limits)
 
     async def again(self, words: str, *, called: bool) -> None:
         """Have it answer once more, told so by the user, or by what came of the calls that it made."""
@@ -200,12 +199,12 @@ class Session:
         """The error that this line tells of."""
         match line.type:
             case "system" if line.subtype == "api_retry":
-                return told.waits_long(line)
+                return errors.waits_long(line)
             case "rate_limit_event":
                 self._limits.hear(line.rate_limit_info)
                 return None
             case "assistant":
-                return told.refused(line, self._limits)
+                return errors.refused(line, self._limits)
             case "user" if self._conversation.schema:
                 self._object(line)
                 return None
@@ -213,7 +212,7 @@ class Session:
                 self._over -= 1
                 return None
             case "result":
-                return told.ended(line, self._limits)
+                return errors.ended(line, self._limits)
             case _:
                 return None
 

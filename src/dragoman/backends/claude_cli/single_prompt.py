@@ -33,10 +33,10 @@ from dragoman.backends.claude_cli.conversation import Conversation, mapped
 from dragoman.backends.claude_cli.prompt_escape import spaced, unread
 from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, wanted
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, Version
-from dragoman.backends.text_mode import request as as_text
+from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import readable
 from dragoman.backends.text_mode.response import Reread
-from dragoman.core.contracts import Format, Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import Warning
 from dragoman.core.messages import (
     Document,
@@ -53,6 +53,7 @@ from dragoman.core.messages import (
     ToolResult,
 )
 from dragoman.parsing.define_format import EXAMPLE, tools_writer
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.parsing.tool_markup import RESULT, TOOLS
 from dragoman.prompting.chat_renderer import ChatTurn, as_chat
@@ -112,17 +113,17 @@ def flat(request: Request) -> Flat:
         system, said = _flattened(replace(request, messages=messages))
     hosted = tuple(tool for tool in request.tools if tool.kind != "function")
     plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
-    if request.response_schema and as_text.offered(request):  # which would let no call through
+    if request.response_schema and text_mode_request.offered(request):  # which would let no call through
         schema = neutralise_json(neutralise_json(request.response_schema, FORMAT.markers), _MARKERS)
         system = (*system, Message("system", (Text(_SCHEMA + schema),)))
         plain = replace(plain, response_schema="")
-        warnings = (*warnings, as_text.unconstrained_reply())
+        warnings = (*warnings, text_mode_request.unconstrained_reply())
     return Flat(replace(plain, messages=(*system, *said)), warnings)
 
 
 def _is_plain(request: Request, said: Sequence[Message]) -> bool:
     """The user says one thing, and there are no tools."""
-    alone = len(said) == 1 and said[0].role == "user" and not as_text.offered(request)
+    alone = len(said) == 1 and said[0].role == "user" and not text_mode_request.offered(request)
     return alone and not any(isinstance(part, ToolResult) for part in said[0].parts)
 
 
@@ -194,13 +195,19 @@ def conversation(request: Request, spec: Spec, version: Version) -> Conversation
 def _callable(request: Request) -> tuple[Tool, ...]:
     """The tools of which a call counts."""
     choice = request.tool_choice
-    return tuple(tool for tool in as_text.offered(request) if choice.mode != "named" or tool.name == choice.name)
+    return tuple(
+        tool for tool in text_mode_request.offered(request) if choice.mode != "named" or tool.name == choice.name
+    )
 
 
 def reread(request: Request, turn: Turn) -> Reread:
     """What reads the calls in the answer's text."""
     tools = _callable(request)
-    leaks = as_text.leaks(request, partial(as_text.reader, request=request, tools=tools, turn=turn)) if tools else None
+    leaks = (
+        text_mode_request.leaks(request, partial(text_mode_request.reader, request=request, tools=tools, turn=turn))
+        if tools
+        else None
+    )
     past = [part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall)]
 
     def reader(begins: bool) -> ReplyReader:  # not lenient: these models keep to a form, and what they fence they show

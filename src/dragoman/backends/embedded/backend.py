@@ -16,9 +16,9 @@ import msgspec
 
 from dragoman import formats
 from dragoman.backends.embedded import gguf
-from dragoman.backends.embedded import grammar as constraint
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Done, Engine, Piece, Progress
+from dragoman.backends.embedded.grammar import held
 from dragoman.backends.embedded.process import EngineSettings
 from dragoman.backends.embedded.repeats import RepeatGuard, made_again, re_asking
 from dragoman.backends.embedded.small_models import told_as_prose
@@ -30,8 +30,8 @@ from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog.models import ModelProfile
 from dragoman.core import progress, repeated_call
+from dragoman.core.backend import Turn
 from dragoman.core.call_identity import answered_calls
-from dragoman.core.contracts import Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError, logged
 from dragoman.core.events import (
     AnyEvent,
@@ -45,6 +45,7 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.messages import FinishReason, Request, ToolCall, Usage
+from dragoman.core.model import Model
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, within
@@ -221,7 +222,7 @@ class Embedded:
             body.setdefault("temperature", 0)
         elif request.tool_choice.mode in ("required", "named"):
             warnings.append(Warning("unconstrained", "a call is required, but none of the tools can be offered here"))
-        grammar, more = constraint.held(self.format, request, has_tools=has_tools)
+        grammar, more = held(self.format, request, has_tools=has_tools)
         if grammar:
             body["grammar"] = grammar
         return _Prepared(body, prompt.tail, [*warnings, *more], has_tools, len(request.tools))

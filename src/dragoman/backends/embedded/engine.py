@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from dragoman.backends.embedded import process as engine_child
+from dragoman.backends.embedded import process as child_process
 from dragoman.backends.embedded.process import EngineSettings
 from dragoman.core.errors import (
     BackendError,
@@ -268,7 +268,7 @@ class Engine:
         while True:
             born = loop.time()
             try:
-                with tempfile.TemporaryDirectory(None, "dragoman-", engine_child.folder(), True) as private:
+                with tempfile.TemporaryDirectory(None, "dragoman-", child_process.folder(), True) as private:
                     error = await self._live(private)
             except OSError as e:
                 error = BackendError(f"the embedded engine could not be started: {e}")
@@ -297,10 +297,10 @@ class Engine:
     async def _live(self, private: str) -> BackendError:
         """One child's life; why it ended."""
         self._stderr.clear()
-        process = self._process = await engine_child.start(LINE_LIMIT_BYTES)
+        process = self._process = await child_process.start(LINE_LIMIT_BYTES)
         words = asyncio.create_task(self._listen(process))
         try:
-            await self._send(engine_child.first_line(self._settings, private))
+            await self._send(child_process.first_line(self._settings, private))
             await self._read(process)
             self._ready.clear()
             # It says no more, so it is ending by itself; a kill that comes first would take its exit status away.
@@ -314,7 +314,7 @@ class Engine:
                 self._kill(process)
             await process.wait()
             await asyncio.wait({words}, timeout=1)
-        why = engine_child.ending(process.returncode, self._stderr, self._settings.memory_mb)
+        why = child_process.ending(process.returncode, self._stderr, self._settings.memory_mb)
         return BackendError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:

@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dragoman import extras
+from dragoman.constraints.constraint import UNREADABLE
 from dragoman.constraints.llguidance import Bare, lark, of_json
-from dragoman.core.contracts import UNREADABLE, Format
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Warning
 from dragoman.core.messages import JsonText, Request, Tool, ToolChoice
+from dragoman.parsing.format import Format
 from dragoman.schema.adapt import adapt
 from dragoman.schema.targets import LLGUIDANCE
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.core.part_text import part_text
 from dragoman.prompting import hints
-from dragoman.prompting.chat_renderer import words
 
 
 def told_as_prose(request: Request) -> Request:
@@ -42,4 +42,4 @@ def _is_question(message: Message) -> bool:
 
 
 def _words(parts: Iterable[Part]) -> str:
-    return "\n".join(text for p in parts if (text := words(p)))
+    return "\n".join(text for p in parts if (text := part_text(p)))

@@ -20,15 +20,17 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from dragoman.constraints.constraint import UNREADABLE, Constraint, HeldCall
 from dragoman.constraints.gbnf import gbnf, grammar_of
 from dragoman.constraints.grammar import Json
 from dragoman.constraints.reply_schema import json_schema
 from dragoman.constraints.structural_tag import structural_tag
-from dragoman.core.contracts import UNREADABLE, Constraint, Format, HeldCall, Outgoing
 from dragoman.core.events import Warning
 from dragoman.core.messages import JsonText, Tool, ToolChoice
+from dragoman.parsing.format import Format
 from dragoman.schema.adapt import adapt, summary
 from dragoman.schema.targets import Target
+from dragoman.wire.dialect import Outgoing
 
 Fields: TypeAlias = Mapping[str, Any]
 SCHEMA_WAY: Final = "json_schema"

@@ -20,8 +20,8 @@ from typing import Final, Literal, TypeAlias, get_args
 from dragoman import formats
 from dragoman.backends.http.config import HttpConfig, PerModel
 from dragoman.catalog import families
-from dragoman.core.contracts import Format
 from dragoman.core.errors import ConfigError, one_of
+from dragoman.parsing.format import Format
 
 log = logging.getLogger("dragoman.backends.http.model_modes")
 

@@ -15,12 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.backends.http.connection import rest
+from dragoman.core.backend import Turn
 from dragoman.core.collect import collect
-from dragoman.core.contracts import Dialect, Turn
 from dragoman.core.errors import DragomanError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Request
 from dragoman.text import json_cursor
+from dragoman.wire.dialect import Dialect
 from dragoman.wire.passing import Passing
 from dragoman.wire.passthrough import Splice, named
 

@@ -27,21 +27,23 @@ from dragoman.backends.http.response import Reading
 from dragoman.backends.http.tool_choice import heeded
 from dragoman.backends.request_limits import for_server, refuse_overlong, spared
 from dragoman.backends.text_mode import completions
-from dragoman.backends.text_mode import request as as_text
+from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import losses, readable
 from dragoman.backends.text_mode.response import Reread
 from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Kind
-from dragoman.core.contracts import Dialect, Format, Outgoing, Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Warning
 from dragoman.core.identifiers import ANY
 from dragoman.core.messages import Reasoning, Request
 from dragoman.identify import Identified, format_for
+from dragoman.parsing.format import Format
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget
 from dragoman.schema.targets import Target, relaxing
+from dragoman.wire.dialect import Dialect, Outgoing
 from dragoman.wire.translation import fitted
 
 log = logging.getLogger("dragoman.backends.http.backend")
@@ -189,16 +191,16 @@ class Asking:
             case "native":
                 return request, ()
             case "parse":
-                return as_text.parsed(self.own_words.restored(request)), ()
+                return text_mode_request.parsed(self.own_words.restored(request)), ()
             case "inject":
-                return as_text.injected(self.own_words.restored(request), self._format(request, way))
+                return text_mode_request.injected(self.own_words.restored(request), self._format(request, way))
 
     def _prompted(self, request: Request, way: Way) -> Outgoing:
         """The request as a prompt."""
         shown = readable(self.own_words.restored(request))
         told = losses(request)
-        if request.response_schema and as_text.offered(request):
-            shown, told = as_text.told_schema(shown), (*told, as_text.unconstrained_reply())
+        if request.response_schema and text_mode_request.offered(request):
+            shown, told = text_mode_request.told_schema(shown), (*told, text_mode_request.unconstrained_reply())
         prompt = self._templates.of(request.model, way.template).prompt(shown, self._format(request, way))
         outgoing = completions.written(shown, prompt)
         return outgoing._replace(warnings=(*told, *outgoing.warnings))
@@ -225,7 +227,7 @@ class Asking:
     def _to(self, request: Request, way: Way) -> constrained_decoding.Held:
         """What this server can be told to hold its model to this request's calls, or to the schema of its reply."""
         own = self.kind if self.kind and self.kind.api == self._dialect.name else None
-        ways, tools = way.constrain or (own.constrain if own else ()), as_text.offered(request)
+        ways, tools = way.constrain or (own.constrain if own else ()), text_mode_request.offered(request)
         if way.mode != "inject":
             ways = tuple(name for name in ways if own and name in own.beside_tools)
             heeds = way.mode == "native" and own is not None and "required" in own.tool_choice
@@ -235,7 +237,7 @@ class Asking:
         prompted = way.endpoint == "completions"
         if prompted and request.response_schema and not tools:
             return constrained_decoding.to_json(ways, request.response_schema)
-        tools, back = as_text.spelled(tools, self._form(request, way))
+        tools, back = text_mode_request.spelled(tools, self._form(request, way))
         sent = {name: spelled for spelled, name in back.items()}
         choice = msgspec.structs.replace(
             request.tool_choice, name=sent.get(request.tool_choice.name, request.tool_choice.name)
@@ -250,15 +252,15 @@ class Asking:
 
     def _reread(self, request: Request, turn: Turn, way: Way, opened: str, outgoing: Outgoing) -> Reread | None:
         """What reads the text of the answer as the model wrote it; None where the server is known to have done that."""
-        tools = as_text.offered(request)
+        tools = text_mode_request.offered(request)
         rescues = self._config.rescue
         if way.mode == "native" and not (rescues or outgoing.written_as):
             return None
-        tools, names = as_text.spelled(tools, self._form(request, way))
-        new = partial(as_text.reader, request=request, tools=tools, turn=turn)
+        tools, names = text_mode_request.spelled(tools, self._form(request, way))
+        new = partial(text_mode_request.reader, request=request, tools=tools, turn=turn)
         known = None if way.mode == "native" else self._format(request, way)
         known = formats.get(outgoing.written_as) if outgoing.written_as else known
-        leaks = as_text.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
+        leaks = text_mode_request.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
         reader = (lambda begins: new(known, prompt_tail=opened if begins else "")) if known else None
         saved = partial(self._saved, request.model)
         repeats = way.mode != "inject"  # models that know no tools write the same call again and again

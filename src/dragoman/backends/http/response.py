@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from dragoman.backends.text_mode.response import Reread
 from dragoman.backends.text_mode.verbatim_history import Listener
-from dragoman.core.contracts import Outgoing, Reader
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
 from dragoman.text.stop_strings import StopStrings
+from dragoman.wire.dialect import Outgoing, Reader
 
 
 class Reading:

@@ -28,8 +28,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman.core.contracts import Outgoing
 from dragoman.core.events import Warning
+from dragoman.wire.dialect import Outgoing
 
 _REFUSED: Final = tuple(
     re.compile(pattern, re.IGNORECASE)

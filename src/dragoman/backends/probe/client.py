@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from dragoman.api.convert import random_id
 from dragoman.backends.http.connection import Connection
 from dragoman.backends.http.unsupported_params import without
 from dragoman.backends.probe.server_info import json
+from dragoman.core.backend import Turn
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Dialect, Outgoing, Turn
 from dragoman.core.errors import DragomanError, SilenceError, UpstreamError
 from dragoman.core.events import ToolCallDelta
+from dragoman.core.ids import random_id
 from dragoman.core.messages import (
     Message,
     Part,
@@ -36,6 +36,7 @@ from dragoman.core.messages import (
     ToolChoice,
     Usage,
 )
+from dragoman.wire.dialect import Dialect, Outgoing
 from dragoman.wire.sse import Decoder
 
 TOKENS: Final = 64

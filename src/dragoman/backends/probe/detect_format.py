@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dragoman import formats
-from dragoman.api.convert import random_id
-from dragoman.core.contracts import Format
 from dragoman.core.events import TextDelta, ToolCallEnd, ToolCallStart, Warning
+from dragoman.core.ids import random_id
 from dragoman.core.messages import Tool
 from dragoman.identify import format_for
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 
 _ANY: Final = "auto"

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dragoman.backends.text_mode import template_frame
-from dragoman.core.contracts import Format
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import JsonText, Message, Request, Tool, ToolCall, ToolResult
+from dragoman.core.part_text import part_text
+from dragoman.parsing.format import Format
 from dragoman.prompting import jinja_sandbox
-from dragoman.prompting.chat_renderer import as_chat, own_markup, thoughts, words
+from dragoman.prompting.chat_renderer import as_chat, own_markup, thoughts
 from dragoman.prompting.jinja_sandbox import Verbatim
 from dragoman.text.control_tokens import CONTROL, control_tokens
 from dragoman.text.escape import neutralise_json, neutralise_request, neutralise_strings
@@ -106,7 +107,7 @@ def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[d
     results = [p for p in message.parts if isinstance(p, ToolResult)]
     out = [{"role": "tool", "content": _result_text(r), "tool_call_id": r.call_id} for r in results]
     calls = [p for p in message.parts if isinstance(p, ToolCall)]
-    text = "\n".join(t for p in message.parts if (t := words(p)))
+    text = "\n".join(t for p in message.parts if (t := part_text(p)))
     if text or calls or not results:
         role = "system" if message.role == "developer" else "user" if message.role == "tool" else message.role
         spoken: dict[str, Any] = {"role": role, "content": text}
@@ -119,7 +120,7 @@ def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[d
 
 
 def _result_text(result: ToolResult) -> str:
-    text = "\n".join(map(words, result.parts))
+    text = "\n".join(map(part_text, result.parts))
     return f"Error: {text}" if result.is_error else text
 
 

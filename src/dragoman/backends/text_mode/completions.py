@@ -25,13 +25,14 @@ import msgspec
 
 from dragoman.backends.http.connection import SHORT_S, Connection
 from dragoman.backends.text_mode import sampling
-from dragoman.core.contracts import Outgoing, Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError, ConfigError, RequestError
 from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.control_tokens import control_tokens
 from dragoman.text.json_cursor import Fields
 from dragoman.wire.call_assembler import Assembler
+from dragoman.wire.dialect import Outgoing
 from dragoman.wire.response_reader import UpstreamReader
 from dragoman.wire.translation import warned
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dragoman import formats
 from dragoman.backends.text_mode.content_fallback import losses, readable
 from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
-from dragoman.core.contracts import Format, Turn
+from dragoman.core.backend import Turn
 from dragoman.core.events import Warning
 from dragoman.core.identifiers import Names
 from dragoman.core.messages import (
@@ -34,6 +34,7 @@ from dragoman.core.messages import (
     ToolChoice,
     ToolResult,
 )
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.prompting.chat_renderer import as_chat
 

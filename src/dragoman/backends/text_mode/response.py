@@ -15,7 +15,6 @@ import msgspec
 
 from dragoman.backends.text_mode.leaked_calls import Leaks
 from dragoman.core.call_identity import Key, key
-from dragoman.core.contracts import NewId
 from dragoman.core.events import (
     BREAK,
     AnyEvent,
@@ -32,6 +31,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
+from dragoman.core.ids import NewId
 
 Reason: TypeAlias = Literal["stop", "length"]
 

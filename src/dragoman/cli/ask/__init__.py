@@ -20,7 +20,7 @@ from dragoman.cli._progress_line import Line
 from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, Page, Plain, Raw
 from dragoman.cli.completion import all_model_names, offering
-from dragoman.core.contracts import Backend, Described
+from dragoman.core.backend import Backend, Described
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
 from dragoman.gateway.gateway import Gateway, targets

@@ -20,12 +20,13 @@ from dragoman.backends.text_mode import completions
 from dragoman.cli._progress_line import Line
 from dragoman.cli.ask.plain_view import Page, Sum
 from dragoman.cli.ask.raw_text import Wire
+from dragoman.core.backend import Backend, Turn
 from dragoman.core.collect import Collector
-from dragoman.core.contracts import Backend, Reader, Turn
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.messages import Message, Reply, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.gateway.gateway import Gateway
 from dragoman.wire import sse
+from dragoman.wire.dialect import Reader
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ repeats is left out here, and nothing else.
 import json
 from typing import Any, Final
 
-from dragoman.core.contracts import Reader
 from dragoman.core.events import Finish, ReasoningDelta, Start, TextDelta, UsageUpdate
 from dragoman.wire import sse
+from dragoman.wire.dialect import Reader
 
 _SAME: Final = object()
 

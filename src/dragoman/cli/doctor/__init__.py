@@ -21,9 +21,9 @@ from dragoman import config as settings
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.cli import serve
 from dragoman.cli._progress_line import Line
-from dragoman.cli.doctor import gateway as listening
+from dragoman.cli.doctor import gateway as gateway_checks
 from dragoman.cli.doctor import local
-from dragoman.cli.doctor import servers as behind
+from dragoman.cli.doctor import servers as server_checks
 from dragoman.cli.doctor.finding import Finding
 from dragoman.cli.doctor.report import screen
 from dragoman.core.errors import ConfigError
@@ -98,11 +98,11 @@ async def _found(
     with_model = serve.has_embedded(config, origin)
     extras = local.extras("server", *(("embedded",) if with_model else ()))
     servers, claude, unnamed, agents, gateway = await asyncio.gather(
-        asyncio.gather(*(behind.server(name, server) for name, server in config.servers.items())),
+        asyncio.gather(*(server_checks.server(name, server) for name, server in config.servers.items())),
         local.claude(config.claude_cli),
-        behind.unnamed(config.servers.values(), config.server),
+        server_checks.unnamed(config.servers.values(), config.server),
         local.agents_found(),
-        listening.gateway(config.server, _serve_command(named, flags)),
+        gateway_checks.gateway(config.server, _serve_command(named, flags)),
     )
     return [
         [itself, *local.settings_found(path, config, origin), extras],
@@ -126,5 +126,5 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
 async def _without_settings(said: list[Finding], weights_found: "partial[list[Finding]]") -> list[Sequence[Finding]]:
     """What there is to say where they cannot be used: what is installed, and what runs."""
     usual = settings.Config()
-    claude, unnamed = await asyncio.gather(local.claude(ClaudeCliConfig()), behind.unnamed((), usual.server))
+    claude, unnamed = await asyncio.gather(local.claude(ClaudeCliConfig()), server_checks.unnamed((), usual.server))
     return [[*said, local.extras("server")], [*weights_found(usual, served=True), *claude, *unnamed]]

@@ -20,8 +20,7 @@ from dragoman import config as settings
 from dragoman.agents import Agent, Launch, Wiring
 from dragoman.backends.embedded.weights import home
 from dragoman.cli import serve
-from dragoman.cli.run import output as printed
-from dragoman.cli.run import preface
+from dragoman.cli.run import output, preface
 from dragoman.cli.run.child_process import Attended, interruptible
 from dragoman.cli.run.preface import ANY_TIME_S
 from dragoman.cli.run.select_model import Behind, Wanted, chosen, chosen_there
@@ -55,7 +54,7 @@ class Session:
         with _folder() as folder:
             if self._args.check:
                 launch = self._launch(behind, behind.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
-                print(printed.shown(launch, folder, os.environ))
+                print(output.shown(launch, folder, os.environ))
                 return 0
             if behind.offer.url:
                 launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
@@ -75,9 +74,9 @@ class Session:
         if launch.files:
             folder.mkdir(0o700, parents=True, exist_ok=True)
             _write(launch.files, folder)
-        print(printed.environment(launch, self._args.print_env, os.environ))
+        print(output.environment(launch, self._args.print_env, os.environ))
         if launch.command[1:]:
-            serve.say(f"then: {printed.quoted(launch.command, self._args.print_env)}")
+            serve.say(f"then: {output.quoted(launch.command, self._args.print_env)}")
         return 0
 
     async def _on_a_new_one(self, behind: Behind, folder: Path, log: "_Log") -> int:
@@ -126,8 +125,8 @@ class Session:
         for note in (*launch.notes, *self._unknown_context(behind)):
             serve.say(note)
         if self._args.debug:
-            print(printed.shown(launch, folder, os.environ), file=sys.stderr)
-        environ = {**os.environ, **printed.direct(os.environ), **launch.environ}
+            print(output.shown(launch, folder, os.environ), file=sys.stderr)
+        environ = {**os.environ, **output.direct(os.environ), **launch.environ}
         given = {name: value for name, value in environ.items() if value is not None}
         return await self._attended.run(launch.command, given)
 

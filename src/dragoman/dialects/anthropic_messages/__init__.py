@@ -45,7 +45,6 @@ Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/e
 import re
 from typing import Final
 
-from dragoman.core.contracts import Counting, Dialect, Form
 from dragoman.core.identifiers import LONG_NAME_FORM
 from dragoman.dialects.anthropic_messages.request_reader import BILLING, listed_as, meant_by, read_count, read_request
 from dragoman.dialects.anthropic_messages.request_writer import sign, write_request
@@ -59,6 +58,7 @@ from dragoman.dialects.anthropic_messages.response_writer import (
     write_reply,
 )
 from dragoman.wire import sse
+from dragoman.wire.dialect import Counting, Dialect, Form
 from dragoman.wire.passing import Passing
 
 DIALECT: Final = Dialect(

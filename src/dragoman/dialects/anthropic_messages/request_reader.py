@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core import messages as values
+from dragoman.core import messages as m
 from dragoman.core.errors import RequestError, UnsupportedError
 from dragoman.core.messages import Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
 from dragoman.dialects.anthropic_messages.client_tools import client_tool
@@ -71,7 +71,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         tools=tools,
         tool_choice=_tool_choice(chosen := fields.take("tool_choice"), tools),
         several=_takes_several(chosen),
-        sampling=values.Sampling(
+        sampling=m.Sampling(
             temperature=fields.number("temperature", 0, 1),
             top_p=fields.number("top_p", 0, 1),
             top_k=fields.integer("top_k", least=0),
@@ -113,7 +113,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:/@+-]")
 _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
 
 
-def _effort(thinking: Cursor | None, kept: values.Extra) -> str:
+def _effort(thinking: Cursor | None, kept: m.Extra) -> str:
     """`output_config.effort`, or as much as the budget for thinking amounts to."""
     config = kept.get("output_config")
     told = json_cursor.Cursor(config, "$.output_config").fields().peek("effort") if config is not None else None
@@ -131,7 +131,7 @@ def _effort(thinking: Cursor | None, kept: values.Extra) -> str:
     return next(effort for least, effort in _BUDGETS if budget.number() >= least)
 
 
-def _response_schema(fields: Fields) -> tuple[values.JsonText, values.Extra]:
+def _response_schema(fields: Fields) -> tuple[m.JsonText, m.Extra]:
     config = fields.take("output_config")
     if config is None:
         return "", {}
@@ -143,7 +143,7 @@ def _response_schema(fields: Fields) -> tuple[values.JsonText, values.Extra]:
     return inner.need("schema").object(), {"output_config": config.raw}
 
 
-def _system(found: Cursor | None) -> tuple[tuple[Part, ...], values.Extra]:
+def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.Extra]:
     """The system's words; apart from them the line that begins those of Claude Code, as its block.
 
     It tells its vendor what to charge, and is nothing that a model should read.
@@ -162,59 +162,59 @@ def _message(cursor: Cursor) -> Message:
     fields = cursor.fields()
     role = fields.need("role").choice(_ROLES, "role")
     # The system's first message is that of `system`; one among the messages is not it, though it be the first there.
-    own: values.Role = "developer" if role == "system" else role
+    own: m.Role = "developer" if role == "system" else role
     return Message(own, read_parts(fields.take("content"), _PARTS), fields.rest())
 
 
-def _image(fields: Fields) -> values.Image | Opaque:
+def _image(fields: Fields) -> m.Image | Opaque:
     media, kept = _media(fields.need("source"))
-    return values.Image(media, {**kept, **fields.rest()}) if media else Opaque("image", fields.raw, fields.path)
+    return m.Image(media, {**kept, **fields.rest()}) if media else Opaque("image", fields.raw, fields.path)
 
 
-def _document(fields: Fields) -> values.Document | Opaque:
+def _document(fields: Fields) -> m.Document | Opaque:
     media, kept = _media(fields.need("source"))
     if media is None:
         return Opaque("document", fields.raw, fields.path)
-    return values.Document(media, fields.string("title"), {**kept, **fields.rest()})
+    return m.Document(media, fields.string("title"), {**kept, **fields.rest()})
 
 
-def _search_result(fields: Fields) -> values.Document:
+def _search_result(fields: Fields) -> m.Document:
     """A document, and beside it its own fields as they came."""
     own = {name: found.raw for name in ("source", "title", "content") if (found := fields.peek(name))}
     source, title = fields.string("source"), fields.string("title")
     words = "\n".join(item.fields().need("text").string() for item in fields.items("content"))
     extra = {SEARCH_RESULT: msgspec.Raw(msgspec.json.encode(own)), **fields.rest()}
-    return values.Document(values.Media("text/plain", text=words or title), title or source if words else "", extra)
+    return m.Document(m.Media("text/plain", text=words or title), title or source if words else "", extra)
 
 
-def _media(cursor: Cursor) -> tuple[values.Media | None, values.Extra]:
+def _media(cursor: Cursor) -> tuple[m.Media | None, m.Extra]:
     """The source of a block, None where it is not known here; and the source as it came where that holds more."""
     source = cursor.fields()
     match source.need("type").string():
         case "base64":
-            media = values.Media(source.string("media_type"), data=source.need("data").word())
+            media = m.Media(source.string("media_type"), data=source.need("data").word())
         case "text":
-            media = values.Media(source.string("media_type") or "text/plain", text=source.need("data").string())
+            media = m.Media(source.string("media_type") or "text/plain", text=source.need("data").string())
         case "url":
-            media = values.Media(url=source.need("url").word())
+            media = m.Media(url=source.need("url").word())
         case "file":
-            media = values.Media(file_id=source.need("file_id").word())
+            media = m.Media(file_id=source.need("file_id").word())
         case "content":
             parts = read_parts(source.take("content"), {"text": read_text})
             words = [part.text for part in parts if isinstance(part, Text)]
             whole = len(words) == len(parts)  # with an image among them, words alone would be a lie
-            return values.Media("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
+            return m.Media("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
         case _:
             return None, {}
     return media, {"source": cursor.raw} if source.rest() else {}
 
 
-def _thinking(fields: Fields) -> values.Reasoning:
-    return values.Reasoning(fields.string("thinking"), fields.string("signature"), extra=fields.rest())
+def _thinking(fields: Fields) -> m.Reasoning:
+    return m.Reasoning(fields.string("thinking"), fields.string("signature"), extra=fields.rest())
 
 
-def _redacted(fields: Fields) -> values.Reasoning:
-    return values.Reasoning("", redacted=fields.need("data").string(), extra=fields.rest())
+def _redacted(fields: Fields) -> m.Reasoning:
+    return m.Reasoning("", redacted=fields.need("data").string(), extra=fields.rest())
 
 
 def _tool_use(fields: Fields) -> ToolCall:
@@ -222,13 +222,13 @@ def _tool_use(fields: Fields) -> ToolCall:
     return ToolCall(fields.need("id").word(), fields.need("name").word(), arguments, fields.rest())
 
 
-def _tool_result(fields: Fields) -> values.ToolResult:
+def _tool_result(fields: Fields) -> m.ToolResult:
     call_id = fields.need("tool_use_id").word()
     parts = read_parts(fields.take("content"), _RESULT_PARTS)
-    return values.ToolResult(call_id, parts, fields.flag("is_error"), fields.rest())
+    return m.ToolResult(call_id, parts, fields.flag("is_error"), fields.rest())
 
 
-_RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
+_RESULT_PARTS: Final[dict[str, Callable[[Fields], m.ResultPart]]] = {
     "text": read_text,
     "image": _image,
     "document": _document,

@@ -34,7 +34,6 @@ from typing import Final, assert_never
 
 import msgspec
 
-from dragoman.core.contracts import Outgoing
 from dragoman.core.identifiers import ID, LONG_NAME_FORM
 from dragoman.core.messages import (
     Audio,
@@ -59,6 +58,7 @@ from dragoman.schema.adapt import adapt
 from dragoman.schema.strictness import complexity
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT
 from dragoman.wire.content_blocks import picture_type
+from dragoman.wire.dialect import Outgoing
 from dragoman.wire.history import reminder
 from dragoman.wire.translation import UNPROVEN, Ledger
 

@@ -22,15 +22,16 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.events import BREAK
 from dragoman.core.identifiers import LONG_NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
-from dragoman.core.response_details import CITATIONS, beside
+from dragoman.core.response_details import CITATIONS
 from dragoman.dialects.anthropic_messages.request_writer import NAME
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.wire.detail_fields import beside
 from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
 
 _FINISH: Final[dict[str, FinishReason]] = {

@@ -10,9 +10,10 @@ from dragoman.core.collect import finish_of
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import AnyEvent, Block, BlockKind, Finish, Order, Start, ToolCallStart
 from dragoman.core.messages import Opaque, Part, Reply, Request, Text, ToolCall, Usage
-from dragoman.core.response_details import CITATIONS, counted, items
+from dragoman.core.response_details import CITATIONS, items
 from dragoman.text import json_cursor
 from dragoman.wire import sse
+from dragoman.wire.detail_fields import counted
 
 _encode = msgspec.json.Encoder().encode
 

@@ -40,14 +40,14 @@ Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
 import re
 from typing import Final
 
-from dragoman.core.contracts import Dialect, Form
 from dragoman.core.identifiers import NAME_FORM
-from dragoman.dialects._openai_errors import sign, status, write_error
 from dragoman.dialects.openai_chat.request_reader import read_request
 from dragoman.dialects.openai_chat.request_writer import write_request
 from dragoman.dialects.openai_chat.response_reader import Reader
 from dragoman.dialects.openai_chat.response_writer import Writer, write_reply
 from dragoman.wire import sse
+from dragoman.wire.dialect import Dialect, Form
+from dragoman.wire.openai_errors import sign, status, write_error
 from dragoman.wire.passing import Passing
 
 DIALECT: Final = Dialect(

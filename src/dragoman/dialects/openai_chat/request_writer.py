@@ -35,7 +35,6 @@ from typing import Final, assert_never
 
 import msgspec
 
-from dragoman.core.contracts import Outgoing
 from dragoman.core.identifiers import ANY, NAME_FORM
 from dragoman.core.messages import (
     Audio,
@@ -59,6 +58,7 @@ from dragoman.core.messages import (
 from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, IN_FIELD, OUTER, is_custom
 from dragoman.schema.targets import OPENAI, OPENAI_STRICT
 from dragoman.text.json_member import string_member
+from dragoman.wire.dialect import Outgoing
 from dragoman.wire.history import system_first
 from dragoman.wire.openai_fields import in_chat
 from dragoman.wire.translation import REDACTED, SIGNATURE, Ledger, told_as_error

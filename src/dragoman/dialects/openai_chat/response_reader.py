@@ -28,15 +28,16 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
-from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PROGRESS, beside, logprobs
+from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PROGRESS
 from dragoman.dialects.openai_chat.request_writer import NAME
 from dragoman.schema.free_text import INPUT
 from dragoman.text import lenient_values
 from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.wire.detail_fields import beside, logprobs
 from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
 from dragoman.wire.upstream_errors import said_error
 

@@ -10,12 +10,13 @@ from dragoman.core.collect import finish_of
 from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
 from dragoman.core.messages import Reply, Request, Text, ToolCall, Usage
 from dragoman.core.response_details import is_for
-from dragoman.dialects._openai_errors import write_error
 from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, custom_names
 from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import StringMember, string_member
 from dragoman.wire import sse
+from dragoman.wire.detail_fields import counted
+from dragoman.wire.openai_errors import write_error
 
 NAME: Final = "openai_chat"
 
@@ -171,7 +172,7 @@ def _usage(usage: Usage) -> dict[str, object]:
         "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
-    return response_details.counted(counts, usage, NAME)
+    return counted(counts, usage, NAME)
 
 
 def _nested(annotations: Raw) -> list[object]:

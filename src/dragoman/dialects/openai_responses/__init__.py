@@ -48,15 +48,15 @@ the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/
 import re
 from typing import Final
 
-from dragoman.core.contracts import Counting, Dialect, Form
 from dragoman.core.identifiers import NAME_FORM
-from dragoman.dialects._openai_errors import sign, status, write_error
 from dragoman.dialects.openai_responses.passthrough_events import joined
 from dragoman.dialects.openai_responses.request_reader import read_count, read_request
 from dragoman.dialects.openai_responses.request_writer import write_request
 from dragoman.dialects.openai_responses.response_reader import Reader, count_of
 from dragoman.dialects.openai_responses.response_writer import Writer, write_count, write_reply
 from dragoman.wire import sse
+from dragoman.wire.dialect import Counting, Dialect, Form
+from dragoman.wire.openai_errors import sign, status, write_error
 from dragoman.wire.passing import Passing
 
 DIALECT: Final = Dialect(

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core import messages as values
+from dragoman.core import messages as m
 from dragoman.core.errors import RequestError, UnsupportedError, one_of, quote
 from dragoman.core.messages import Earlier, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
 from dragoman.schema.free_text import INPUT, free_text
@@ -34,7 +34,7 @@ REDACTED: Final = "redacted:"
 JOINT: Final = "__"
 """Between the names of a namespace and of a tool in it: every API takes these characters in a name."""
 
-_ROLES: Final[tuple[values.Role, ...]] = ("user", "assistant", "system", "developer")
+_ROLES: Final[tuple[m.Role, ...]] = ("user", "assistant", "system", "developer")
 _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
 _ANY_OBJECT: Final = '{"type":"object"}'
 _UNKEPT: Final = {
@@ -81,7 +81,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         messages=system + messages,
         tools=tools,
         tool_choice=choice,
-        sampling=values.Sampling(temperature=fields.number("temperature", 0, 2), top_p=fields.number("top_p", 0, 1)),
+        sampling=m.Sampling(temperature=fields.number("temperature", 0, 2), top_p=fields.number("top_p", 0, 1)),
         max_tokens=fields.integer("max_output_tokens", least=1),
         response_schema=_response_schema(form),
         response_name=form.string("name") if form else "",
@@ -105,14 +105,14 @@ def _effort(found: Cursor | None) -> str:
     return told.string() if told is not None and told.kind == "string" else ""
 
 
-def _format(found: Cursor | None) -> tuple[Fields | None, values.Extra]:
+def _format(found: Cursor | None) -> tuple[Fields | None, m.Extra]:
     if found is None:
         return None, {}
     form = found.fields().take("format")
     return form.fields() if form else None, {"text": found.raw}
 
 
-def _response_schema(form: Fields | None) -> values.JsonText:
+def _response_schema(form: Fields | None) -> m.JsonText:
     if form is None:
         return ""
     match form.need("type").choice(("text", "json_object", "json_schema"), "text format"):
@@ -161,7 +161,7 @@ class _Turns:
     """
 
     def __init__(self) -> None:
-        self._turns: list[tuple[values.Role, list[Part], dict[str, msgspec.Raw]]] = []
+        self._turns: list[tuple[m.Role, list[Part], dict[str, msgspec.Raw]]] = []
         self._speaks = False
         """The last turn has words."""
 
@@ -188,7 +188,7 @@ class _Turns:
 
 
 def _has_words(message: Message) -> bool:
-    return any(not isinstance(part, values.Reasoning | ToolCall | Opaque | values.Earlier) for part in message.parts)
+    return any(not isinstance(part, m.Reasoning | ToolCall | Opaque | m.Earlier) for part in message.parts)
 
 
 def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
@@ -226,7 +226,7 @@ def _custom_call(fields: Fields) -> Part:
     return ToolCall(call_id, name, arguments, {**kind, **within, **fields.rest()})
 
 
-def _called(fields: Fields) -> tuple[str, values.Extra]:
+def _called(fields: Fields) -> tuple[str, m.Extra]:
     """The name under which the tool is offered, and the namespace that is in it."""
     name, space = fields.need("name").word(), fields.take("namespace")
     return (f"{space.word()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
@@ -241,8 +241,8 @@ def _reasoning(fields: Fields) -> Part:
     kept = {n: c.raw for n, c in said.items() if c and len(texts[n]) > least[n]}
     proof, extra = fields.string("encrypted_content"), {**kept, **fields.rest()}
     if proof.startswith(REDACTED):
-        return values.Reasoning(text, redacted=proof.removeprefix(REDACTED), extra=extra)
-    return values.Reasoning(text, proof, extra=extra)
+        return m.Reasoning(text, redacted=proof.removeprefix(REDACTED), extra=extra)
+    return m.Reasoning(text, proof, extra=extra)
 
 
 _CALLS: Final[dict[str, Callable[[Fields], Part]]] = {
@@ -252,42 +252,42 @@ _CALLS: Final[dict[str, Callable[[Fields], Part]]] = {
 }
 
 
-def _result(fields: Fields, kind: str) -> values.ToolResult:
+def _result(fields: Fields, kind: str) -> m.ToolResult:
     parts = read_parts(fields.take("output"), _RESULT_PARTS)
     call_id = fields.need("call_id").word()
     custom = {"type": msgspec.Raw(b'"custom_tool_call_output"')} if kind != "function_call_output" else {}
-    return values.ToolResult(call_id, parts, extra={**custom, **fields.rest()})
+    return m.ToolResult(call_id, parts, extra={**custom, **fields.rest()})
 
 
 def _text(fields: Fields) -> Text:
     return Text(fields.need("text").string(), fields.rest())
 
 
-def _image(fields: Fields) -> values.Image:
+def _image(fields: Fields) -> m.Image:
     url, file_id = fields.string("image_url"), fields.string("file_id")
     if not url and not file_id:
         raise RequestError("missing required field 'image_url' or 'file_id'", fields.path)
-    return values.Image(media_at(url) if url else values.Media(file_id=file_id), fields.rest())
+    return m.Image(media_at(url) if url else m.Media(file_id=file_id), fields.rest())
 
 
-def _file(fields: Fields) -> values.Document:
+def _file(fields: Fields) -> m.Document:
     title, data, url, file_id = (fields.string(name) for name in ("filename", "file_data", "file_url", "file_id"))
     if not (data or url or file_id):
         raise RequestError("missing required field 'file_data', 'file_url' or 'file_id'", fields.path)
-    bare = values.Media(data=data) if data else values.Media(url=url, file_id="" if url else file_id)
-    return values.Document(media_at(data) if data.startswith("data:") else bare, title, fields.rest())
+    bare = m.Media(data=data) if data else m.Media(url=url, file_id="" if url else file_id)
+    return m.Document(media_at(data) if data.startswith("data:") else bare, title, fields.rest())
 
 
-def _refusal(fields: Fields) -> values.Refusal:
-    return values.Refusal(fields.need("refusal").string(), fields.rest())
+def _refusal(fields: Fields) -> m.Refusal:
+    return m.Refusal(fields.need("refusal").string(), fields.rest())
 
 
-def _audio(fields: Fields) -> values.Audio:
+def _audio(fields: Fields) -> m.Audio:
     inner = fields.need("input_audio").fields()
-    return values.Audio(values.Media(f"audio/{inner.need('format').string()}", inner.need("data").string()))
+    return m.Audio(m.Media(f"audio/{inner.need('format').string()}", inner.need("data").string()))
 
 
-_RESULT_PARTS: Final[dict[str, Callable[[Fields], values.ResultPart]]] = {
+_RESULT_PARTS: Final[dict[str, Callable[[Fields], m.ResultPart]]] = {
     "input_audio": _audio,
     "input_text": _text,
     "output_text": _text,
@@ -327,7 +327,7 @@ def _tool(cursor: Cursor) -> Tool:
     return Tool(name, description, parameters, fields.rest(), strict=strict is not None and strict.boolean())
 
 
-def _free_text(form: Cursor | None) -> values.JsonText:
+def _free_text(form: Cursor | None) -> m.JsonText:
     """The schema that a custom tool is offered under."""
     fields = form.fields() if form else None
     if fields is None or fields.need("type").string() != "grammar":
@@ -356,7 +356,7 @@ def is_custom(tool: Tool) -> bool:
     return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
 
 
-def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, values.Extra]:
+def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, m.Extra]:
     """The tools that may be called, how freely, and what is left to say of it."""
     found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
     word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"

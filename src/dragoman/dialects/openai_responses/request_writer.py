@@ -44,7 +44,6 @@ from typing import Final, assert_never
 
 import msgspec
 
-from dragoman.core.contracts import Outgoing
 from dragoman.core.identifiers import ANY, NAME_FORM
 from dragoman.core.messages import (
     Audio,
@@ -80,6 +79,7 @@ from dragoman.schema.free_text import INPUT
 from dragoman.schema.targets import OPENAI, OPENAI_STRICT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import string_member
+from dragoman.wire.dialect import Outgoing
 from dragoman.wire.openai_fields import custom_in_responses, in_responses, merged
 from dragoman.wire.translation import REDACTED as REDACTED_REASONING
 from dragoman.wire.translation import UNPROVEN, Ledger, told_as_error

@@ -30,17 +30,18 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.events import BREAK
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
-from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, beside, logprobs
+from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE
 from dragoman.dialects.openai_responses.request_reader import JOINT, NAME, REDACTED
 from dragoman.dialects.openai_responses.request_writer import proof
 from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.wire.detail_fields import beside, logprobs
 from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
 from dragoman.wire.upstream_errors import said_error, told_error
 

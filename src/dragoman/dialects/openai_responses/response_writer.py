@@ -11,8 +11,7 @@ from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import NOTHING, AnyEvent, Block, Start, Step, ToolCallStart
 from dragoman.core.messages import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
-from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, counted, is_for, items
-from dragoman.dialects._openai_errors import error_fields, status
+from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, is_for, items
 from dragoman.dialects.openai_responses.client_tools import client_kinds, item_of
 from dragoman.dialects.openai_responses.request_reader import (
     ABOUT_NAMESPACE,
@@ -28,6 +27,8 @@ from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import StringMember, string_member
 from dragoman.wire import sse
+from dragoman.wire.detail_fields import counted
+from dragoman.wire.openai_errors import error_fields, status
 
 Json = dict[str, object]
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
-from dragoman.core.contracts import CallSink, Format
 from dragoman.core.errors import UnsupportedError
 from dragoman.core.messages import JsonText
 from dragoman.identify.response_template.content import FAILURES, Digits, as_text, value_of
 from dragoman.identify.response_template.spec import Field, Region, Template
 from dragoman.parsing.define_format import json_format, text_format
+from dragoman.parsing.format import Format
+from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import ALL, Schema, as_json, whole_json
 from dragoman.text.scanner import Leaf, Scanner, markers
 

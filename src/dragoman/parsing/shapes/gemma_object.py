@@ -13,9 +13,9 @@ import re
 from typing import Any, Final
 
 from dragoman.constraints import schema_values
+from dragoman.constraints.constraint import HeldCall
 from dragoman.constraints.grammar import All, Raw, Word
 from dragoman.constraints.schema_values import Spelling
-from dragoman.core.contracts import MUTED, CallSink, HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.object_notation import (
     CLOSED,
@@ -28,6 +28,7 @@ from dragoman.parsing.shapes.object_notation import (
     written,
     wrong,
 )
+from dragoman.parsing.sink import MUTED, CallSink
 from dragoman.schema.argument_types import as_json, as_string, string_writer
 from dragoman.text.scanner import Leaf, Scanner, markers
 

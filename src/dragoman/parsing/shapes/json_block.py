@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Unpack
 
-from dragoman.core.contracts import CallSink, Format, ReadCall
 from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.define_format import Shown, json_format
+from dragoman.parsing.format import Format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.json_object import SEPARATORS, CallKeys, Outcome, behind_unknown, read_json_call
+from dragoman.parsing.sink import CallSink, ReadCall
 from dragoman.text.scanner import Leaf, Scanner
 
 THINK: Final = {"<think>": "</think>"}

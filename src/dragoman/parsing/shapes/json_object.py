@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from dragoman.core.contracts import CallSink
 from dragoman.core.errors import quote
 from dragoman.core.messages import JsonText as Json
+from dragoman.parsing.sink import CallSink
 from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers, nothing
 from dragoman.text.unwrap_arguments import read_wrapped
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from dragoman.core.contracts import CallSink
 from dragoman.parsing.code_fence import FENCE
+from dragoman.parsing.sink import CallSink
 from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, nothing
 from dragoman.text.unwrap_arguments import FIRST, read_wrapped
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dragoman.core.contracts import CallSink, HeldCall
+from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.name_then_json import ReadHead
 from dragoman.parsing.shapes.nested_writer import ITEM, Nesting
 from dragoman.parsing.shapes.object_notation import Digits, written, wrong
 from dragoman.parsing.shapes.tagged import left_open, read_call
 from dragoman.parsing.shapes.tagged_writer import NAME
+from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema, as_json, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Leaf, Scanner, markers, nothing
 

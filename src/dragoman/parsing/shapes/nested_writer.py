@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dragoman.constraints.constraint import UNREADABLE, HeldCall
 from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Raw, Rule, maybe
 from dragoman.constraints.schema_values import NUMBER_WORDS, STRING_WORDS, UNSAID, arguments, members, times
-from dragoman.core.contracts import UNREADABLE, HeldCall
 from dragoman.core.messages import Tool
 from dragoman.parsing.shapes.tagged_writer import ANYTHING, Kinds, guessed, kinds_of, opened, readable
 from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, inside, types_of

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from dragoman.core.contracts import CallSink
 from dragoman.core.messages import JsonText as Json
+from dragoman.parsing.sink import CallSink
 from dragoman.text.scanner import CUT_OFF, Leaf, Scanner
 
 DEPTH_LIMIT: Final = 128

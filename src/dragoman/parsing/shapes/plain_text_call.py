@@ -11,12 +11,13 @@ The label says nothing, and may be the name where its own end is missing.
 import json
 from typing import Final
 
+from dragoman.constraints.constraint import HeldCall
 from dragoman.constraints.grammar import Json
-from dragoman.core.contracts import CallSink, HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import as_object
 from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.tagged import read_call
+from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers
 

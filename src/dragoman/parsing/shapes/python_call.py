@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dragoman.constraints import schema_values
+from dragoman.constraints.constraint import HeldCall
 from dragoman.constraints.grammar import All, Json, Word
 from dragoman.constraints.schema_values import Spelling
-from dragoman.core.contracts import MUTED, CallSink, HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.json_object import CallKeys, Outcome, read_json_call
 from dragoman.parsing.shapes.object_notation import (
@@ -32,6 +32,7 @@ from dragoman.parsing.shapes.object_notation import (
     written,
     wrong,
 )
+from dragoman.parsing.sink import MUTED, CallSink
 from dragoman.schema.argument_types import as_string, string_writer
 from dragoman.text.json_stream import NUMBER_LIMIT_CHARS
 from dragoman.text.scanner import Leaf, Scanner, markers

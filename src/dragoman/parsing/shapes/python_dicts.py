@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from dragoman.constraints import schema_values
-from dragoman.core.contracts import MUTED, CallSink, HeldCall
+from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.json_object import CallKeys, Outcome, read_json_call
 from dragoman.parsing.shapes.object_notation import no_call, written
 from dragoman.parsing.shapes.python_call import DICT, NOTATION, SPELLING, literal
+from dragoman.parsing.sink import MUTED, CallSink
 from dragoman.text.scanner import Leaf, Scanner, markers
 
 _NAME_END: Final = markers("'")

@@ -17,12 +17,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from dragoman.core.contracts import MUTED, CallSink, ReadCall
 from dragoman.core.messages import JsonText as Json
 from dragoman.core.tool_name_match import is_name
 from dragoman.parsing.partial_marker import drop_begun
 from dragoman.parsing.shapes.json_block import KEYS, JsonCalls
 from dragoman.parsing.shapes.name_then_json import ReadHead, broken
+from dragoman.parsing.sink import MUTED, CallSink, ReadCall
 from dragoman.schema.argument_types import ALL, Schema, as_json, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, Follow, Leaf, Scanner, markers, nothing
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dragoman.constraints.constraint import UNREADABLE, HeldCall
 from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Raw, Word, maybe
 from dragoman.constraints.schema_values import STRING_WORDS, TYPES, UNSAID, arguments
-from dragoman.core.contracts import UNREADABLE, HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.tagged import typed_values
 from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, closed, json_kind, referred, types_of

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dragoman.core.contracts import CallSink, HeldCall
+from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.invoke_tags import attributes, escaped, unescaped
 from dragoman.parsing.shapes.nested_writer import Nesting
 from dragoman.parsing.shapes.object_notation import Digits, written, wrong
 from dragoman.parsing.shapes.tagged import Tagged, left_open, read_call
+from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Leaf, Scanner, nothing
 

@@ -24,7 +24,7 @@ import msgspec
 
 from dragoman import __version__, dialects
 from dragoman.backends.text_mode import completions
-from dragoman.core.contracts import Reader, Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Failure, TextDelta, Warning
 from dragoman.core.messages import Request
@@ -33,6 +33,7 @@ from dragoman.redaction import redact
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.recorder import Asked, Capture, Heard, Timed
 from dragoman.wire import sse
+from dragoman.wire.dialect import Reader
 
 SUMMARY: Final = "summary.json"
 _PACKAGES: Final = ("aiohttp", "jsonschema-rs", "llguidance", "msgspec", "uvicorn", "xllamacpp")

@@ -13,9 +13,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from dragoman.core.contracts import Backend, Described, NewId, Turn
+from dragoman.core.backend import Backend, Described, Turn
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
+from dragoman.core.ids import NewId
 from dragoman.core.messages import Request
 from dragoman.server.observe.observer import Hearing, Send
 

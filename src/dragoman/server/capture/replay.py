@@ -14,7 +14,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.config import ServerConfig
-from dragoman.core.contracts import Backend, Relay, Turn
+from dragoman.core.backend import Backend, Relay, Turn
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.messages import Earlier, Request
 from dragoman.gateway.compaction import Seal

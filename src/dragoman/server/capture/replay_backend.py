@@ -21,10 +21,13 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.model_modes import Way
 from dragoman.backends.http.request_plan import Asking
 from dragoman.backends.http.response import Reading
-from dragoman.backends.text_mode import request as as_text
-from dragoman.core.contracts import Backend, Dialect, Format, Model, Outgoing, Reader, Turn
+from dragoman.backends.text_mode import request as text_mode_request
+from dragoman.core.backend import Backend, Turn
 from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import Request, Tool
+from dragoman.core.model import Model
+from dragoman.parsing.format import Format
+from dragoman.wire.dialect import Dialect, Outgoing, Reader
 
 Cut: TypeAlias = Literal["recorded", "whole", "chars", "random"]
 _LONGEST: Final = 12
@@ -102,7 +105,7 @@ class _Asking(Asking):
     def reading(self, request: Request, turn: Turn, way: Way, outgoing: Outgoing) -> Reading:
         """As the real one."""
         reading = super().reading(request, turn, way, outgoing)
-        tools, _ = as_text.spelled(as_text.offered(request), self._form(request, way))
+        tools, _ = text_mode_request.spelled(text_mode_request.offered(request), self._form(request, way))
         known = None if way.mode == "native" and not outgoing.written_as else self._format(request, way)
         told = self._told.get(way.template)
         tail = outgoing.opened or (told.prompt_tail if told else "")
@@ -142,12 +145,12 @@ def _way_of(facts: Mapping[str, Any]) -> Way:
 
 
 def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> Backend:
-    from dragoman.backends.embedded import backend as embedded
+    from dragoman.backends.embedded import backend as embedded_backend
     from dragoman.backends.embedded import gguf
     from dragoman.catalog import models as model_catalog
     from dragoman.parsing.reply_reader import ReplyReader
 
-    class Played(embedded.Embedded):
+    class Played(embedded_backend.Embedded):
         def learn(self, request: Request) -> None:
             self.own_words.learn(request)
 
@@ -182,7 +185,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Call
 
     class Played(backend.ClaudeCli):
         def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
-            self._tools = as_text.offered(request)
+            self._tools = text_mode_request.offered(request)
             return super().ask(request, turn)
 
         @asynccontextmanager

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dragoman.backends import conversion_time as timing
+from dragoman.backends import conversion_time
 from dragoman.core.collect import finish_of
 from dragoman.core.errors import DragomanError, logged
 from dragoman.core.events import (
@@ -58,7 +58,7 @@ class Record:
         self.usage = Usage()
         self.first_s: float | None = None
         """When the backend's answer began; None: it never did."""
-        self.spent = timing.begin()
+        self.spent = conversion_time.begin()
         """Time of conversion."""
         self.tally = Tally()
         self._offered: frozenset[str] = frozenset()

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Iterable, MutableMapping
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
-from dragoman.core.contracts import Backend
+from dragoman.core.backend import Backend
 from dragoman.core.errors import DragomanError, logged
 from dragoman.core.events import (
     AnyEvent,

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, MutableMapping
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
-from dragoman.core.contracts import Backend, Turn
+from dragoman.core.backend import Backend, Turn
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Request
 

@@ -9,8 +9,8 @@ from dragoman.backends.probe.client import Heard
 from dragoman.backends.probe.context import ASKS_FOR_TOOL, EXAMPLES, WEATHER, Subject, shown, why
 from dragoman.backends.probe.detect_format import calls_in
 from dragoman.backends.probe.report import Finding
-from dragoman.core.contracts import Format
 from dragoman.core.messages import Message, Text
+from dragoman.parsing.format import Format
 from dragoman.prompting.chat_renderer import as_chat
 
 WHAT = "prompted calls"

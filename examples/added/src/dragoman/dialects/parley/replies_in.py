@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from dragoman.core.contracts import Turn
+from dragoman.core.backend import Turn
 from dragoman.core.errors import UpstreamError
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage

@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from dragoman.core.contracts import Outgoing
 from dragoman.core.errors import RequestError
 from dragoman.core.identifiers import ANY, NAME_FORM
 from dragoman.core.messages import Message, Part, Reasoning, Refusal, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.schema.targets import OPENAI
 from dragoman.text.json_cursor import at
+from dragoman.wire.dialect import Outgoing
 from dragoman.wire.translation import Ledger
 
 NAME: Final = "parley"

@@ -85,16 +85,3 @@ class UsageFiller:
         missing = "its counts" if self._told is None else "the tokens of the prompt"
         usage = replace(told, input_tokens=self._known or self.estimate())
         return UsageUpdate(usage), Warning("estimated_usage", f"the backend did not tell {missing}; they are estimated")
-
-
-def both(one: Usage, other: Usage) -> Usage:
-    """The tokens of two answers; what they cost where both tell."""
-    cost = None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd
-    return Usage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cached_input_tokens + other.cached_input_tokens,
-        one.reasoning_tokens + other.reasoning_tokens,
-        one.cache_write_tokens + other.cache_write_tokens,
-        cost,
-    )

@@ -1,0 +1,37 @@
+"""A part of a message as plain text."""
+
+import re
+from typing import Final, assert_never
+
+from dragoman.core.messages import (
+    Audio,
+    Document,
+    Earlier,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+_NO_WORD: Final = re.compile(r"\W+")
+
+
+def part_text(part: Part) -> str:
+    """The part as plain text; thoughts, calls and results have none."""
+    match part:
+        case Text(text) | Refusal(text):
+            return text
+        case Document(source, title) if source.text:
+            return f"{title}\n{source.text}" if title else source.text
+        case Image() | Audio() | Document():
+            return f"[{type(part).__name__.lower()}]"
+        case Opaque(type=kind):
+            return f"[{_NO_WORD.sub('_', kind).lower()}]"  # in which nothing is a control token
+        case Reasoning() | ToolCall() | ToolResult() | Earlier():
+            return ""
+        case _:
+            assert_never(part)

@@ -1,0 +1,66 @@
+"""Details of a response (`core/response_details.py`) as the JSON of APIs has them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from dragoman.core.messages import Extra, JsonText, Usage
+from dragoman.text import lenient_values
+from dragoman.text.json_cursor import Fields
+
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+_NULL: Final = Raw(b"null")
+_NOTHING: Final = (b"null", b"0", b"0.0", b"{}", b"[]", b'""', b"false")
+
+_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def logprobs(entries: Sequence[Fields]) -> JsonText:
+    """Probabilities of tokens, with the members that the vendors' types require."""
+    return _encode([_entry(each) for each in entries]).decode()
+
+
+def _entry(fields: Fields) -> dict[str, object]:
+    token = lenient_values.word(fields.peek("token"))
+    wanted = {"token": token, "bytes": list(token.encode("utf-8", "replace")), "logprob": 0.0}
+    said = {name: raw for name, raw in fields.rest().items() if name != "top_logprobs" and raw != _NULL}
+    return {
+        **wanted,
+        **said,
+        "top_logprobs": [_inner(each) for each in lenient_values.objects(fields.peek("top_logprobs"))],
+    }
+
+
+def _inner(fields: Fields) -> dict[str, object]:
+    made = _entry(fields)
+    del made["top_logprobs"]
+    return made
+
+
+def given(fields: Fields, *known: str) -> dict[str, Raw]:
+    """The members that are not `known`, and say something."""
+    found = ((name, bytes(raw).translate(_ONE_LINE)) for name, raw in fields.rest().items() if name not in known)
+    return {name: Raw(json) for name, json in found if json not in _NOTHING}
+
+
+def beside(counts: Fields, known: Mapping[str, tuple[str, ...]]) -> Extra:
+    """Members of a usage that have no count here; `known` are those that have one, and what is known within them."""
+    found = given(counts)
+    for name, inner in known.items():
+        within = lenient_values.fields(counts.peek(name)) if inner else None
+        rest = given(within, *inner) if within is not None else {}
+        found.pop(name, None)
+        if rest:
+            found[name] = Raw(_encode(rest))
+    return found
+
+
+def counted(counts: dict[str, object], usage: Usage, dialect: str) -> dict[str, object]:
+    """The counts of a usage with what the server said beside them, for a client of the same API."""
+    for name, raw in usage.extra.items() if usage.dialect == dialect else ():
+        own = counts.get(name)
+        counts[name] = {**_members(raw), **own} if isinstance(own, dict) else raw
+    return counts
