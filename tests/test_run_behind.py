@@ -198,7 +198,7 @@ async def test_a_server_that_is_being_started_is_waited_for(tmp_path: Path, monk
         async def starts(_: float) -> None:
             await stack.enter_async_context(server(listing("m"), port=port))
 
-        monkeypatch.setattr(preface.again, "pause", starts)
+        monkeypatch.setattr(preface.retry, "pause", starts)
         found = await chosen(of_settings(tmp_path, url), {}, on("m"))
     assert found.offer.model == "m"
 

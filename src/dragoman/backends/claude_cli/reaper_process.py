@@ -1,4 +1,4 @@
-"""The process that outlives this program for a moment, to end what it left; see `keeper`."""
+"""The process that outlives this program for a moment, to end what it left; see `reaper`."""
 
 import os
 import shutil
