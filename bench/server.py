@@ -35,11 +35,10 @@ from bench import offline
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Backend, Turn
+from dragoman.core.backend import Backend, Model, Turn
 from dragoman.core.collect import collect
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, ToolCall, Usage
-from dragoman.core.model import Model
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from dragoman.parsing.reply_reader import ReplyReader
@@ -266,7 +265,7 @@ def behind(url: str, trusted: str = "") -> list[Backend]:
 
 def claude(url: str, warm: int, home: Path) -> Backend:
     """The CLI, which has nobody's home and can reach nobody else."""
-    from dragoman.backends.claude_cli import ClaudeCli
+    from dragoman.backends.claude_cli.backend import ClaudeCli
     from dragoman.backends.claude_cli.config import ClaudeCliConfig
 
     nowhere = "http://127.0.0.1:9"

@@ -14,10 +14,9 @@ import uvicorn
 
 from dragoman import dialects
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Turn
+from dragoman.core.backend import Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
-from dragoman.core.model import Model
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
 from dragoman.server.app import App

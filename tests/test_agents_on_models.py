@@ -22,7 +22,7 @@ from agents import NOTES
 from blocks import GATEWAY, Block
 from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.ids import random_id
+from dragoman.core.identifiers import random_id
 from gateway import DEADLINE_S, environment, running
 from scripted import Script, Scripted, served
 from servers.real import Real, llama_server, mlx

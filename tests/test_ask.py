@@ -41,7 +41,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.ids import random_id
+from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request, Text, Tool, ToolCall, Usage
 from dragoman.dialects import get
 from gateway import command, environment, run

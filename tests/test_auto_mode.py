@@ -22,7 +22,7 @@ from dragoman.backends.probe.context import WEATHER
 from dragoman.backends.probe.report import Choice
 from dragoman.core.backend import Turn
 from dragoman.core.events import AnyEvent, Finish, ToolCallStart, Warning
-from dragoman.core.ids import random_id
+from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Message, Request, Text
 from far import Server, server
 from odd import NOTHING_HERE, Answer, Says, chat, models, odd

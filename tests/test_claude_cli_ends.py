@@ -16,7 +16,7 @@ from bench import offline
 
 from agents import NOWHERE
 from claude_cli import fake
-from dragoman.backends.claude_cli import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCli
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import Turn

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from claude_cli import fake
-from dragoman.backends.claude_cli import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCli
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.process import Process
 from dragoman.gateway.gateway import Gateway

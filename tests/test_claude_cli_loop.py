@@ -17,7 +17,7 @@ import pytest
 from bench import offline
 
 from agents import NOWHERE
-from dragoman.backends.claude_cli import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCli
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.gateway import gateway as near
 from gateway import DEADLINE_S, MODEL, Gateway

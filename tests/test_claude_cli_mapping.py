@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from agents import NOWHERE
 from dragoman import dialects
-from dragoman.backends.claude_cli import ClaudeCli, command, models
+from dragoman.backends.claude_cli import command, models
 from dragoman.backends.claude_cli.attempt import Attempt
+from dragoman.backends.claude_cli.backend import ClaudeCli
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import native

@@ -10,7 +10,7 @@ import pytest
 from bench import offline
 
 from agents import NOWHERE
-from dragoman.backends.claude_cli import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCli
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core import messages as v
 from dragoman.core.events import (

@@ -22,7 +22,8 @@ from bench import offline
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.backends.claude_cli import ClaudeCli, command, isolation_check
+from dragoman.backends.claude_cli import command, isolation_check
+from dragoman.backends.claude_cli.backend import ClaudeCli
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import Conversation, Offered
 from dragoman.backends.claude_cli.process import Line, one_line, place

@@ -17,12 +17,11 @@ import pytest
 from anthropic.types import RawMessageStreamEvent
 
 from dragoman import dialects
-from dragoman.core.backend import Turn
+from dragoman.core.backend import Model, Turn
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall
-from dragoman.core.model import Model
 from dragoman.gateway.gateway import Gateway
 
 WORDS = "Reading it."

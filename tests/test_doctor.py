@@ -421,7 +421,8 @@ def test_what_the_settings_say_of_models_need_not_be_measured(tmp_path: Path) ->
 def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
     """Looked for on the usual ports; that is one of a kind here, as those may be taken by others."""
     script = (
-        "import sys; from dragoman.backends.probe import discover as nearby; port = int(sys.argv.pop(1)); nearby.ports = lambda: [port];"
+        "import sys; from dragoman.backends.probe import discover;"
+        "port = int(sys.argv.pop(1)); discover.ports = lambda: [port];"
         "from dragoman.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     with in_thread(plain) as url:

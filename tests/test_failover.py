@@ -15,7 +15,7 @@ from dragoman.backends.http import circuit_breaker
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli.serve import explained
-from dragoman.core.backend import Turn
+from dragoman.core.backend import Model, Turn
 from dragoman.core.errors import (
     BusyError,
     ConfigError,
@@ -26,7 +26,6 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta, Warning
 from dragoman.core.messages import Request
-from dragoman.core.model import Model
 from dragoman.gateway.gateway import Gateway
 from far import FRONTS, Play, Server, ask, dies, ends_as_failed, server, told, whole
 from gateway import CHAT

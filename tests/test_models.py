@@ -16,9 +16,9 @@ from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config import ServerConfig
+from dragoman.core.backend import Model
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request
-from dragoman.core.model import Model
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from far import server, whole

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 import cost
 from cuts import cuttings, places
-from dragoman.backends.embedded.repeats import RepeatGuard
-from dragoman.backends.embedded.small_models import told_as_prose
+from dragoman.backends.embedded.small_models import RepeatGuard, told_as_prose
 from dragoman.backends.replay import Recorded, Replay
 from dragoman.core import events as ev
 from dragoman.core import messages as v

@@ -10,12 +10,11 @@ from pathlib import Path
 import msgspec
 
 from dragoman import formats
-from dragoman.backends.embedded.repeats import RepeatGuard
+from dragoman.backends.embedded.small_models import RepeatGuard
 from dragoman.catalog import models as model_catalog
-from dragoman.core.backend import Backend, Turn
+from dragoman.core.backend import Backend, Model, Turn
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.messages import Request, ToolCall, Usage
-from dragoman.core.model import Model
 from dragoman.parsing.reply_reader import ReplyReader
 
 

@@ -37,7 +37,7 @@ from dragoman.core.events import (
     ToolCallStart,
     Warning,
 )
-from dragoman.core.ids import NewId, random_id
+from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import Request, Tool, ToolCall
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Fields

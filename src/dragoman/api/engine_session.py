@@ -28,7 +28,7 @@ from dragoman.core.complete_calls import HOLD_CHARS, WholeCalls
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, ToolCallStart, UsageUpdate, Warning
 from dragoman.core.hooks import OnError
-from dragoman.core.ids import NewId, random_id
+from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import Reply, Request, ToolCall, Usage
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import Delivery, ReplyReader

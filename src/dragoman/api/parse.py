@@ -21,7 +21,7 @@ from dragoman.constraints.constraint import Constraint
 from dragoman.core.collect import Collector
 from dragoman.core.errors import MisuseError, RequestError, one_of
 from dragoman.core.events import Finish, Start
-from dragoman.core.ids import NewId, random_id
+from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import JsonText, Reply, Request, Tool, ToolCall, ToolChoice
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import Delivery, ReplyReader, refused

@@ -18,11 +18,10 @@ from typing import Literal
 import msgspec
 
 from dragoman import formats
-from dragoman.core.backend import Turn
+from dragoman.core.backend import Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, quote
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.messages import Request, Text, ToolCall, ToolResult, Usage
-from dragoman.core.model import Model
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.text.stop_strings import StopStrings
 

@@ -19,8 +19,8 @@ from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.identify import format_for
 from dragoman.parsing.format import Format, Notation
-from dragoman.parsing.forwarding_sink import Relay
 from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.parsing.sink import ForwardingSink
 from dragoman.text.scanner import Leaf, Scanner
 
 Ids: TypeAlias = Literal["model's", "replaced", "ours"]
@@ -220,7 +220,7 @@ def _call(held: HeldCall) -> str:
     return f"{_line(held.before)}  arguments that fit the schema  {_line(held.behind)}".rstrip()
 
 
-class _Ids(Relay):
+class _Ids(ForwardingSink):
     """Hears which id the model gave."""
 
     def __init__(self, format: Format) -> None:

@@ -246,7 +246,7 @@ async def asked_claude(config: settings.Config, say: Callable[[str], None]) -> N
 def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
     if not config.enabled:
         return ()
-    from dragoman.backends.claude_cli import ClaudeCli
+    from dragoman.backends.claude_cli.backend import ClaudeCli
 
     return (ClaudeCli(config, os.environ),)
 

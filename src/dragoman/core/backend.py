@@ -6,12 +6,25 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
-from dragoman.core.ids import NewId
+from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
-from dragoman.core.model import Model
 from dragoman.core.progress import Progress
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that a backend offers."""
+
+    id: str
+    context_tokens: int | None = None
+    owner: str = "dragoman"
+    aliases: tuple[str, ...] = ()
+    display_name: str = ""
+    """For people, as the server has it; empty: the id."""
+    created: int = 0
+    """Seconds since 1970, as the server has it; 0: not known."""
 
 
 class Tap(Protocol):

@@ -20,13 +20,16 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable
-from typing import Final
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
 from dragoman.core.messages import Part, Request, ToolCall, ToolResult
 
+NewId: TypeAlias = Callable[[], str]
+"""Gives a fresh random id of `[A-Za-z0-9]{24}`: randomness is passed in, so that tests are stable."""
 NAME_FORM: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Of OpenAI's APIs."""
 LONG_NAME_FORM: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -146,3 +149,8 @@ def id_for(id: str, legal: re.Pattern[str]) -> str:
 
 def _sum(raw: bytes) -> bytes:
     return hashlib.sha256(b"dragoman" + raw).digest()[:_SUM_BYTES]
+
+
+def random_id() -> str:
+    """24 characters that nobody has had."""
+    return secrets.token_hex(12)

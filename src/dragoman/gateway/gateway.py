@@ -19,7 +19,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
-from dragoman.core.backend import Backend, Described, Relay, Relays, Turn
+from dragoman.core.backend import Backend, Described, Model, Relay, Relays, Turn
 from dragoman.core.call_limit import one_call, with_one_call
 from dragoman.core.collect import collect
 from dragoman.core.complete_calls import with_whole_calls
@@ -40,7 +40,6 @@ from dragoman.core.events import (
     Warning,
 )
 from dragoman.core.messages import Earlier, Request
-from dragoman.core.model import Model
 from dragoman.core.token_estimate import GENERIC
 from dragoman.dialects.openai_responses.client_tools import as_functions
 from dragoman.gateway import compaction

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dragoman.core.errors import MisuseError, quote
-from dragoman.parsing.forwarding_sink import Relay
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import CallSink, ForwardingSink
 from dragoman.text.scanner import Markers
 
 FIRST: Final = 0xFDD0
@@ -75,7 +74,7 @@ class Disguise:
             pos = start + 1
 
 
-class Undisguised(Relay):
+class Undisguised(ForwardingSink):
     """Changes back whatever a format's reader gives."""
 
     def __init__(self, sink: CallSink, disguise: Disguise) -> None:

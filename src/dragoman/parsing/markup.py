@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dragoman.parsing.code_fence import FENCE
-from dragoman.parsing.forwarding_sink import Relay
 from dragoman.parsing.partial_marker import drop_begun
 from dragoman.parsing.quoted_calls import Examples, starts_line
-from dragoman.parsing.sink import CallSink, ReadCall
+from dragoman.parsing.sink import CallSink, ForwardingSink, ReadCall
 from dragoman.parsing.trailing_json import OBJECTS, STARTS, trailing_calls
 from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
 from dragoman.text.scanner import SPACE, Leaf, Scanner, markers
@@ -337,7 +336,7 @@ class Markup:
         return False
 
 
-class _Aside(Relay):
+class _Aside(ForwardingSink):
     """What is read within thoughts: text is of them, until a call has begun."""
 
     def __init__(self, sink: CallSink) -> None:

@@ -20,19 +20,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from dragoman.core import events as ev
 from dragoman.core.errors import MisuseError, quote
-from dragoman.core.events import (
-    AnyEvent,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallIncomplete,
-    ToolCallStart,
-    Warning,
-)
-from dragoman.core.identifiers import ID
-from dragoman.core.ids import NewId
+from dragoman.core.events import AnyEvent, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.identifiers import ID, NewId
 from dragoman.core.messages import Tool
 from dragoman.core.tool_name_match import STEPS as NAMES
 from dragoman.core.tool_name_match import Offered
@@ -240,7 +231,7 @@ class _Sink:
             self.settle(meant=True)
             prompt += self.take()
         last = max((i for i, e in enumerate(prompt) if isinstance(e, ToolCallStart)), default=len(prompt))
-        left_open = not any(isinstance(e, ToolCallEnd | ToolCallIncomplete) for e in prompt[last:])
+        left_open = not any(isinstance(e, ToolCallEnd | ev.ToolCallIncomplete) for e in prompt[last:])
         self._atomic, self._index = atomic, -1
         self.listed(self._in_list)
         for event in prompt[last:] if left_open else ():
@@ -311,7 +302,7 @@ class _Sink:
     def incomplete(self, raw: str) -> None:
         if self.drafting:
             self.drafting.broken = True
-        self._send(ToolCallIncomplete(self._index, raw))
+        self._send(ev.ToolCallIncomplete(self._index, raw))
 
     def listed(self, open: bool) -> None:
         self._in_list = open
@@ -341,7 +332,7 @@ class _Sink:
         self.is_over = True
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
-        self._send(Warning(code, message, raw))
+        self._send(ev.Warning(code, message, raw))
 
     def note(self, about: Literal["format", "problem"], text: str) -> None:
         """Nobody asks (parsing/trace.py)."""

@@ -22,8 +22,7 @@ import msgspec
 from dragoman.core.errors import nearest, one_of, quote
 from dragoman.core.events import AnyEvent, ToolCallStart
 from dragoman.parsing.format import Format
-from dragoman.parsing.forwarding_sink import Relay
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import CallSink, ForwardingSink
 from dragoman.text.json_repairs import told
 from dragoman.text.scanner import Leaf, Scanner
 
@@ -84,7 +83,7 @@ class _Row:
     remarks: list[Remark] = field(default_factory=list)
 
 
-class Tracer(Relay):
+class Tracer(ForwardingSink):
     """Follows one reply: `text` is all of it, `prompt_tail` what the prompt has opened of it.
 
     `offered` are the names of the tools, to say which one may have been meant.

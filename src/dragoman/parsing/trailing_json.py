@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 from dragoman.core.errors import quote
 from dragoman.core.events import Warning
 from dragoman.parsing.code_fence import FENCE
-from dragoman.parsing.forwarding_sink import Relay
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import CallSink, ForwardingSink
 from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
 from dragoman.text.scanner import SPACE, Leaf, Scanner
 
@@ -56,7 +55,7 @@ class _Ahead(NamedTuple):
     """The tool of the first call, where that is whole."""
 
 
-class _Behind(Relay):
+class _Behind(ForwardingSink):
     """Has white space before it, which counts where text comes first."""
 
     def __init__(self, sink: CallSink, gap: str) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
+from dragoman.core.backend import Model
 from dragoman.core.errors import NotFoundError, RequestError, quote
-from dragoman.core.model import Model
 from dragoman.wire.dialect import Dialect
 
 

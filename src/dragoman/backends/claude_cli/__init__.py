@@ -2,9 +2,5 @@
 
     Request ─conversation→ lines for a process; its lines ─the Messages API's reader→ events
 
-A process answers one request and is ended; others wait warm for the next (`pool`). See docs/claude-cli.md.
+A process answers one request and is ended; others wait warm for the next (`process_pool`). See docs/claude-cli.md.
 """
-
-from dragoman.backends.claude_cli.backend import ClaudeCli
-
-__all__ = ["ClaudeCli"]

@@ -15,11 +15,10 @@ from dragoman.backends.claude_cli.reaper import Keeper
 from dragoman.backends.claude_cli.response import Answer
 from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.concurrency_limit import Places
-from dragoman.core.backend import Turn
+from dragoman.core.backend import Model, Turn
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.messages import Request
-from dragoman.core.model import Model
 from dragoman.off_loop import off_loop
 from dragoman.redaction.redact import secret_variables
 

@@ -24,8 +24,8 @@ from typing import Final
 import msgspec
 
 from dragoman.backends.claude_cli.command import EFFORTS, Spec
+from dragoman.core.backend import Model
 from dragoman.core.messages import Request
-from dragoman.core.model import Model
 
 MESSAGES: Final = "anthropic_messages"
 PREFIX: Final = "claude-code-cli/"

@@ -20,8 +20,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Done, Engine, Piece, Progress
 from dragoman.backends.embedded.grammar import held
 from dragoman.backends.embedded.process import EngineSettings
-from dragoman.backends.embedded.repeats import RepeatGuard, made_again, re_asking
-from dragoman.backends.embedded.small_models import told_as_prose
+from dragoman.backends.embedded.small_models import RepeatGuard, made_again, re_asking, told_as_prose
 from dragoman.backends.request_limits import spared
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
@@ -29,23 +28,13 @@ from dragoman.backends.text_mode.content_fallback import losses, readable
 from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog.models import ModelProfile
+from dragoman.core import events as ev
 from dragoman.core import progress, repeated_call
-from dragoman.core.backend import Turn
+from dragoman.core.backend import Model, Turn
 from dragoman.core.call_identity import answered_calls
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError, logged
-from dragoman.core.events import (
-    AnyEvent,
-    Failure,
-    Finish,
-    Start,
-    TextDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    UsageUpdate,
-    Warning,
-)
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallEnd, ToolCallStart, Warning
 from dragoman.core.messages import FinishReason, Request, ToolCall, Usage
-from dragoman.core.model import Model
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, within
@@ -181,7 +170,7 @@ class Embedded:
         except DragomanError as error:
             if not answer.started:
                 raise
-            yield Failure(error)
+            yield ev.Failure(error)
 
     async def count_tokens(self, request: Request) -> int | None:
         """Tokens of the prompt, as the engine counts them; None while it is down.
@@ -402,4 +391,4 @@ class _Answer:
         if not self._came_to_its_end:
             self.listener.broken_off()
         found = self._stops.found
-        return [UsageUpdate(self._usage), Finish("stop_sequence" if found else self._reason, found)]
+        return [ev.UsageUpdate(self._usage), Finish("stop_sequence" if found else self._reason, found)]

@@ -31,11 +31,10 @@ from dragoman.backends.http.model_modes import Way, Ways
 from dragoman.backends.http.passthrough import HttpRelay
 from dragoman.backends.http.request_plan import Asking
 from dragoman.backends.http.unsupported_params import Refusals, without
-from dragoman.core.backend import Turn
+from dragoman.core.backend import Model, Turn
 from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError, one_of, quote
 from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Start, TextDelta, ToolCallDelta
 from dragoman.core.messages import Reasoning, Request
-from dragoman.core.model import Model
 from dragoman.off_loop import off_loop
 from dragoman.wire.dialect import Counting, Dialect, Outgoing
 from dragoman.wire.upstream_headers import passed_on

@@ -22,7 +22,7 @@ from dragoman.core.backend import Turn
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, SilenceError, UpstreamError
 from dragoman.core.events import ToolCallDelta
-from dragoman.core.ids import random_id
+from dragoman.core.identifiers import random_id
 from dragoman.core.messages import (
     Message,
     Part,

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from dragoman import formats
 from dragoman.core.events import TextDelta, ToolCallEnd, ToolCallStart, Warning
-from dragoman.core.ids import random_id
+from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Tool
 from dragoman.identify import format_for
 from dragoman.parsing.format import Format

@@ -31,7 +31,7 @@ from dragoman.core.events import (
     UsageUpdate,
     Warning,
 )
-from dragoman.core.ids import NewId
+from dragoman.core.identifiers import NewId
 
 Reason: TypeAlias = Literal["stop", "length"]
 

@@ -8,7 +8,7 @@ Read as servers of this API send it, streamed or whole:
     the end       `message_stop`, or the stream's end where a stop reason came before; without one it broke off
     types         of events, blocks and deltas: where one is missing, the event's name, or the members, tell it
 
-An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `replies_out` writes it.
+An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `response_writer` writes it.
 Cached parts of the prompt, read or written, count as input. Blocks of the vendor's own tools (`server_tool_use`,
 `web_search_tool_result`) are passed on whole, for a client of this API. `model_context_window_exceeded` is "length".
 

@@ -9,15 +9,13 @@ Read as servers of this API send it, streamed or whole:
                   has `response.output_item.added`. The last event may give other ids than the stream (vLLM): what it
                   holds is then read only of the kinds of which the stream said nothing
     call_id       the item's `id` where it is missing; arguments may be an object
-    namespace     a tool in one is offered under both names (`requests_in`)
+    namespace     a tool in one is offered under both names (`request_reader`)
     custom tools  what they are given becomes the one string of their arguments
     thoughts      `reasoning_text` (gpt-oss, vLLM, LM Studio) or `reasoning_summary_text`, parts of a summary as
-                  paragraphs; where both come, the first. `encrypted_content` is their proof (`requests_out.proof`)
+                  paragraphs; where both come, the first. `encrypted_content` is their proof (`request_writer.proof`)
     other items   are the vendor's own (`web_search_call`, `mcp_call`) and passed on whole, once they are done
     the end       `response.completed`, `response.incomplete` or `response.failed`, `[DONE]`; without one it broke off
-
 A response is incomplete for its `max_output_tokens` ("length") or its `content_filter`; any other reason is "length".
-`error` comes with its fields side by side or in an object.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming and the types in the openai package 3.52;
 https://github.com/vllm-project/vllm/pull/29947, https://github.com/BerriAI/litellm/issues/27144,

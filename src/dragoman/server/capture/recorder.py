@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from dragoman.core.backend import Backend, Described, Turn
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
-from dragoman.core.ids import NewId
+from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
 from dragoman.server.observe.observer import Hearing, Send
 

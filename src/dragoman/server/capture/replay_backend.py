@@ -22,10 +22,9 @@ from dragoman.backends.http.model_modes import Way
 from dragoman.backends.http.request_plan import Asking
 from dragoman.backends.http.response import Reading
 from dragoman.backends.text_mode import request as text_mode_request
-from dragoman.core.backend import Backend, Turn
+from dragoman.core.backend import Backend, Model, Turn
 from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import Request, Tool
-from dragoman.core.model import Model
 from dragoman.parsing.format import Format
 from dragoman.wire.dialect import Dialect, Outgoing, Reader
 

@@ -17,11 +17,10 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 from dragoman import formats
-from dragoman.core.backend import Turn
+from dragoman.core.backend import Model, Turn
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request, ToolCall
-from dragoman.core.model import Model
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.prompting.chat_renderer import as_chat
 from dragoman.text.stop_strings import StopStrings

@@ -22,10 +22,10 @@ Source: docs/adding-a-dialect.md (2026-11), whose example this is.
 from typing import Final
 
 from dragoman.core.identifiers import NAME_FORM
-from dragoman.dialects.parley.replies_in import Reader
-from dragoman.dialects.parley.replies_out import Writer, status, write_error, write_reply
-from dragoman.dialects.parley.requests_in import read_request
-from dragoman.dialects.parley.requests_out import write_request
+from dragoman.dialects.parley.request_reader import read_request
+from dragoman.dialects.parley.request_writer import write_request
+from dragoman.dialects.parley.response_reader import Reader
+from dragoman.dialects.parley.response_writer import Writer, status, write_error, write_reply
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, Form
 from dragoman.wire.openai_errors import sign

@@ -9,7 +9,7 @@ from dragoman.core.backend import Turn
 from dragoman.core.errors import UpstreamError
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
-from dragoman.dialects.parley.requests_out import NAME
+from dragoman.dialects.parley.request_writer import NAME
 from dragoman.text.json_cursor import Fields
 from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
 
