@@ -14,7 +14,7 @@ from dragoman import config as settings
 from dragoman.backends.http import circuit_breaker
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
-from dragoman.cli.serve import explained
+from dragoman.cli._common import format_settings
 from dragoman.core.backend import Model, Turn
 from dragoman.core.errors import (
     BusyError,
@@ -259,7 +259,7 @@ def loaded(aliases: str, home: Path) -> tuple[settings.Config, dict[str, str]]:
 async def test_an_alias_of_several_in_the_file(tmp_path: Path) -> None:
     config, origin = loaded('coder = ["one/m", "two/m"]', tmp_path)
     assert config.aliases == {"coder": ("one/m", "two/m")}
-    assert 'aliases."coder" = ["one/m", "two/m"]  # ' in explained(config, origin)
+    assert 'aliases."coder" = ["one/m", "two/m"]  # ' in format_settings(config, origin)
 
 
 @pytest.mark.parametrize("wrong", ["[]", '["m", 5]', "[true]"])

@@ -15,12 +15,11 @@ from rich.console import Console
 
 from dragoman import cli
 from dragoman.agents import Launch
-from dragoman.cli import serve
+from dragoman.cli._common import LOG_LINE, TerminalFormatter, print_status
 from dragoman.cli._progress_line import Line
 from dragoman.cli.ask.columns import Columns
 from dragoman.cli.run import output
 from dragoman.cli.run.select_model import Offer
-from dragoman.cli.serve import LOG_LINE, ForPeople
 from dragoman.core.events import Step, Warning
 from far import END, HEAD, Server, ask, piece, server, whole
 from gateway import CHAT, run
@@ -91,7 +90,7 @@ def test_what_would_be_started() -> None:
 
 
 def test_what_is_told_beside(capsys: pytest.CaptureFixture[str]) -> None:
-    serve.say(f"Agent on {MODEL}")
+    print_status(f"Agent on {MODEL}")
     assert capsys.readouterr().err == f"dragoman: Agent on m{SHOWN}\n"
 
 
@@ -137,6 +136,6 @@ def test_a_line_that_is_written_over() -> None:
 
 
 def test_the_log_for_people() -> None:
-    formatter = ForPeople(LOG_LINE)
+    formatter = TerminalFormatter(LOG_LINE)
     record = logging.makeLogRecord({"msg": f"asks {STEERS}", "levelname": "INFO", "name": "a"})
     assert steers_nothing(formatter.format(record))

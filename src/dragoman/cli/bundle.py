@@ -5,7 +5,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from dragoman.cli import serve
+from dragoman.cli._common import require_extras
 from dragoman.cli._terminal_safe import one_line, printable
 from dragoman.core.errors import ConfigError
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: there is no such capture, or the file cannot be written.
     """
-    serve.want("server", doing="bundling")
+    require_extras("server", doing="bundling")
     from dragoman.server.capture.bundle import bare, filled, packed
     from dragoman.server.capture.diff import difference
     from dragoman.server.capture.load import Captured, load

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dragoman import __version__
+from dragoman import __version__, compose
 from dragoman import config as settings
 from dragoman.api.parse import explain
 from dragoman.catalog import models
-from dragoman.cli import parse, serve
+from dragoman.cli import parse
 from dragoman.cli._advice import NOTHING, How, Where, advice
+from dragoman.cli._common import check_claude_login, get_weights, print_status, require_extras
 from dragoman.cli._terminal_safe import one_line, printable
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: there is no such capture, or no such backend. DragomanError: a backend did not come up.
     """
-    serve.want("server", doing=_DOING)
+    require_extras("server", doing=_DOING)
     from dragoman.server.capture.diff import compare
     from dragoman.server.capture.load import Captured, load
     from dragoman.server.capture.replay import Again, Replay
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if asks and args.cut != "recorded":
         raise ConfigError("--cut is for what was captured; leave out that or --backend")
     if any(was.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, was.asked + 1)):
-        serve.want("embedded", doing=_DOING)
+        require_extras("embedded", doing=_DOING)
     replay = Again(was, _gateway(args, was), args.backend or "") if asks else Replay(was, args.cut, args.seed)
     now = Captured(name, asyncio.run(replay.answered()))
     if args.out:
@@ -130,14 +131,15 @@ def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:
     Raises: ConfigError: the settings are wrong, or something is missing.
     """
     flags: dict[str, Any] = {"servers.behind.url": args.server}
-    if args.backend and (serve.is_file(args.backend) or args.backend in [each.name for each in models.models()]):
+    names = [each.name for each in models.models()]
+    if args.backend and (compose.is_weights_file(args.backend) or args.backend in names):
         flags["embedded.model"] = args.backend
-    config, origin = settings.load(serve.settings_path(args.config), os.environ, flags)
-    embedded = serve.embedded_name(config.embedded) if serve.has_embedded(config, origin) else ""
+    config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
+    embedded = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     if embedded:
-        serve.want("embedded", doing=_DOING)
-    asyncio.run(serve.asked_claude(config, serve.say))
-    return serve.gateway(config, bool(embedded), serve.say)
+        require_extras("embedded", doing=_DOING)
+    asyncio.run(check_claude_login(config, print_status))
+    return compose.build_gateway(config, bool(embedded), print_status, get_weights)
 
 
 class _Explained(NamedTuple):

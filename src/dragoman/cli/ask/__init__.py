@@ -7,15 +7,14 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
+from dragoman import compose, dialects, extras
 from dragoman import config as settings
-from dragoman import dialects, extras
 from dragoman.backends.http.config import HttpConfig
-from dragoman.cli import serve
+from dragoman.cli._common import add_config_flag, check_claude_login, get_weights, require_extras, upstream_flags
 from dragoman.cli._progress_line import Line
 from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, Page, Plain, Raw
@@ -62,7 +61,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     one.add_argument("--url", metavar="URL", help="a gateway that runs: http://127.0.0.1:8484")
     whom.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
     whom.add_argument("--key-env", metavar="VAR", help="the variable that holds the key of --server")
-    whom.add_argument("--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)")
+    add_config_flag(whom)
     what = command.add_argument_group("with which tools")
     what.add_argument(
         "--tool",
@@ -92,14 +91,16 @@ def run(args: argparse.Namespace) -> int:
     tools = _tools(args)
     choice = _choice(args.choice or ("required" if tools and not args.prompt else "auto"), tools)
     config, embedded = _set_up(args)
-    serve.want("server", *(("embedded",) if embedded else ()), doing="asking")
+    require_extras("server", *(("embedded",) if embedded else ()), doing="asking")
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is on the page
     line = Line(sys.stderr)
     asked = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
     request = Request(args.model or "", asked, tools, choice, stream=True, stream_usage=True)
-    asyncio.run(serve.asked_claude(config, line.say))
+    asyncio.run(check_claude_login(config, line.say))
     with line.saying("starting"):
-        backends = serve.backends(config, embedded=embedded, measures=False, say=line.say)
+        backends = compose.build_backends(
+            config, embedded=embedded, probe=False, report=line.say, get_weights=get_weights
+        )
         fault = asyncio.run(_ask(request, args, config, Gateway(backends, policy=config.guard), line))
     if fault:
         print(f"dragoman: {fault}", file=sys.stderr)
@@ -126,8 +127,8 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
 
 def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     """The settings with what is to be asked, and nothing else; whether the embedded model is."""
-    flags = {**serve.named_behind(args), "servers.behind.key_env": args.key_env}
-    config, origin = settings.load(serve.settings_path(args.config), os.environ, flags)
+    flags = {**upstream_flags(args), "servers.behind.key_env": args.key_env}
+    config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     if args.url:
         key = config.server.keys[0] if config.server.keys else ""
         running = HttpConfig(url=args.url, key=key, mode="native", rescue=False, retries=0)
@@ -138,9 +139,9 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
         return replace(config, servers={}), False
     if not (config.servers or config.claude_cli.enabled):
         named = replace(config.embedded, model=args.model or config.embedded.model)
-        serve.embedded_name(named)
+        compose.embedded_model_name(named)
         return replace(config, embedded=named), True
-    wanted = serve.has_embedded(config, origin) and args.model == serve.embedded_name(config.embedded)
+    wanted = compose.serves_embedded(config, origin) and args.model == compose.embedded_model_name(config.embedded)
     return config, wanted
 
 

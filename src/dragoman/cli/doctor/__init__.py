@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from dragoman import __version__
+from dragoman import __version__, compose
 from dragoman import config as settings
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.cli import serve
+from dragoman.cli._common import add_config_flag
 from dragoman.cli._progress_line import Line
 from dragoman.cli.doctor import gateway as gateway_checks
 from dragoman.cli.doctor import local
@@ -54,9 +54,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "model is asked, nothing is fetched, and nobody's login is touched.",
         epilog=_EXAMPLES,
     )
-    command.add_argument(
-        "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
-    )
+    add_config_flag(command)
     command.add_argument("--server", metavar="URL", help="this server is to be used, too")
     command.add_argument("--claude", action="store_true", default=None, help="the installed claude is to be used")
     command.add_argument(
@@ -90,12 +88,12 @@ async def _found(
 ) -> list[Sequence[Finding]]:
     """What belongs together in a group each."""
     itself = Finding("dragoman", "ok", f"{__version__}, Python {platform.python_version()} at {sys.executable}")
-    path = serve.settings_path(named)
+    path = compose.settings_path(named)
     try:
         config, origin = settings.load(path, os.environ, flags)
     except ConfigError as error:
         return await _without_settings([itself, local.wrong_settings(path, error)], weights_found)
-    with_model = serve.has_embedded(config, origin)
+    with_model = compose.serves_embedded(config, origin)
     extras = local.extras("server", *(("embedded",) if with_model else ()))
     servers, claude, unnamed, agents, gateway = await asyncio.gather(
         asyncio.gather(*(server_checks.server(name, server) for name, server in config.servers.items())),

@@ -5,7 +5,7 @@ import socket
 import sys
 from contextlib import closing
 
-from dragoman.cli import serve
+from dragoman.cli._common import missing_extras
 from dragoman.cli.doctor.finding import Finding
 from dragoman.config import LOOPBACK, ServerConfig
 from dragoman.core.errors import BackendError, ConfigError
@@ -17,7 +17,7 @@ _TRIED = 20
 
 async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list[Finding]:
     """Whether one runs, and how it does; or whether one could. `command` starts one with the settings in question."""
-    if serve.missing_extras("server"):
+    if missing_extras("server"):
         return [_place(config, command)]
     from dragoman.cli.doctor.metrics_client import ForeignError, counted, url
 

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from dragoman import agents
+from dragoman import agents, compose
 from dragoman import config as settings
 from dragoman import extras as optional
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
-from dragoman.cli import serve
+from dragoman.cli._common import missing_extras
 from dragoman.cli.doctor.finding import Finding, Verdict, told
 from dragoman.core.errors import ConfigError, DragomanError
 
@@ -83,7 +83,7 @@ def extras(*needed: str) -> Finding:
     """Which are there, and which is missing that is needed."""
     others = optional.missing(*_EXTRAS)
     there = [extra for extra in _EXTRAS if extra not in others]
-    if missing := serve.missing_extras(*needed):
+    if missing := missing_extras(*needed):
         return told("extras", "no", missing)
     words = ", ".join(there) or "none"
     return Finding("extras", "ok", f"{words}; not installed: {', '.join(others)}" if others else words)
@@ -109,8 +109,8 @@ def weights_found(
 def _used(config: settings.Config, name: str) -> Finding:
     """Those of the embedded model."""
     try:
-        serve.embedded_name(config.embedded)
-        if serve.is_file(name) or weights.have(name):
+        compose.embedded_model_name(config.embedded)
+        if compose.is_weights_file(name) or weights.have(name):
             found = weights.find(name)
             size = weights.size_text(found.stat().st_size)
             return Finding("weights", "ok", f"{name}, {size}, in {found.parent}")
@@ -123,7 +123,7 @@ def _used(config: settings.Config, name: str) -> Finding:
 def _read(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
     """What the bytes of each model's weights say that is here; those that are not `used` are in nobody's way."""
     listed = [model.name for model in models.models()]
-    used = models.get(used).name if used and not serve.is_file(used) and not used.startswith("hf:") else used
+    used = models.get(used).name if used and not compose.is_weights_file(used) and not used.startswith("hf:") else used
     others = [used] if used.startswith("hf:") else []
     for name in [name for name in (*others, *listed) if weights.have(name)]:
 
@@ -216,7 +216,7 @@ async def claude(config: ClaudeCliConfig) -> list[Finding]:
         async with asyncio.timeout(_CLAUDE_S):
             return await _claude(config, amiss)
     except ImportError:
-        return [told("claude", "no", serve.missing_extras("server"))] if config.enabled else []
+        return [told("claude", "no", missing_extras("server"))] if config.enabled else []
     except TimeoutError:
         words = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
         return [Finding("claude", amiss, words, f"try it by hand: {config.command} --version")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from dragoman.backends.http.config import HttpConfig
-from dragoman.cli import serve
+from dragoman.cli._common import missing_extras
 from dragoman.cli.doctor.finding import Finding, told
 from dragoman.cli.doctor.local import hidden
 from dragoman.config import LOOPBACK, ServerConfig
@@ -32,7 +32,7 @@ async def server(name: str, config: HttpConfig) -> Finding:
         from dragoman.backends.probe.connect import connected, reached
         from dragoman.backends.probe.server_info import Telling
     except ImportError:
-        return told(what, "no", serve.missing_extras("server"))
+        return told(what, "no", missing_extras("server"))
     try:
         ways = Ways(name, config)
         async with connected(config, os.environ) as connection:

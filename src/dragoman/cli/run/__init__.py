@@ -8,10 +8,10 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Final
 
-from dragoman import agents, dialects
+from dragoman import agents, compose
 from dragoman import config as settings
 from dragoman.agents import Agent
-from dragoman.cli import serve
+from dragoman.cli._common import add_config_flag, add_server_flags, print_status, require_extras, upstream_flags
 from dragoman.cli.completion import all_model_names, offering
 from dragoman.cli.run import output
 from dragoman.cli.run.child_process import Stopped
@@ -56,20 +56,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="of a server, of the box, an alias, or a .gguf (default: the one that there is)",
     )
     offering(model, all_model_names)
-    behind.add_argument("--server", metavar="URL", help="the models of this server: http://127.0.0.1:1234/v1")
-    behind.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
-    behind.add_argument(
-        "--claude", action="store_true", default=None, help="the models of the installed claude, by its own login"
-    )
+    add_server_flags(behind)
     behind.add_argument("--context", type=int, metavar="TOKENS", default=0, help="context that the model is run with")
     behind.add_argument(
         "--trim",
         choices=trim.NAMES,
         help="how far the agent's texts are cut (default: as far as a first answer within a minute takes)",
     )
-    command.add_argument(
-        "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
-    )
+    add_config_flag(command)
     command.add_argument("--new", action="store_true", help="a gateway of its own, though one runs at the usual port")
     command.add_argument("--check", "--dry-run", action="store_true", help="show what would be started, and end")
     command.add_argument(
@@ -99,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     agent = agents.get(name)
     if not (agent.programs or args.args or args.print_env):
         raise ConfigError(f"expected an agent ({', '.join(agents.names())}), or a command behind `--`; got neither")
-    serve.want("server", doing="serving")
+    require_extras("server", doing="serving")
     config, origin = _settings(args)
     wanted = Wanted(
         agent=args.agent or "",
@@ -139,9 +133,9 @@ def _program(agent: Agent) -> str:
 
 
 def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]]:
-    flags = {**serve.named_behind(args), "server.capture": str(args.capture) if args.capture else None}
+    flags = {**upstream_flags(args), "server.capture": str(args.capture) if args.capture else None}
     if args.server:  # those of the box are set where it is what stands behind: a setting of it would have it served
         flags |= {"servers.behind.context_tokens": args.context or None, "servers.behind.trim": args.trim}
     for unknown in settings.unknown_variables(os.environ):
-        serve.say(unknown)
-    return settings.load(serve.settings_path(args.config), os.environ, flags)
+        print_status(unknown)
+    return settings.load(compose.settings_path(args.config), os.environ, flags)

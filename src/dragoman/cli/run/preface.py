@@ -11,7 +11,7 @@ from dragoman.agents import Agent
 from dragoman.backends.http import retry
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import tokenizers
-from dragoman.cli import serve
+from dragoman.cli._common import print_status
 from dragoman.config import LOOPBACK
 from dragoman.core.errors import BackendError
 from dragoman.core.messages import Message, Request, Text
@@ -59,7 +59,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
                 )
             if not until_s:
                 until_s = now_s + STARTING_S
-                serve.say(f"nothing listens at {server.url} yet; waiting {STARTING_S:.0f} s")
+                print_status(f"nothing listens at {server.url} yet; waiting {STARTING_S:.0f} s")
             await retry.pause(_EVERY_S)
         if said.status in _WANTS_KEY:
             raise wants_key(server)

@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman import agents
+from dragoman import agents, compose
 from dragoman import config as settings
 from dragoman.backends.embedded import gguf, weights
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
-from dragoman.cli import serve
+from dragoman.cli._common import print_status
 from dragoman.cli.run.preface import ANY_TIME_S, FIRST_ANSWER_S, check_key, is_local, reading_speed
 from dragoman.core.errors import BackendError, ConfigError, nearest, quote
 from dragoman.gateway.gateway import targets
@@ -153,7 +153,9 @@ def _fit_among(offers: list[Offer], config: settings.Config) -> list[Offer]:
     passed = [offer for offer in offers if _target(config, offer.model).rpartition("/")[2] in unfit]
     if passed:
         names = ", ".join(offer.model for offer in passed)
-        serve.say(f"passed over {names} of {passed[0].title}: not fit for agents; --model NAME takes it all the same")
+        print_status(
+            f"passed over {names} of {passed[0].title}: not fit for agents; --model NAME takes it all the same"
+        )
     return [offer for offer in offers if offer not in passed]
 
 
@@ -193,8 +195,8 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
         offers += [
             Offer(m.aliases[0], "", "", "claude", _flags(m.aliases[0])) for m in claudes(config.claude_cli.models)
         ]
-    if serve.has_embedded(config, origin):
-        name = serve.embedded_name(config.embedded)
+    if compose.serves_embedded(config, origin):
+        name = compose.embedded_model_name(config.embedded)
         offers.append(Offer(name, "", "", "this machine", _flags(name)))
     elif not wanted.named and _is_embedded(wanted.model) and wanted.model not in [o.model for o in offers]:
         return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
@@ -237,7 +239,7 @@ async def _nearby(config: settings.Config) -> settings.Config:
 def _is_embedded(model: str) -> bool:
     """Whether this names a model that can run in the box."""
     names = {name for each in model_catalog.models() for name in (each.name, *each.aliases)}
-    return bool(model) and (serve.is_file(model) or model.startswith("hf:") or model.lower() in names)
+    return bool(model) and (compose.is_weights_file(model) or model.startswith("hf:") or model.lower() in names)
 
 
 def _fit() -> str:
@@ -260,7 +262,9 @@ def _with_embedded(
     config: settings.Config, origin: dict[str, str], model: str, wanted: Wanted
 ) -> tuple[settings.Config, dict[str, str], Offer]:
     """The embedded model, with the context that an agent's prompt needs, and for one conversation, as settings say."""
-    profile = model_catalog.get(model) if model and not (serve.is_file(model) or model.startswith("hf:")) else None
+    profile = (
+        model_catalog.get(model) if model and not (compose.is_weights_file(model) or model.startswith("hf:")) else None
+    )
     eased: dict[str, object] = {"context_tokens": profile.context_tokens} if profile else {}
     eased |= {"parallel": 1, "trim": "tools", **({"model": profile.name if profile else model} if model else {})}
     if tools := agents.get(wanted.agent or agents.ANY).tools:
@@ -270,7 +274,7 @@ def _with_embedded(
     eased |= {"context_tokens": wanted.context_tokens} if wanted.context_tokens else {}
     eased |= {"trim": wanted.trim} if wanted.trim else {}
     config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
-    name = serve.embedded_name(config.embedded)
+    name = compose.embedded_model_name(config.embedded)
     origin = origin | {f"embedded.{key}": "run" for key in eased}
     return config, origin, Offer(name, "", "", "this machine", _flags(name))
 
@@ -324,7 +328,7 @@ async def _behind(
         found = await _told(config.servers[offer.server], own)
         if not wanted.check:
             config, speed = await _measured(config, origin, offer.server, own, wanted)
-    elif serve.has_embedded(config, origin) and model == serve.embedded_name(config.embedded):
+    elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
         found = _of_weights(config, wanted)
     else:
         found = (0, True)

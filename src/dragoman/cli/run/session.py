@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from dragoman import agents, dialects
+from dragoman import agents, compose, dialects
 from dragoman import config as settings
 from dragoman.agents import Agent, Launch, Wiring
 from dragoman.backends.embedded.weights import home
-from dragoman.cli import serve
+from dragoman.cli._common import check_claude_login, get_weights, print_status
 from dragoman.cli.run import output, preface
 from dragoman.cli.run.child_process import Attended, interruptible
 from dragoman.cli.run.preface import ANY_TIME_S
@@ -76,7 +76,7 @@ class Session:
             _write(launch.files, folder)
         print(output.environment(launch, self._args.print_env, os.environ))
         if launch.command[1:]:
-            serve.say(f"then: {output.quoted(launch.command, self._args.print_env)}")
+            print_status(f"then: {output.quoted(launch.command, self._args.print_env)}")
         return 0
 
     async def _on_a_new_one(self, behind: Behind, folder: Path, log: "_Log") -> int:
@@ -85,9 +85,11 @@ class Session:
         own = msgspec.structs.replace(behind.config.server, host="127.0.0.1", port=0, keys=(key,))
         config = msgspec.structs.replace(behind.config, server=own)
         with interruptible():  # weights may have to be fetched first
-            gateway = serve.gateway(config, serve.has_embedded(config, behind.origin), log.say)
+            gateway = compose.build_gateway(
+                config, compose.serves_embedded(config, behind.origin), log.say, get_weights
+            )
         with self._attended.signals():
-            await serve.asked_claude(config, log.say)
+            await check_claude_login(config, log.say)
             async with serving(gateway, own) as url:
                 log.silent = True
                 self._preface(behind, gateway)
@@ -104,7 +106,7 @@ class Session:
             speed = measured[0]
             budget = within(embedded.first_answer_s, speed, ()).tokens if embedded.first_answer_s < ANY_TIME_S else 0
         for line in preface.lines(self._agent, behind.offer.model, speed, budget):
-            serve.say(line)
+            print_status(line)
 
     @contextmanager
     def _status(self, gateway: Gateway, folder: Path) -> Iterator[Path]:
@@ -121,9 +123,9 @@ class Session:
     async def _start(self, launch: Launch, behind: Behind, folder: Path) -> int:
         _write(launch.files, folder)
         context = f", {behind.context_tokens:,} tokens of context" if behind.context_tokens else ""
-        serve.say(f"{self._agent.title} on {behind.offer.model}, {behind.offer.title}{context}")
+        print_status(f"{self._agent.title} on {behind.offer.model}, {behind.offer.title}{context}")
         for note in (*launch.notes, *self._unknown_context(behind)):
-            serve.say(note)
+            print_status(note)
         if self._args.debug:
             print(output.shown(launch, folder, os.environ), file=sys.stderr)
         environ = {**os.environ, **output.direct(os.environ), **launch.environ}
@@ -182,7 +184,7 @@ class _Log(logging.Handler):
         if self.silent:
             logging.getLogger("dragoman").info("%s", text)
         else:
-            serve.say(text)
+            print_status(text)
 
 
 def _is_look_up(line: str) -> bool:
@@ -221,7 +223,7 @@ def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
             file = kept
         if log.wrong or args.debug:
             many = f"{log.wrong} of its lines tell of something that went wrong" if log.wrong else "all went well"
-            serve.say(f"the gateway's log is in {file}; {many}")
+            print_status(f"the gateway's log is in {file}; {many}")
 
 
 @contextmanager

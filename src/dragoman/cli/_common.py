@@ -1,0 +1,127 @@
+"""What several commands share: flags for upstream servers, missing extras, progress, and texts for the user."""
+
+import argparse
+import logging
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dragoman import compose, dialects, extras
+from dragoman import config as settings
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.catalog import models
+from dragoman.cli._progress_line import Line
+from dragoman.cli._terminal_safe import printable
+from dragoman.cli.pull import fetched
+from dragoman.core.errors import ConfigError
+
+LOG_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def add_server_flags(group: "argparse._ArgumentGroup") -> None:
+    """Adds `--server`, `--api` and `--claude`; `upstream_flags` turns them into settings."""
+    group.add_argument("--server", metavar="URL", help="the models of this server: http://127.0.0.1:1234/v1")
+    group.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
+    group.add_argument(
+        "--claude", action="store_true", default=None, help="the models of the installed claude, by its own login"
+    )
+
+
+def add_config_flag(command: "argparse._ActionsContainer") -> None:
+    """Adds `--config`, the path of the settings file."""
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
+    )
+
+
+def upstream_flags(args: argparse.Namespace) -> dict[str, object]:
+    """Returns the settings that `--server`, `--api` and `--claude` set, by their keys.
+
+    Raises: ConfigError: `--api` without `--server`.
+    """
+    if args.api and not args.server:
+        raise ConfigError("--api is the API of a server behind; name that with --server URL")
+    return {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
+
+
+def missing_extras(*wanted: str, doing: str = "serving") -> str:
+    """Returns a text with the command that installs the extras that are missing, or "" if none is.
+
+    Imports nothing.
+
+    Args:
+        wanted: names of extras, such as `server`.
+        doing: what needs them, in one word, for the text.
+    """
+    names = extras.missing(*wanted)
+    return f"{doing} needs more than is installed: {extras.to_type(*names)}" if names else ""
+
+
+def require_extras(*wanted: str, doing: str) -> None:
+    """Raises: ConfigError: one of these extras is missing; the message has the command that installs it."""
+    if missing := missing_extras(*wanted, doing=doing):
+        raise ConfigError(missing)
+
+
+def get_weights(config: EmbeddedConfig) -> Path:
+    """Returns the weights of the configured model; a download shows its progress on standard error.
+
+    Raises: ConfigError, RemoteError: as `compose.get_weights`.
+    """
+    return compose.get_weights(config, print_status, fetched)
+
+
+def waiting(text: str) -> AbstractContextManager[None]:
+    """Shows the text on the terminal's last line while the body of the `with` statement runs."""
+    return Line(sys.stderr).saying(text)
+
+
+async def check_claude_login(config: settings.Config, report: compose.Report) -> None:
+    """Runs `compose.check_claude_login`, and shows on the terminal that it waits for `claude`.
+
+    Raises: ConfigError: as `compose.check_claude_login`.
+    """
+    await compose.check_claude_login(config, report, waiting)
+
+
+def print_status(text: str) -> None:
+    """Prints one line for the user to standard error, with the prefix `dragoman:`."""
+    print(printable(f"dragoman: {text}"), file=sys.stderr, flush=True)
+
+
+def format_settings(config: settings.Config, origin: dict[str, str]) -> str:
+    """Returns every setting with its value and its origin, as TOML; keys are not shown.
+
+    Args:
+        config: the settings.
+        origin: where each setting that is not at its default comes from, by its key.
+    """
+    lines = []
+    for key, *_ in settings.documented():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(config, section), name)
+        if key == "embedded.model":
+            value = value or models.default().name
+        hidden = key in settings.SECRET and value
+        shown = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
+        lines.append(f"{shown}  # {origin.get(key, 'default')}")
+    for server, of in config.servers.items():
+        for field, value in msgspec.structs.asdict(of).items():
+            key = f"servers.{server}.{field}"
+            unset = "not shown" if field == "key" and value else "not set" if value is None else ""
+            shown = f"# {key}: {unset}" if unset else f"{key} = {settings.toml(value)}"
+            lines.append(f"{shown}  # {origin.get(key, 'default')}")
+    for alias, target in config.aliases.items():
+        lines.append(f"aliases.{settings.toml(alias)} = {settings.toml(target)}  # {origin[f'aliases.{alias}']}")
+    return "\n".join([*lines, "# settings are good"])
+
+
+class TerminalFormatter(logging.Formatter):
+    """Formats log records for a terminal: characters that would control it are escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line with control characters as escapes such as `\\x1b`."""
+        return printable(super().format(record))

@@ -1,0 +1,253 @@
+"""The composition root: builds the backends and the gateway that the settings name.
+
+Nothing here prints. What the user should know meanwhile goes to callbacks: `report` receives one line of text for
+whatever takes long or is missing; `get_weights` and `waiting` are where a command line shows progress.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from dragoman import config as settings
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.catalog import models
+from dragoman.core.backend import Backend
+from dragoman.core.errors import ConfigError
+from dragoman.gateway.compaction import Seal
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.response_store import Memory
+
+Report: TypeAlias = Callable[[str], None]
+"""Receives one line of text for the user."""
+GetWeights: TypeAlias = Callable[[EmbeddedConfig], Path]
+"""Returns the weights of the configured model, downloaded if necessary."""
+Waiting: TypeAlias = Callable[[str], AbstractContextManager[None]]
+"""A context manager that shows a text while its body runs."""
+
+LARGE_BYTES: Final = 500_000_000
+"""Reading weights of this size to verify their checksum takes a second or more."""
+
+
+def no_report(text: str) -> None:
+    """Discards the text."""
+
+
+def _no_waiting(text: str) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def settings_path(named: Path | None) -> Path | None:
+    """Returns the path of the settings file.
+
+    Args:
+        named: the path from the command line, or None.
+
+    Returns:
+        `named`, else the path in `DRAGOMAN_CONFIG`, else the default path if that file exists, else None.
+    """
+    chosen = named or os.environ.get("DRAGOMAN_CONFIG")
+    usual = settings.default_path()
+    return Path(chosen) if chosen else usual if usual.is_file() else None
+
+
+def get_weights(
+    config: EmbeddedConfig, report: Report = no_report, download: Callable[[str], Path] = weights.pull
+) -> Path:
+    """Returns the weights of the configured model, and downloads them first if they are missing.
+
+    Args:
+        config: the settings of the embedded model.
+        report: receives what takes long.
+        download: downloads the weights of the model of this name and returns their path.
+
+    Raises:
+        ConfigError: the model is unknown, or its weights are missing and may not be downloaded.
+        RemoteError: the download failed.
+    """
+    model = config.model or models.default().name
+    if is_weights_file(model) or not config.pull or weights.have(model):
+        return weights.find(model, _report_large(model, report))
+    report(f"fetching the weights of {model}, this once")
+    path = download(model)
+    if not config.model:
+        report("this small model is for trying things out; for agents: dragoman pull qwen2.5-coder-1.5b")
+    return path
+
+
+def build_gateway(
+    config: settings.Config, embedded: bool, report: Report = no_report, get_weights: GetWeights = get_weights
+) -> Gateway:
+    """Returns the gateway that these settings describe.
+
+    Args:
+        config: the settings.
+        embedded: whether it also serves the embedded model.
+        report: receives what takes long, or is missing.
+        get_weights: returns the weights of the embedded model.
+
+    Raises:
+        ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
+    """
+    kept = config.memory
+    memory = Memory(kept.replies, kept.size_bytes, kept.age_s)
+    seal = Seal(kept.seal_key.encode() if kept.seal_key else _seal_key())
+    backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
+    return Gateway(backends, config.aliases, memory, config.guard, seal)
+
+
+def build_backends(
+    config: settings.Config,
+    *,
+    embedded: bool,
+    report: Report = no_report,
+    get_weights: GetWeights = get_weights,
+    probe: bool = True,
+) -> list[Backend]:
+    """Returns a backend for each server of the settings, then Claude, then the embedded model.
+
+    This is also the order in which they are tried. Missing weights are downloaded.
+
+    Args:
+        config: the settings.
+        embedded: whether the embedded model is one of them.
+        report: receives what takes long, also later, while backends start.
+        get_weights: returns the weights of the embedded model.
+        probe: whether models of servers are probed, after their first response.
+
+    Raises:
+        ConfigError: the settings are wrong.
+        RemoteError: the download of the weights failed.
+    """
+    servers, claude = upstream_backends(config, probe=probe), _claude(config.claude_cli)
+    return [*servers, *claude, *(_embedded(config.embedded, report, get_weights) if embedded else ())]
+
+
+def upstream_backends(config: settings.Config, *, probe: bool) -> list[Backend]:
+    """Returns a backend for each upstream server, in the order of the settings file.
+
+    Raises: ConfigError: an API does not exist, or the variable with a key is not set.
+    """
+    if not config.servers:
+        return []
+    from dragoman.backends.http.backend import Http
+
+    return [Http(name, server, os.environ, may_probe=probe, may_recall=True) for name, server in config.servers.items()]
+
+
+def has_upstreams(config: settings.Config) -> bool:
+    """Whether the settings name a server or enable Claude."""
+    return bool(config.servers) or config.claude_cli.enabled
+
+
+def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
+    """Whether the embedded model is served: if the settings name nothing else, or name the model itself.
+
+    Args:
+        config: the settings.
+        origin: where each setting that is not at its default comes from, by its key.
+    """
+    if not has_upstreams(config):
+        return True
+    return config.embedded.enabled and any(key.startswith("embedded.") for key in origin)
+
+
+def embedded_model_name(config: EmbeddedConfig) -> str:
+    """Returns the name under which the embedded model is served.
+
+    Raises: ConfigError: the model is unknown, or its weights are missing and may not be downloaded.
+    """
+    if not config.enabled:
+        raise ConfigError("nothing to serve: embedded.enabled is false and no other backend is configured")
+    model = config.model or models.default().name
+    file = is_weights_file(model)
+    path = weights.find(model) if file or not config.pull else weights.path(model)
+    return path.stem if file or model.startswith("hf:") else models.get(model).name
+
+
+def is_weights_file(model: str) -> bool:
+    """Whether this is the path of a GGUF file, not the name of a model in the catalogue or on Hugging Face."""
+    return model.endswith(".gguf") and not model.startswith("hf:")
+
+
+async def check_claude_login(config: settings.Config, report: Report, waiting: Waiting = _no_waiting) -> None:
+    """Runs `claude` to see whether a user is logged in, if the settings enable it, and reports if none is.
+
+    Args:
+        config: the settings.
+        report: receives one line if nobody is logged in.
+        waiting: is entered with a text while `claude` runs.
+
+    Raises:
+        ConfigError: `claude` is not installed, cannot be used, or would send its requests to this same gateway.
+    """
+    if not config.claude_cli.enabled:
+        return
+    if _is_this_gateway(os.environ.get("ANTHROPIC_BASE_URL", ""), config.server.port):
+        raise ConfigError(
+            "claude would ask this very gateway, which would ask claude: unset ANTHROPIC_BASE_URL, which names it"
+        )
+    from dragoman.backends.claude_cli import auth_status
+
+    with waiting("asking claude whether somebody is logged in"):
+        missing = await auth_status.missing(config.claude_cli, os.environ)
+    if missing:
+        report(missing)
+
+
+def _is_this_gateway(url: str, port: int) -> bool:
+    try:
+        named = urlsplit(url)
+        return named.hostname in settings.LOOPBACK and named.port == port
+    except ValueError:
+        return False
+
+
+def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
+    if not config.enabled:
+        return ()
+    from dragoman.backends.claude_cli.backend import ClaudeCli
+
+    return (ClaudeCli(config, os.environ),)
+
+
+def _embedded(config: EmbeddedConfig, report: Report, get_weights: GetWeights) -> tuple[Backend]:
+    from dragoman.backends.embedded.backend import Embedded
+
+    return (Embedded.of(config, get_weights(config), report),)
+
+
+def _report_large(model: str, report: Report) -> weights.Progress:
+    """Reports, once, that large weights are being verified."""
+    reported: list[str] = []
+
+    def progress(done: int, total: int, what: str) -> None:
+        if not reported and total - done >= LARGE_BYTES:
+            reported.append(what)
+            report(f"{what} the weights of {model}, which are new here or have changed")
+
+    return progress
+
+
+def _seal_key() -> bytes | None:
+    """Returns the key of this machine, created if missing, or None if it cannot be stored.
+
+    With None, the gateway uses a key that lasts as long as its process.
+    """
+    path = weights.home() / "seal.key"
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), open(path, "xb", opener=_private) as file:
+            file.write(secrets.token_bytes(32))
+        return path.read_bytes() or None
+    return None
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
