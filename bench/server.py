@@ -45,7 +45,7 @@ from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.server import run as server
 from dragoman.server.app import App
 from dragoman.server.client_watch import Receive
-from dragoman.server.exchange import Scope, Send, encoded, respond
+from dragoman.server.http_exchange import Scope, Send, encoded, respond
 from dragoman.wire.dialect import Dialect
 
 MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")

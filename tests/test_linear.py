@@ -28,8 +28,8 @@ from dragoman.config import ServerConfig
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
-from dragoman.server.answer import LARGE_BYTES
 from dragoman.server.app import App
+from dragoman.server.exchange import LARGE_BYTES
 from dragoman.wire.history import in_order
 from far import Server, server
 

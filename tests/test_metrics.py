@@ -32,7 +32,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Request, Tool, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Policy
-from dragoman.server.exchange import Route
+from dragoman.server.http_exchange import Route
 from dragoman.server.observe.access_log import Record
 from dragoman.server.observe.call_outcomes import FAILED, OUTCOMES
 from dragoman.server.observe.metrics import OTHER, Metrics

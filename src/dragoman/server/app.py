@@ -36,11 +36,11 @@ from dragoman.core.errors import (
 from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import paths, stored
-from dragoman.server.answer import Exchange
 from dragoman.server.capture.recorder import Capture
 from dragoman.server.capture.store import Captures
 from dragoman.server.client_watch import Receive
-from dragoman.server.exchange import Route, Scope, Send, encoded, error_headers, respond
+from dragoman.server.exchange import Exchange
+from dragoman.server.http_exchange import Route, Scope, Send, encoded, error_headers, respond
 from dragoman.server.model_list import listed, one_model
 from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import Record

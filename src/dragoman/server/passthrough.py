@@ -30,7 +30,7 @@ from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import form
 from dragoman.server.client_watch import Receive, Watch
-from dragoman.server.exchange import HttpExchange, Route, Send, encoded, log, naming
+from dragoman.server.http_exchange import HttpExchange, Route, Send, encoded, log, naming
 from dragoman.server.observe.access_log import Record
 from dragoman.text import json_cursor
 from dragoman.wire.sse import Decoder, encode

@@ -20,7 +20,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.client_watch import Receive
-from dragoman.server.exchange import Scope, Send
+from dragoman.server.http_exchange import Scope, Send
 from dragoman.server.port_owner import port_owner
 from dragoman.server.warm_up import warm_up
 

@@ -22,13 +22,13 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import Memory, Recalled
 from dragoman.guard.policy import Policy
 from dragoman.redaction.redact import Redactor
-from dragoman.server.answer import Exchange
 from dragoman.server.capture.files import Files, files
 from dragoman.server.capture.load import Captured, error_of, event_of, output_of, piece, request_of
 from dragoman.server.capture.recorder import Capture
 from dragoman.server.capture.replay_backend import Cut, FollowsCapturedModes, Learns, Read, Recut, played
 from dragoman.server.client_watch import ClientLeftError
-from dragoman.server.exchange import Route
+from dragoman.server.exchange import Exchange
+from dragoman.server.http_exchange import Route
 from dragoman.server.observe.access_log import Record
 
 _LEFT: Final = 499
