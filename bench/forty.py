@@ -33,7 +33,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Output, Piece
 from dragoman.catalog import models
 from dragoman.core.backend import Turn
-from dragoman.core.events import AnyEvent, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart, Warning
+from dragoman.core.events import AnyEvent, Notice, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice
 from dragoman.gateway.gateway import Gateway
 from dragoman.parsing.reply_reader import ReplyReader
@@ -129,7 +129,7 @@ def required(asked: Request) -> Request:
 def leaks(events: Sequence[AnyEvent]) -> bool:
     """Whether text that calls a tool goes to the client, and no warning reports it."""
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
-    told = any(isinstance(event, Warning) for event in events)
+    told = any(isinstance(event, Notice) for event in events)
     return not told and bool(re.search(r'"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"', text))
 
 

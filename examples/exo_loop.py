@@ -77,7 +77,7 @@ async def with_calls(chunks: Chunks, reader: dragoman.ToolCallReader) -> Chunks:
                         arguments += text
                     case dragoman.ToolCallEnd():
                         calls.append(dragoman.ToolCall(begun.id, begun.name, arguments))
-                    case dragoman.Warning(code, message):
+                    case dragoman.Notice(code, message):
                         sys.stderr.write(f"{code}: {message}\n")
             if ended:
                 # A call that the limit cut off is in no chunk: its client sees "length", and runs nothing.

@@ -187,7 +187,7 @@ def _headless(case: Case, said: str) -> bool:
 def _dropped(event: ev.AnyEvent) -> bool:
     """A warning holds what is not passed on: the beginning of a call that a limit cut off, markup around nothing."""
     codes = ("builtin_call", "cut_off_call", "empty_section", "noise_between_calls", "stray_closer", "unknown_header")
-    return isinstance(event, ev.Warning) and event.code in codes
+    return isinstance(event, ev.Notice) and event.code in codes
 
 
 def pieces(text: str, chance: random.Random) -> list[str]:

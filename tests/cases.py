@@ -113,7 +113,7 @@ def shown(events: Iterable[ev.AnyEvent], ids: bool = False, late: bool = False) 
                 lines.append(["call", *call[:2], (late and id) or call[2]])
             case ev.ToolCallIncomplete():
                 lines.append(["incomplete", *call])
-            case ev.Warning(code):
+            case ev.Notice(code):
                 lines.append(["warning", code])
             case _:
                 lines.append([repr(event)])

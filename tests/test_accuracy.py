@@ -11,7 +11,7 @@ from bench.accuracy.cases import LEFT_OUT, Case, own
 from bench.accuracy.ladder import LADDER, Answer, Rung, climb
 from jsonschema import Draft202012Validator
 
-from dragoman.core.events import ToolCallEnd, Warning
+from dragoman.core.events import Notice, ToolCallEnd
 from dragoman.core.messages import Tool, ToolCall
 
 DOC = Path(__file__).parent.parent / "docs" / "accuracy.md"
@@ -193,7 +193,7 @@ def test_an_invalid_call_is_told(model: str, rung: Rung) -> None:
         ends = [event for event in answer.events if isinstance(event, ToolCallEnd)]
         valid = [not judge.judged(case, [call]).invalid for call in answer.calls]
         assert [end.valid for end in ends] == valid, case.id
-        told = [event for event in answer.events if isinstance(event, Warning) and event.code == "invalid_call"]
+        told = [event for event in answer.events if isinstance(event, Notice) and event.code == "invalid_call"]
         assert len(told) == valid.count(False), case.id
 
 

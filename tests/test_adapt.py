@@ -18,7 +18,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import Turn
 from dragoman.core.errors import ConfigError
-from dragoman.core.events import AnyEvent, Finish, Start, Warning
+from dragoman.core.events import AnyEvent, Finish, Notice, Start
 from dragoman.schema import targets
 from dragoman.schema.adapt import Adapted, adapt, summary
 from dragoman.schema.relax import CHANGE_LIMIT, DEPTH_LIMIT, Change
@@ -485,7 +485,7 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
         await backend.close()
     assert [tool.parameters for tool in asked[0].tools] == [adapt(schema, targets.LLAMA_CPP).json]
     assert request.tools[0].parameters == schema
-    (told,) = [event for event in events if isinstance(event, Warning)]
+    (told,) = [event for event in events if isinstance(event, Notice)]
     assert (told.code, told.message) == ("schema_adapted", "for llama_cpp: f ($.properties.p: pattern left out)")
 
 

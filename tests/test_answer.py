@@ -17,6 +17,7 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     Start,
     TextDelta,
     ToolCallDelta,
@@ -24,7 +25,6 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
@@ -313,7 +313,7 @@ async def test_an_end_in_a_hurry_is_the_streams_last_event(caplog: pytest.LogCap
 
 async def with_call(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
-    yield Warning("repeated_call", "secret words of the model")
+    yield Notice("repeated_call", "secret words of the model")
     yield TextDelta("secret words of the model")
     yield ToolCallStart(0, "call_1", "search")
     yield ToolCallDelta(0, '{"secret": "words"}')
@@ -443,13 +443,13 @@ LONG = f"content_dropped: user_{59 * 'x'}"
 async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     """Of the request twice, then of the answer."""
     yield Start("", "", 0)
-    yield Warning("content_dropped", "secret words", detail="strict")
-    yield Warning("request_adapted", "secret words")
-    yield Warning("content_dropped", "secret words", detail="strict")
-    yield Warning("content_dropped", "secret words", detail="user,\r\n\u4e2d" + 99 * "x")
+    yield Notice("content_dropped", "secret words", detail="strict")
+    yield Notice("request_adapted", "secret words")
+    yield Notice("content_dropped", "secret words", detail="strict")
+    yield Notice("content_dropped", "secret words", detail="user,\r\n\u4e2d" + 99 * "x")
     await backend.go.wait()
     yield TextDelta("Hello")
-    yield Warning("missing_closer", "m", "secret words")
+    yield Notice("missing_closer", "m", "secret words")
     yield UsageUpdate(Usage(30, 12))
     yield Finish("stop")
 

@@ -30,6 +30,7 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     Order,
     ReasoningDelta,
     Start,
@@ -39,7 +40,6 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request, Text, Tool, ToolCall, Usage
@@ -327,7 +327,7 @@ STEPS: list[str | AnyEvent] = [
     ToolCallDelta(0, '{"x": "日本\x1b[2J"}'),
     ToolCallEnd(0, ("types",), True),
     "</tool_call>",
-    Warning("extra_call", "a second call was dropped"),
+    Notice("extra_call", "a second call was dropped"),
     "<tool_call>{",
     ToolCallStart(1, "2", "f"),
     ToolCallDelta(1, "{"),
@@ -403,7 +403,7 @@ def test_the_same_text_is_shown_once_with_what_is_reported_of_it() -> None:
     page, order = Plain(out), Order()
     page.turn()
     page.raw("Hi.")
-    estimated = Warning("estimated_usage", "no counts")
+    estimated = Notice("estimated_usage", "no counts")
     for event in (Start("1", "m", 0), TextDelta("Hi."), estimated, Finish("stop")):
         page.event(event, order.step(event))
     page.over("stop")

@@ -23,7 +23,7 @@ def read(case: Case, size: int) -> list[ev.AnyEvent]:
 def test_whole_calls_only(case: Case, size: int) -> None:
     events = read(case, size)
     streamed = shown(case.read([case.text]), ids=True, late=True)
-    dropped = [e for e in events if isinstance(e, ev.Warning) and e.code == "incomplete_call"]
+    dropped = [e for e in events if isinstance(e, ev.Notice) and e.code == "incomplete_call"]
     of_lists = sum("the list" in e.message for e in dropped)
     whole = [line for line in joined(streamed) if line.startswith("call ")]
     left = whole[len(whole) - of_lists :]
@@ -66,7 +66,7 @@ def test_a_list_that_is_cut_off_is_none(name: str) -> None:
     text = f"{LISTS[name]}{FIRST}, {SECOND}"
     events = atomic(name, text, "length")
     assert not [e for e in events if isinstance(e, ev.ToolCallStart)]
-    assert {(e.code, e.raw) for e in events if isinstance(e, ev.Warning)} >= {("incomplete_call", "{}")}
+    assert {(e.code, e.raw) for e in events if isinstance(e, ev.Notice)} >= {("incomplete_call", "{}")}
     assert [e.name for e in atomic(name, text + "1}}]", "length") if isinstance(e, ev.ToolCallStart)] == ["f", "g"]
 
 

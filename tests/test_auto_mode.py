@@ -21,7 +21,7 @@ from dragoman.backends.probe.cache import remember
 from dragoman.backends.probe.context import WEATHER
 from dragoman.backends.probe.report import Choice
 from dragoman.core.backend import Turn
-from dragoman.core.events import AnyEvent, Finish, ToolCallStart, Warning
+from dragoman.core.events import AnyEvent, Finish, Notice, ToolCallStart
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Message, Request, Text
 from far import Server, server
@@ -294,7 +294,7 @@ async def test_a_call_that_leaked_speaks_for_itself(known: bool, folder: Path) -
             auto.saw("qwen2.5-7b", Finish("stop"))
             await auto.settled()
             assert ways.of("qwen2.5-7b").mode == "native"
-        auto.saw("qwen2.5-7b", Warning(LEAKED, ""))
+        auto.saw("qwen2.5-7b", Notice(LEAKED, ""))
         await auto.close()
         await connection.close()
     assert (ways.of("qwen2.5-7b").mode, ways.of("qwen2.5-7b").why) == ("parse", "it left a call in the text")

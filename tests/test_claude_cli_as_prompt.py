@@ -16,7 +16,7 @@ from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Vers
 from dragoman.core import messages as v
 from dragoman.core.backend import Turn
 from dragoman.core.collect import Collector
-from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, Warning
+from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta
 
 CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
 WEATHER = v.Tool("weather", "The weather.", CITY)
@@ -64,7 +64,7 @@ def answered(text: str, *tools: v.Tool, reason: str = "stop", cut: int = 3) -> t
     collector = Collector()
     for event in made:
         collector.send(event)
-    return collector.reply(), [event.code for event in made if isinstance(event, Warning)]
+    return collector.reply(), [event.code for event in made if isinstance(event, Notice)]
 
 
 def call(arguments: str = '{"city": "Bern"}', name: str = "weather") -> str:

@@ -29,6 +29,7 @@ from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,
     Finish,
+    Notice,
     ReasoningDelta,
     Start,
     TextDelta,
@@ -36,7 +37,6 @@ from dragoman.core.events import (
     ToolCallEnd,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.gateway.gateway import Gateway
 from gateway import CHAT, DEADLINE_S, MESSAGES
@@ -466,7 +466,7 @@ def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
     told = [*itertools.chain(*given), *attempt.add(Finish("tool_calls")), *attempt.close()]
     assert told[:-1] == [TextDelta("a"), ToolCallStart(0, f"toolu_{PREFIX}w", "w"), *CALL[1:]]
     dropped = PREFIX + 'other {"a":1}'
-    assert told[-1] == Warning("extra_call", "a call was dropped that was not asked for", dropped * 2)
+    assert told[-1] == Notice("extra_call", "a call was dropped that was not asked for", dropped * 2)
 
 
 def test_thoughts_wait_for_the_words_that_must_be() -> None:

@@ -32,7 +32,7 @@ PARTS = [
         (v.Reasoning("ab", "s"), v.Text("x"), v.Reasoning("c")),
     ),
     ("refusal", [ev.RefusalDelta("n"), ev.RefusalDelta("o")], (v.Refusal("no"),)),
-    ("warnings are no part", [ev.TextDelta("a"), ev.Warning("c", "m"), ev.TextDelta("b")], (v.Text("ab"),)),
+    ("warnings are no part", [ev.TextDelta("a"), ev.Notice("c", "m"), ev.TextDelta("b")], (v.Text("ab"),)),
     ("empty deltas are no part", [ev.TextDelta(""), ev.ReasoningDelta(""), ev.TextDelta("a")], (v.Text("a"),)),
     ("nothing", [], ()),
 ]
@@ -77,9 +77,9 @@ def test_usage_is_the_prompt_until_told() -> None:
 
 def test_warnings_are_kept() -> None:
     collector = Collector()
-    for event in (START, ev.Warning("late", "m", "raw"), ev.Finish("stop")):
+    for event in (START, ev.Notice("late", "m", "raw"), ev.Finish("stop")):
         collector.send(event)
-    assert collector.warnings == [ev.Warning("late", "m", "raw")]
+    assert collector.warnings == [ev.Notice("late", "m", "raw")]
 
 
 def test_a_failure_is_raised() -> None:

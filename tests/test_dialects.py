@@ -118,7 +118,7 @@ def event(line: str) -> ev.AnyEvent:
         "arguments": ev.ToolCallDelta,
         "end": lambda index, *mended: ev.ToolCallEnd(index, mended),
         "incomplete": ev.ToolCallIncomplete,
-        "warning": ev.Warning,
+        "warning": ev.Notice,
         "usage": lambda *counts: ev.UsageUpdate(v.Usage(*counts)),
         "finish": ev.Finish,
         "failure": lambda kind, *rest: ev.Failure(error(kind, rest)),

@@ -65,7 +65,7 @@ def words(events: list[ev.AnyEvent]) -> str:
 
 
 def warnings(events: list[ev.AnyEvent]) -> list[str]:
-    return [e.code for e in events if isinstance(e, ev.Warning)]
+    return [e.code for e in events if isinstance(e, ev.Notice)]
 
 
 # The real engine

@@ -17,7 +17,7 @@ LETTERS: dict[str, ev.AnyEvent] = {
     "r": ev.ReasoningDelta("x"),
     "t": ev.TextDelta("x"),
     "f": ev.RefusalDelta("x"),
-    "w": ev.Warning("code", "message"),
+    "w": ev.Notice("code", "message"),
     "u": ev.UsageUpdate(Usage()),
     "c": ev.ToolCallStart(0, "id", "name"),
     "d": ev.ToolCallDelta(0, "{"),
@@ -96,7 +96,7 @@ REFUSED = [
     ("Finish inside a call", [ev.ToolCallStart(0, "a", "f"), ev.Finish("length")]),
     ("a call inside a call", [ev.ToolCallStart(0, "a", "f"), ev.ToolCallStart(1, "b", "f")]),
     ("a second Start", [ev.Start("2", "m", 0)]),
-    ("anything after the end", [ev.Finish("stop"), ev.Warning("c", "m")]),
+    ("anything after the end", [ev.Finish("stop"), ev.Notice("c", "m")]),
     ("an empty text inside a call", [ev.ToolCallStart(0, "a", "f"), ev.TextDelta("")]),
 ]
 

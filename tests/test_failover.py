@@ -24,7 +24,7 @@ from dragoman.core.errors import (
     RequestError,
     UpstreamError,
 )
-from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta, Warning
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, TextDelta
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from far import FRONTS, Play, Server, ask, dies, ends_as_failed, server, told, whole
@@ -80,7 +80,7 @@ def text(events: list[AnyEvent]) -> str:
 
 
 def codes(events: list[AnyEvent]) -> list[str]:
-    return [event.code for event in events if isinstance(event, Warning) and event.code != "estimated_usage"]
+    return [event.code for event in events if isinstance(event, Notice) and event.code != "estimated_usage"]
 
 
 BUSY = BusyError("full", retry_after_s=3)
@@ -93,7 +93,7 @@ async def test_the_next_of_an_aliass_models_is_asked(raised: bool, caplog: pytes
         events = await answer([one, two], "coder", {"coder": ["one/m", "only-two"]})
     assert text(events) == "Hello, only-two"
     assert (type(events[0]), events[0].model) == (Start, "coder")  # type: ignore[union-attr]
-    assert isinstance(events[1], Warning)
+    assert isinstance(events[1], Notice)
     assert (events[1].code, events[1].message) == ("failed_over", "one could not answer (full); two was asked")
     (record,) = caplog.records
     assert record.getMessage() == "one could not answer (full); two is asked for 'only-two'"

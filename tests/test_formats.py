@@ -186,7 +186,7 @@ def test_soup_of_markers(text: str) -> None:
     assert shown(case.read(text)) == shown(events)
     if not any(isinstance(e, ev.ToolCallStart | ev.ReasoningDelta) for e in events):
         said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
-        dropped = "".join(e.raw for e in events if isinstance(e, ev.Warning) and e.code in DROPS)
+        dropped = "".join(e.raw for e in events if isinstance(e, ev.Notice) and e.code in DROPS)
         assert sorted("".join((said + dropped).split())) == sorted("".join(text.split()))
 
 

@@ -15,13 +15,13 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     Start,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.messages import Request, Tool, ToolChoice, Usage
 from dragoman.gateway.gateway import Gateway
@@ -46,7 +46,7 @@ async def test_nothing_follows_the_end_of_an_answer() -> None:
         yield TextDelta("more")
 
     backend = Scripted(talking_on)
-    assert [type(e) for e in await events_of(backend)] == [Start, UsageUpdate, Warning, Finish]
+    assert [type(e) for e in await events_of(backend)] == [Start, UsageUpdate, Notice, Finish]
     assert backend.over.is_set()
 
 
@@ -106,7 +106,7 @@ async def test_a_second_call_is_dropped_where_one_was_asked_for(parallel: bool) 
         came = [event async for event in events]
     calls = [e.index for e in came if isinstance(e, ToolCallStart | ToolCallEnd)]
     assert calls == ([0, 0, 1, 1] if parallel else [0, 0])
-    told = [(e.code, e.raw) for e in came if isinstance(e, Warning)]
+    told = [(e.code, e.raw) for e in came if isinstance(e, Notice)]
     assert told == ([] if parallel else [("extra_call", 'f {"n":1}')])
 
 

@@ -87,7 +87,7 @@ def words(events: Sequence[ev.AnyEvent]) -> str:
 
 
 def codes(events: Sequence[ev.AnyEvent]) -> list[str]:
-    return [event.code for event in events if isinstance(event, ev.Warning)]
+    return [event.code for event in events if isinstance(event, ev.Notice)]
 
 
 def ends(events: Sequence[ev.AnyEvent]) -> list[ev.ToolCallEnd]:
@@ -106,7 +106,7 @@ async def test_a_call_is_mended() -> None:
     events = await answered(Asked(told(("Get-Weather", MENDABLE))))
     assert calls(events) == [("get_weather", '{"city":"Paris","days":3}')]
     assert ends(events) == [ev.ToolCallEnd(0, ("name_case", "numbers"), valid=True)]
-    [warning] = [event for event in events if isinstance(event, ev.Warning)]
+    [warning] = [event for event in events if isinstance(event, ev.Notice)]
     assert (warning.code, warning.raw) == ("mended_call", MENDABLE)
 
 
@@ -284,7 +284,7 @@ async def test_arguments_that_are_no_json() -> None:
 
 async def test_what_is_left_of_such_a_call_goes_with_it() -> None:
     *call, usage, finish = told(("get_weather", '{"city": Paris}'), cut=True)
-    left = [ev.Warning("malformed_arguments", "expected a value"), ev.TextDelta("Paris}")]
+    left = [ev.Notice("malformed_arguments", "expected a value"), ev.TextDelta("Paris}")]
     first = [*call, *left, usage, finish]
     events = await answered(Asked(first, told(("get_weather", RIGHT))))
     assert (calls(events), words(events)) == ([("get_weather", RIGHT)], "")
@@ -347,7 +347,7 @@ async def test_a_choice_that_was_ignored(
 
 
 async def test_a_backend_that_asks_by_itself_is_not_asked_again() -> None:
-    first = [ev.Start("", "", 0), ev.Warning("not_as_asked", "no call"), ev.TextDelta("No."), ev.Finish("stop")]
+    first = [ev.Start("", "", 0), ev.Notice("not_as_asked", "no call"), ev.TextDelta("No."), ev.Finish("stop")]
     assert words(await answered(Asked(first), tool_choice=ToolChoice("required"))) == "No."
 
 
@@ -526,7 +526,7 @@ async def test_a_backend_is_ended_where_its_client_leaves_or_there_is_enough() -
     leaving = Asked(told(("get_weather", WRONG)), told(("get_weather", RIGHT)))
     answer = Gateway([leaving]).answer(asking(), turn)
     async for event in answer:
-        if isinstance(event, ev.Warning):  # the model is to be asked once more
+        if isinstance(event, ev.Notice):  # the model is to be asked once more
             break
     await answer.aclose()
     assert (leaving.running, len(leaving.requests)) == (0, 1)
@@ -551,7 +551,7 @@ async def test_a_call_that_is_cut_by_a_failure_is_not_lost() -> None:
     gateway = Gateway([Asked([start, begun, delta, ev.Failure(BackendError("gone"))])])
     events = [event async for event in gateway.answer(asking(), Turn("t", 0, lambda: "new"))]
     assert [type(event) for event in events[1:]] == [
-        ev.Warning,
+        ev.Notice,
         ev.TextDelta,
         ev.Failure,
     ]

@@ -133,7 +133,7 @@ def read(format: Format, text: str) -> list[tuple[str, dict[str, Any]]]:
     """The calls, where nothing odd is in the text."""
     reader = ReplyReader(format, TOOLS, new_id=lambda: "x")
     events = [*reader.feed(text), *reader.close()]
-    assert not [e for e in events if isinstance(e, ev.Warning | ev.ToolCallIncomplete)]
+    assert not [e for e in events if isinstance(e, ev.Notice | ev.ToolCallIncomplete)]
     reply = collect([ev.Start("i", "m", 0), *events, ev.Finish("stop")])
     assert not [p for p in reply.parts if isinstance(p, v.Text) and p.text.strip()]
     return [(p.name, json.loads(p.arguments)) for p in reply.parts if isinstance(p, v.ToolCall)]

@@ -151,7 +151,7 @@ def read(text: str, tool: v.Tool) -> list[Any]:
     """The arguments of the calls, where there is nothing else."""
     reader = ReplyReader(HERMES, [tool], new_id=lambda: "x")
     events = [*reader.feed(text), *reader.close()]
-    assert not [e for e in events if isinstance(e, ev.Warning | ev.TextDelta | ev.ToolCallIncomplete)]
+    assert not [e for e in events if isinstance(e, ev.Notice | ev.TextDelta | ev.ToolCallIncomplete)]
     parts = collect([ev.Start("i", "m", 0), *events, ev.Finish("stop")]).parts
     return [json.loads(part.arguments) for part in parts if isinstance(part, v.ToolCall)]
 

@@ -23,6 +23,7 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     Start,
     TextDelta,
     ToolCallDelta,
@@ -30,7 +31,6 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     VendorBlock,
-    Warning,
 )
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import VALUE_BYTES, Memory, Recalled
@@ -102,7 +102,7 @@ def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.Earlier) ->
     answered(memory, "1", asked("one"))
     request, _, _, warnings = memory.recall(naming(v.Text("x"), named))
     assert request.messages == (user("hi"), model("x"))
-    assert warnings == (Warning("unknown_reference", "what $.p names is not kept here; it was dropped", "", "$.p"),)
+    assert warnings == (Notice("unknown_reference", "what $.p names is not kept here; it was dropped", "", "$.p"),)
     assert memory.recall(naming(named)).request.messages == (user("hi"),)
     with pytest.raises(UnknownReplyError, match="none of the answers"):
         memory.recall(v.Request("m", (v.Message("assistant", (named,)),)))
@@ -195,7 +195,7 @@ async def events_of(gateway: Gateway, request: v.Request, id: str = "1") -> list
 
 async def test_what_is_left_out_is_told_right_behind_the_start() -> None:
     events = await events_of(Gateway([Scripted(plain)]), naming(v.Earlier("x", 0)))
-    assert [type(e) for e in events[:3]] == [Start, Warning, TextDelta]
+    assert [type(e) for e in events[:3]] == [Start, Notice, TextDelta]
 
 
 async def failing(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:

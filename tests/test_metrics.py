@@ -21,13 +21,13 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     Start,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.messages import Request, Tool, Usage
 from dragoman.gateway.gateway import Gateway
@@ -89,7 +89,7 @@ async def calling(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
     yield ToolCallStart(0, "call_1", "search")
     yield ToolCallDelta(0, '{"days": 3}')
     yield ToolCallEnd(0)
-    yield Warning("missing_closer", "secret words of the model")
+    yield Notice("missing_closer", "secret words of the model")
     yield ToolCallStart(1, "call_2", "look")
     yield ToolCallDelta(1, '{"a"')
     yield ToolCallIncomplete(1, '{"a"')
@@ -246,7 +246,7 @@ def told(
     asked = dialect.read_request(json.dumps(body()))
     record = Record("POST", CHAT)
     record.asked(dialect.name, replace(asked, tools=tuple(map(Tool, offered))))
-    for event in (Start("", "m", 0), *events, *(Warning(code, "secret") for code in codes), Finish("stop")):
+    for event in (Start("", "m", 0), *events, *(Notice(code, "secret") for code in codes), Finish("stop")):
         record.saw(event)
     record.status = 200
     record.close()

@@ -21,13 +21,13 @@ from dragoman.core.collect import collect
 from dragoman.core.events import (
     AnyEvent,
     Finish,
+    Notice,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
-    Warning,
 )
 from far import server
 from test_embedded import Playing
@@ -161,7 +161,7 @@ def test_of_a_reply_with_thoughts_the_calls_are_kept() -> None:
 BROKEN: dict[str, list[AnyEvent]] = {
     "cut off": [END, Finish("length")],
     "incomplete": [ToolCallIncomplete(0, ""), Finish("stop")],
-    "made again": [END, Warning("repeated_call", ""), Finish("stop")],
+    "made again": [END, Notice("repeated_call", ""), Finish("stop")],
     "no end": [END],
 }
 

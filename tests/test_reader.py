@@ -99,7 +99,7 @@ def test_lenient_takes_calls_without_tags() -> None:
 
 
 def test_members_that_have_no_place_are_in_the_warning() -> None:
-    (warning,) = (e for e in read(call("ping", city="Bern", day="1") + "\n") if isinstance(e, ev.Warning))
+    (warning,) = (e for e in read(call("ping", city="Bern", day="1") + "\n") if isinstance(e, ev.Notice))
     assert (warning.code, warning.raw) == ("dropped_member", '"city": "Bern", "day": "1"')
 
 
@@ -219,7 +219,7 @@ def test_a_cut_off_call_is_incomplete_whatever_the_reason() -> None:
 
 
 def test_a_limit_before_the_name_leaves_a_warning_a_stop_leaves_text() -> None:
-    for reason, kind in (("stop", ev.TextDelta), ("length", ev.Warning)):
+    for reason, kind in (("stop", ev.TextDelta), ("length", ev.Notice)):
         one = reader()
         assert one.feed('<tool_call>\n{"na') == []
         assert [type(e) for e in one.close(reason)] == [kind]  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ def test_over_says_that_the_rest_does_not_matter() -> None:
     one.feed(call("ping"))
     assert not one.over
     events = one.feed("\n<tool_response>pong")
-    assert [e.code for e in events if isinstance(e, ev.Warning)] == ["invented_result"]
+    assert [e.code for e in events if isinstance(e, ev.Notice)] == ["invented_result"]
     assert one.over
     assert one.feed("more" + call("ping")) == []
     assert one.close() == []

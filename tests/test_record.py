@@ -15,12 +15,12 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     Start,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.messages import Usage
 from dragoman.server.observe.access_log import Record
@@ -65,7 +65,7 @@ def test_each_call_is_told_by_its_tool(caplog: pytest.LogCaptureFixture) -> None
         *(ToolCallStart(1, "id", "search"), ToolCallEnd(1, ("name_case", "numbers"), True)),
         *(ToolCallStart(2, "id", "look"), ToolCallEnd(2, ("numbers",), False, True)),
         *(ToolCallStart(3, "id", "look"), ToolCallIncomplete(3, "secret words")),
-        Warning("unknown_tool", "secret words"),
+        Notice("unknown_tool", "secret words"),
         Finish("stop"),
     )
     assert facts["calls"] == 4
@@ -102,7 +102,7 @@ def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
         caplog,
         *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, ("numbers",), True)),
         UsageUpdate(Usage(3, 1, cost_usd=0.1)),
-        Warning("rescued_call", ""),
+        Notice("rescued_call", ""),
         Finish("stop"),
     )
     broken = line(caplog, Failure(BackendError("it died")))

@@ -25,7 +25,7 @@ from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.backend import Turn
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
-from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, UsageUpdate, Warning
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.redaction.anonymize import Filler, Spared, changed
@@ -414,7 +414,7 @@ def test_events_and_errors_are_read_as_they_were_written() -> None:
     events: list[AnyEvent] = [
         Start("1", "m", 7, 3),
         ToolCallEnd(0, ("numbers",), True),
-        Warning("content_dropped", "words", "raw"),
+        Notice("content_dropped", "words", "raw"),
         UsageUpdate(Usage(1, 2, cost_usd=0.5)),
         Finish("stop"),
     ]
@@ -546,7 +546,7 @@ async def test_a_bundle_that_is_read_otherwise_says_so(tmp_path: Path, capsys: p
         await kept(tmp_path / "kept")
     said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
     assert "NOT read as the capture is" in said
-    assert "+Warning invalid_call" in said
+    assert "+Notice invalid_call" in said
     said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--keep-text")
     assert "ALL THAT WAS SAID" in said
     assert "Paris" in unpacked(tmp_path / "bug.zip")["1/text-1.txt"]

@@ -218,7 +218,7 @@ def test_a_call_on_a_line_of_its_own_is_passed_on_as_it_comes() -> None:
             seen.append(type(event).__name__)
             if isinstance(event, ToolCallDelta) and "P" in event.text:
                 assert not reading.holds
-    assert seen[:6] == ["TextDelta"] * 5 + ["Warning"]
+    assert seen[:6] == ["TextDelta"] * 5 + ["Notice"]
     assert seen[6] == "ToolCallStart"
     assert seen.count("ToolCallDelta") > len(ARGUMENTS) / 2
     assert seen[-1] == "ToolCallEnd"

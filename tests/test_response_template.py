@@ -285,7 +285,7 @@ def test_text_is_of_the_type_that_the_schema_states() -> None:
 def test_what_is_no_call_stays_text(text: str, code: str, left: str) -> None:
     reader = dragoman.ToolCallReader(made("plain"), [dragoman.Tool("f")])
     found = [*reader.feed(text), *reader.close()]
-    assert [event.code for event in found if isinstance(event, dragoman.Warning)] == [code]
+    assert [event.code for event in found if isinstance(event, dragoman.Notice)] == [code]
     assert "".join(event.text for event in found if isinstance(event, dragoman.TextDelta)) == left
 
 
@@ -293,7 +293,7 @@ def test_a_call_that_a_limit_cut_off_is_none() -> None:
     reader = dragoman.ToolCallReader(made("plain"))
     reader.feed('Sure.<act>{"name": "f", "arguments": {}}')
     (warning,) = reader.close("length")
-    assert isinstance(warning, dragoman.Warning)
+    assert isinstance(warning, dragoman.Notice)
     assert (warning.code, warning.raw) == ("cut_off_call", '<act>{"name": "f", "arguments": {}}')
 
 
@@ -338,7 +338,7 @@ def test_text_of_no_field_is_told() -> None:
     reader = dragoman.ToolCallReader(made("every field opened"))
     found = [*reader.feed("So <say>yes</say> it is"), *reader.close()]
     assert dragoman.TextDelta("yes") in found
-    (warning,) = [event for event in found if isinstance(event, dragoman.Warning)]
+    (warning,) = [event for event in found if isinstance(event, dragoman.Notice)]
     assert (warning.code, warning.raw) == ("noise_between_calls", "So it is")
 
 

@@ -40,7 +40,7 @@ def sent(request: v.Request, to: str) -> str:
     return "\n".join([*told(outgoing.warnings), outgoing.body.decode()])
 
 
-def told(warnings: Iterable[ev.Warning]) -> list[str]:
+def told(warnings: Iterable[ev.Notice]) -> list[str]:
     """One line a code, with the names that it has; the message where there is none."""
     by_code: dict[str, list[str]] = {}
     for warning in warnings:

@@ -32,7 +32,7 @@ def told(events: Iterable[ev.AnyEvent]) -> tuple[str, list[ev.AnyEvent]]:
     """The arguments, and what else is told of the call behind its beginning."""
     found = list(events)
     arguments = "".join(e.text for e in found if isinstance(e, ev.ToolCallDelta))
-    return arguments, [e for e in found if isinstance(e, ev.ToolCallEnd | ev.ToolCallIncomplete | ev.Warning)]
+    return arguments, [e for e in found if isinstance(e, ev.ToolCallEnd | ev.ToolCallIncomplete | ev.Notice)]
 
 
 def read(name: str, cut: list[str], mends: frozenset[str] = MENDS) -> tuple[str, list[ev.AnyEvent]]:
@@ -52,7 +52,7 @@ def test_every_format_that_has_json_reads_them(name: str) -> None:
         assert arguments == MEANT
         assert isinstance(end, ev.ToolCallEnd)
         assert (end.index, end.mended) == (0, NAMES)
-        assert isinstance(warning, ev.Warning)
+        assert isinstance(warning, ev.Notice)
         assert (warning.code, warning.message) == (
             "mended_json",
             "mended the JSON of a call: quotes, bare_keys, literals, commas",
@@ -67,7 +67,7 @@ def test_what_is_switched_off_is_malformed(name: str) -> None:
         arguments, after = read(name, [text], MENDS - {slip})
         assert MEANT.startswith(arguments.removesuffix(","))
         assert not any(isinstance(e, ev.ToolCallEnd) for e in after)
-        assert "malformed_arguments" in [e.code for e in after if isinstance(e, ev.Warning)]
+        assert "malformed_arguments" in [e.code for e in after if isinstance(e, ev.Notice)]
 
 
 @pytest.mark.parametrize("name", IN_JSON)
@@ -93,7 +93,7 @@ def test_every_api_behind_is_read_so(dialect: str) -> None:
         assert (arguments == MEANT) is whole
         assert isinstance(after[0], ev.ToolCallEnd) is whole
         if whole:
-            warning = ev.Warning(
+            warning = ev.Notice(
                 "mended_json", "mended the JSON of a call: quotes, bare_keys, literals, commas", SLIPPED
             )
             assert after == [ev.ToolCallEnd(0, NAMES), warning]
@@ -142,14 +142,14 @@ def test_wrappings_in_a_reply(row: tuple[str, str, str, tuple[str, ...]], before
     for cut in cuttings(text, [40, 50, 55, 60]):
         found, (end, *warnings) = read("hermes", cut)
         assert (found, end) == (meant, ev.ToolCallEnd(0, slips))
-        assert [w.code for w in warnings if isinstance(w, ev.Warning)] == ["mended_json"] * bool(slips)
+        assert [w.code for w in warnings if isinstance(w, ev.Notice)] == ["mended_json"] * bool(slips)
 
 
 def test_slips_of_what_is_no_call_are_not_told() -> None:
     text = f"<tool_call>{{'name': 'no_tool', 'arguments': {SLIPPED}}}</tool_call>" + call_text("hermes")
     arguments, after = read("hermes", [text])
     assert arguments == MEANT
-    assert [e.code if isinstance(e, ev.Warning) else e for e in after] == ["unknown_tool", ev.ToolCallEnd(0)]
+    assert [e.code if isinstance(e, ev.Notice) else e for e in after] == ["unknown_tool", ev.ToolCallEnd(0)]
 
 
 def test_each_slip_has_a_line_in_the_docs() -> None:

@@ -66,7 +66,7 @@ def test_no_stop_string_gets_out_whatever_the_cut(strings: list[str], text: str,
 
 def test_what_waits_goes_out_before_anything_but_text() -> None:
     stops = StopStrings(["END", "x"])
-    events = [ev.TextDelta("aE"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("bx"), ev.Warning("w", "m")]
+    events = [ev.TextDelta("aE"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("bx"), ev.Notice("w", "m")]
     out = stops.pass_on(events)
     assert out == [ev.TextDelta("a"), ev.TextDelta("E"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("b")]
     assert (stops.found, stops.end()) == ("x", [])
@@ -121,7 +121,7 @@ def test_the_first_call_passes_as_it_comes() -> None:
 def test_a_repeated_call_is_dropped() -> None:
     passed, guard = guarded([*call(0, "f", '{"a": 1, "b": 2}'), *call(1, "f", '{"b":2,', '"a":1}')])
     assert passed[:3] == call(0, "f", '{"a": 1, "b": 2}')
-    assert [type(e) for e in passed[3:]] == [ev.Warning]
+    assert [type(e) for e in passed[3:]] == [ev.Notice]
     assert (guard.found, guard.passed) == (True, 1)
 
 
@@ -137,7 +137,7 @@ def test_a_call_that_has_been_answered_is_held_back() -> None:
 def test_a_call_that_has_been_answered_is_dropped_behind_another() -> None:
     passed, guard = guarded([*call(0, "g"), *call(1, "f", '{"a":1}')], ANSWERED)
     assert passed[:3] == call(0, "g")
-    assert [type(e) for e in passed[3:]] == [ev.Warning]
+    assert [type(e) for e in passed[3:]] == [ev.Notice]
     assert (guard.call, guard.passed) == (None, 1)
 
 
@@ -146,7 +146,7 @@ def test_a_call_that_has_been_answered_is_passed_on_the_last_time() -> None:
     events = [*call(0, "f", '{"a":1}'), *call(1, "f", '{"a":1}')]
     passed = [out for event in events for out in guard.pass_on(event)]
     assert passed[:3] == call(0, "f", '{"a":1}')
-    assert [e.code for e in passed[3:] if isinstance(e, ev.Warning)] == ["not_as_asked", "repeated_call"]
+    assert [e.code for e in passed[3:] if isinstance(e, ev.Notice)] == ["not_as_asked", "repeated_call"]
 
 
 def test_an_incomplete_call_is_passed_on() -> None:

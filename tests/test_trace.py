@@ -57,7 +57,7 @@ def test_spans_tile_the_text_and_agree_with_the_events(case: Case) -> None:
     for kind, event in (("end", ev.ToolCallEnd), ("incomplete", ev.ToolCallIncomplete)):
         assert [s.index for s in found if s.kind == kind] == [e.index for e in events if isinstance(e, event)]
     codes = [r.code for span in found for r in span.remarks if r.code not in ("no_call", "other_reading")]
-    assert sorted(codes) == sorted(e.code for e in events if isinstance(e, ev.Warning))
+    assert sorted(codes) == sorted(e.code for e in events if isinstance(e, ev.Notice))
 
 
 @given(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from dragoman import formats
-from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, Warning
+from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta
 from dragoman.core.messages import Message, Text, ToolCall, ToolResult
 from dragoman.guard.policy import Policy
 from dragoman.parsing.reply_reader import ReplyReader
@@ -157,7 +157,7 @@ async def test_one_that_can_be_repaired_is_a_call() -> None:
 
 def test_text_before_it_streams() -> None:
     events = read("One two three four five six seven.\n" + FENCE)
-    first = next(n for n, event in enumerate(events) if isinstance(event, Warning))
+    first = next(n for n, event in enumerate(events) if isinstance(event, Notice))
     assert sum(isinstance(event, TextDelta) for event in events[:first]) > 3
 
 

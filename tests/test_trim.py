@@ -25,7 +25,7 @@ from dragoman.cli import main
 from dragoman.core import messages as v
 from dragoman.core.backend import Turn
 from dragoman.core.errors import ConfigError
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.token_estimate import GENERIC
 from dragoman.prompting import trim
 from dragoman.prompting.trim import first_sentence
@@ -289,7 +289,7 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
     assert run.prompt.count("It goes on and on") == 5  # what the user said
     assert "Runs a command." in run.prompt
     assert "Never do this or that." not in run.prompt
-    (told,) = (event.message for event in events if isinstance(event, Warning) and event.code == "trimmed")
+    (told,) = (event.message for event in events if isinstance(event, Notice) and event.code == "trimmed")
     assert re.fullmatch(r"words about tools and of the system's were cut \(lean\), about \d{3} tokens", told)
 
 

@@ -89,9 +89,9 @@ def test_bytes_that_are_no_utf8_are_told_of_once_and_lose_no_word(dialect: str) 
     said = [ev.Start("1", "m", 0), ev.TextDelta("caf@"), ev.TextDelta(" and th@"), ev.Finish("stop")]
     writer = dialects.get(dialect).writer(v.Request("m", (), stream=True))
     stream = b"".join(map(writer.send, said))
-    got = [e for e in read(dialect, [stream.replace(b"@", b"\xe9")]) if isinstance(e, ev.Warning | ev.TextDelta)]
+    got = [e for e in read(dialect, [stream.replace(b"@", b"\xe9")]) if isinstance(e, ev.Notice | ev.TextDelta)]
     assert "".join(e.text for e in got if isinstance(e, ev.TextDelta)) == "caf\ufffd and th\ufffd"
-    assert [e.code for e in got if isinstance(e, ev.Warning)] == ["broken_characters"]
+    assert [e.code for e in got if isinstance(e, ev.Notice)] == ["broken_characters"]
 
 
 def test_an_error_that_is_no_utf8_is_one() -> None:

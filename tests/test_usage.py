@@ -14,6 +14,7 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     ReasoningDelta,
     Start,
     TextDelta,
@@ -21,7 +22,6 @@ from dragoman.core.events import (
     ToolCallEnd,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.token_estimate import GENERIC
 from dragoman.gateway.usage import UsageFiller
@@ -48,7 +48,7 @@ def usages(events: list[AnyEvent]) -> list[v.Usage]:
 
 
 def codes(events: list[AnyEvent]) -> list[str]:
-    return [e.code for e in events if isinstance(e, Warning)]
+    return [e.code for e in events if isinstance(e, Notice)]
 
 
 @pytest.mark.parametrize("early", [False, True])

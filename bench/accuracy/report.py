@@ -9,7 +9,7 @@ from bench.accuracy.cases import Case
 from bench.accuracy.judge import Verdict
 from bench.accuracy.ladder import BESIDE, LADDER, Answer, Rung, climb
 from bench.accuracy.texts import Written
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 
 COLUMNS: Mapping[str, str] = {
     "own_single": "ours, one call",
@@ -49,7 +49,7 @@ class Row:
         self.right[case.category] += verdict.right
         self.calls += verdict.calls
         self.invalid += verdict.invalid
-        self.unsaid += verdict.invalid > 0 and not any(isinstance(e, Warning) for e in answer.events)
+        self.unsaid += verdict.invalid > 0 and not any(isinstance(e, Notice) for e in answer.events)
         self.again += len(answer.spent) - 1
         self.output_tokens += sum(one.output_tokens for one in answer.spent)
         self.cpu_s += sum(one.cpu_s for one in answer.spent)

@@ -26,6 +26,7 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     ReasoningDelta,
     RefusalDelta,
     Start,
@@ -35,7 +36,6 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.messages import (
     Message,
@@ -68,6 +68,7 @@ __all__ = [
     "Gbnf",
     "Identified",
     "Message",
+    "Notice",
     "Reasoning",
     "ReasoningDelta",
     "RefusalDelta",
@@ -89,7 +90,6 @@ __all__ = [
     "ToolResult",
     "Usage",
     "UsageUpdate",
-    "Warning",
     "assemble_calls",
     "check_call",
     "collect",

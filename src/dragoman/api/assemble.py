@@ -31,11 +31,11 @@ from dragoman.core.errors import MisuseError, RequestError, nearest, quote
 from dragoman.core.events import (
     AnyEvent,
     Failure,
+    Notice,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
-    Warning,
 )
 from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import Request, Tool, ToolCall
@@ -55,7 +55,7 @@ _DONE: Final = sse.encode(b"[DONE]")
 class Assembled(list[ToolCall]):
     """The calls, in the order in which they began."""
 
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     """What was not as it should be; docs/warnings.md has the codes."""
 
 
@@ -72,7 +72,7 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
     parts = CallAssembler(names)
     begun: list[ToolCallStart] = []
     said: list[list[str]] = []
-    made, warnings, cut = Assembled(), list[Warning](), list[RequestError]()
+    made, warnings, cut = Assembled(), list[Notice](), list[RequestError]()
     for event in [*(event for piece in pieces for event in parts.feed(piece)), *parts.close()]:
         match event:
             case ToolCallStart():
@@ -84,7 +84,7 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
                 made.append(ToolCall(begun[index].id, begun[index].name, "".join(said[index])))
             case ToolCallIncomplete(index, raw):
                 cut.append(_incomplete(begun[index], raw))
-            case Warning():
+            case Notice():
                 warnings.append(event)
             case Failure(error):
                 raise error

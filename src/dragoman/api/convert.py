@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.core.errors import MisuseError, RequestError, UnsupportedError, quote
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, Names
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.schema.targets import Target, relaxing
@@ -49,7 +49,7 @@ Given: TypeAlias = Thing | Mapping[str, Any] | Model
 class Converted(list[dict[str, Any]]):
     """What was converted, as JSON of the other API."""
 
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     """What that API cannot say, or says in another way; docs/warnings.md has the codes."""
 
 
@@ -96,9 +96,9 @@ def convert_results(results: Given | Iterable[Given], *, to: str, source: str | 
 
 def _converted(values: Iterable[Values], kind: Kind, to: str, target: Target | None = None) -> Converted:
     dialect = dialects.get(to)
-    made, warnings = Converted(), dict[Warning, None]()
+    made, warnings = Converted(), dict[Notice, None]()
     for api, things in values:
-        request, told = _request(kind, things, api), tuple[Warning, ...]()
+        request, told = _request(kind, things, api), tuple[Notice, ...]()
         if target is not None:
             request, told = fitted(request, target)
         outgoing = dialect.write_request(request, "-")

@@ -26,7 +26,7 @@ from dragoman.core.call_limit import CALLS_LIMIT, one_call
 from dragoman.core.collect import Collector
 from dragoman.core.complete_calls import HOLD_CHARS, WholeCalls
 from dragoman.core.errors import BackendError, DragomanError
-from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallEnd, ToolCallStart, UsageUpdate, Warning
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, ToolCallStart, UsageUpdate
 from dragoman.core.hooks import OnError
 from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import Reply, Request, ToolCall, Usage
@@ -87,7 +87,7 @@ class Answer:
         return render(self.request, self.format)
 
     @property
-    def warnings(self) -> list[Warning]:
+    def warnings(self) -> list[Notice]:
         """What was not as it should be, so far: for the log, as they may quote the model."""
         return self._collector.warnings
 
@@ -170,7 +170,7 @@ class Answer:
             self._begun += isinstance(event, ToolCallStart)
             if self._begun > CALLS_LIMIT:
                 told = f"more than {CALLS_LIMIT} calls in one answer; it was ended there"
-                events, self.over = [*events[: n - 1], Warning("call_limit_reached", told)], True
+                events, self.over = [*events[: n - 1], Notice("call_limit_reached", told)], True
                 break
             if isinstance(event, ToolCallEnd) and not self.request.tool_choice.parallel:
                 events, self.over = events[:n], True

@@ -7,7 +7,7 @@ import msgspec
 
 from dragoman.catalog import tokenizers
 from dragoman.core.errors import ContextOverflowError
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import Request
 from dragoman.prompting.deferred_tools import resolved
 from dragoman.prompting.prompt_budget import Budget, fitted
@@ -19,7 +19,7 @@ SURELY: Final = 1.3
 too high, and no kind of text by more than 21 % (docs/tokens.md)."""
 
 
-def spared(request: Request, tier: str, budget: Budget = ANY) -> tuple[Request, tuple[Warning, ...]]:
+def spared(request: Request, tier: str, budget: Budget = ANY) -> tuple[Request, tuple[Notice, ...]]:
     """The request as this tier of `prompting/trim.py` has it, or a further one where it has to fit; and warnings."""
     if tier == "none" and not budget.tokens:
         return request, ()

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart, Warning
+from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
 from dragoman.core.messages import Request
 
 CALLS_LIMIT: Final = 32
@@ -37,6 +37,6 @@ async def with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerato
                 case ToolCallDelta(index, text) if index > 0:
                     dropped += text
                 case ToolCallEnd(index) | ToolCallIncomplete(index) if index > 0:
-                    yield Warning("extra_call", "a second call was dropped, as one at most was asked for", dropped)
+                    yield Notice("extra_call", "a second call was dropped, as one at most was asked for", dropped)
                 case _:
                     yield event

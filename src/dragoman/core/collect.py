@@ -22,6 +22,7 @@ from dragoman.core.events import (
     Detail,
     Failure,
     Finish,
+    Notice,
     Order,
     OrderError,
     ReasoningDelta,
@@ -35,7 +36,6 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
     VendorBlock,
-    Warning,
 )
 from dragoman.core.messages import Extra, FinishReason, Opaque, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from dragoman.core.response_details import OF_TEXT, is_for, merged
@@ -66,7 +66,7 @@ class Collector:
         """Of the open block of thoughts: its signature, or what is in its place."""
         self._finish = Finish("stop")
         self.usage = Usage()
-        self.warnings: list[Warning] = []
+        self.warnings: list[Notice] = []
         self.error: DragomanError | None = None
         """Why the answer broke off, where it did."""
 
@@ -101,14 +101,14 @@ class Collector:
                 self._told(event)
         return step
 
-    def _told(self, event: Start | UsageUpdate | Warning | Finish | Failure) -> None:
+    def _told(self, event: Start | UsageUpdate | Notice | Finish | Failure) -> None:
         match event:
             case Start():
                 self._start = event
                 self.usage = Usage(input_tokens=event.input_tokens)
             case UsageUpdate(usage):
                 self.usage = usage
-            case Warning():
+            case Notice():
                 self.warnings.append(event)
             case Finish():
                 self._finish = event

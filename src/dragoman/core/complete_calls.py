@@ -15,12 +15,12 @@ from dragoman.core.errors import BackendError, quote
 from dragoman.core.events import (
     AnyEvent,
     Failure,
+    Notice,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
-    Warning,
 )
 
 HOLD_CHARS: Final = 4096
@@ -51,7 +51,7 @@ class WholeCalls:
         if self.failed:
             return []
         match event:
-            case Warning():
+            case Notice():
                 return [event]
             case ToolCallStart():
                 self._start, self._pieces, self._chars = event, [], 0
@@ -96,7 +96,7 @@ class WholeCalls:
         arguments = "".join(self._pieces)
         self._broken = text_of(start.name, arguments, raw)
         told = f"a call of {quote(start.name)} was never whole, and became text"
-        return [Warning("incomplete_call", told, self._broken)]
+        return [Notice("incomplete_call", told, self._broken)]
 
     def _left(self) -> list[AnyEvent]:
         """The text of a call that broke, which nothing else has."""

@@ -3,7 +3,7 @@
     Start · (ReasoningDelta | TextDelta | RefusalDelta | VendorBlock | a call)* · (Finish | Failure)
     a call = ToolCallStart(i) · ToolCallDelta(i)* · (ToolCallEnd(i) | ToolCallIncomplete(i))
 
-`Usage`, `Detail` and `Warning` may come anywhere between Start and the end. Calls are numbered from 0 in the order
+`Usage`, `Detail` and `Notice` may come anywhere between Start and the end. Calls are numbered from 0 in the order
 they begin and never overlap with each other or with text. The joined deltas of a call are at every moment
 a prefix of one JSON object, and that whole object once ToolCallEnd has come. A delta without a word in it
 opens no block of its own (some servers begin every answer with an empty text). A signature ends its block of
@@ -124,7 +124,7 @@ class ToolCallIncomplete(Event, frozen=True):
     raw: str
 
 
-class Warning(Event, frozen=True):
+class Notice(Event, frozen=True):
     """Something the caller or operator should know; the answer goes on."""
 
     code: str
@@ -179,7 +179,7 @@ AnyEvent: TypeAlias = (
     | ToolCallDelta
     | ToolCallEnd
     | ToolCallIncomplete
-    | Warning
+    | Notice
     | UsageUpdate
     | Finish
     | Failure
@@ -261,7 +261,7 @@ class Order:
             case Detail(name):
                 self._signed = self._signed or (name == BREAK and self.is_text)
                 return NOTHING
-            case Start() | Warning() | UsageUpdate():
+            case Start() | Notice() | UsageUpdate():
                 return NOTHING
             case _:
                 assert_never(event)

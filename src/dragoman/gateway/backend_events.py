@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dragoman import dialects
 from dragoman.catalog import tokenizers
 from dragoman.core.errors import BackendError, DragomanError
-from dragoman.core.events import AnyEvent, Failure, Finish, Warning
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice
 from dragoman.core.messages import Request
 from dragoman.gateway.client_events import OF_ITSELF, ForClient, says
 from dragoman.gateway.usage import UsageFiller
@@ -15,7 +15,7 @@ from dragoman.wire.context_edits import Edited
 
 
 async def answered(
-    answer: AsyncGenerator[AnyEvent, None], edit: Edited, request: Request, warnings: tuple[Warning, ...], large: bool
+    answer: AsyncGenerator[AnyEvent, None], edit: Edited, request: Request, warnings: tuple[Notice, ...], large: bool
 ) -> AsyncGenerator[AnyEvent, None]:
     """What one backend answers, as it is for the client who sent the request; what is told of that, behind Start.
 
@@ -32,7 +32,7 @@ async def answered(
                     raise event.error
                 begun, said = True, said or says(event)
                 if not said and isinstance(event, Finish) and event.reason in OF_ITSELF:
-                    yield Warning("empty_answer", "the model ended its answer without text and without a call")
+                    yield Notice("empty_answer", "the model ended its answer without text and without a call")
                 if large and usage.needs_estimate(event):
                     await asyncio.to_thread(usage.estimate)
                 for each in client.pass_on((*edit.before(event), *usage.pass_on(event))):

@@ -10,12 +10,12 @@ from dragoman.core.events import (
     BREAK,
     AnyEvent,
     Detail,
+    Notice,
     RefusalDelta,
     Start,
     TextDelta,
     ToolCallStart,
     VendorBlock,
-    Warning,
 )
 from dragoman.core.messages import Request
 from dragoman.core.response_details import PROGRESS, SERVICE, SPOKEN, is_for
@@ -36,7 +36,7 @@ class ForClient:
 
     __slots__ = ("_dropped", "_request", "_sources", "_warnings")
 
-    def __init__(self, request: Request, warnings: tuple[Warning, ...]) -> None:
+    def __init__(self, request: Request, warnings: tuple[Notice, ...]) -> None:
         """`warnings` come after Start."""
         self._request = request
         self._warnings = warnings
@@ -61,10 +61,10 @@ class ForClient:
             yield from self._warnings
         elif isinstance(event, VendorBlock) and event.dialect != client:
             told = f"{client} has no place for a block of type {quote(event.type)}"
-            yield Warning("content_dropped", told, event.json, event.type)
+            yield Notice("content_dropped", told, event.json, event.type)
         elif isinstance(event, Detail) and not is_for(event.dialect, client):
             if event.name not in self._dropped and event.name not in (*SERVICE, BREAK, PROGRESS):
                 self._dropped.add(event.name)
-                yield Warning("content_dropped", f"{client} has no equivalent of {event.name}", detail=event.name)
+                yield Notice("content_dropped", f"{client} has no equivalent of {event.name}", detail=event.name)
         else:
             yield event

@@ -33,11 +33,11 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     Start,
     TextDelta,
     UsageUpdate,
     VendorBlock,
-    Warning,
 )
 from dragoman.core.messages import Message, Opaque, Part, Request, Text, ToolChoice
 
@@ -201,9 +201,9 @@ async def summarized(events: AsyncGenerator[AnyEvent, None], seal: Seal, turn: T
                 case Finish(reason):
                     if reason == "length":
                         told = "the summary reached the token limit of the request or the model, and lacks its end"
-                        yield Warning("truncated_summary", told)
+                        yield Notice("truncated_summary", told)
                     break
-                case Start() | Warning() | UsageUpdate() | Failure():
+                case Start() | Notice() | UsageUpdate() | Failure():
                     yield event
                 case _:
                     pass  # reasoning, and calls of a model that makes some all the same

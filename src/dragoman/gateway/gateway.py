@@ -36,8 +36,8 @@ from dragoman.core.errors import (
 from dragoman.core.events import (
     AnyEvent,
     Finish,
+    Notice,
     Start,
-    Warning,
 )
 from dragoman.core.messages import Earlier, Request
 from dragoman.core.token_estimate import GENERIC
@@ -336,7 +336,7 @@ class Gateway:
             (backend, planned), *others = others
             log.warning("%s; %s is asked for %s", told, _name(backend), quote(planned.model))
             way = f"{left} > {_name(backend)}"
-            warnings = (*warnings, Warning("failed_over", f"{told}; {_name(backend)} was asked", detail=way))
+            warnings = (*warnings, Notice("failed_over", f"{told}; {_name(backend)} was asked", detail=way))
 
 
 def _is_about_the_request(error: RemoteError) -> bool:

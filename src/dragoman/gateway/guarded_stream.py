@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, Turn
 from dragoman.core.errors import DragomanError, MisuseError, logged
-from dragoman.core.events import AnyEvent, Failure, TextDelta, UsageUpdate, Warning
+from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta, UsageUpdate
 from dragoman.core.messages import Request
 from dragoman.guard.guard import SEEN, Guard
 from dragoman.guard.policy import Policy
@@ -41,7 +41,7 @@ async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy
             if guard.over:
                 break
     if (asked := guard.again()) is not None:
-        yield Warning("asked_again", f"{asked.why}; the model was asked once more")
+        yield Notice("asked_again", f"{asked.why}; the model was asked once more")
         await _ask_again(backend, asked, turn, guard, policy)
         if guard.usage:
             yield UsageUpdate(guard.usage)

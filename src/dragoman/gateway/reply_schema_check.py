@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, Turn
 from dragoman.core.errors import DragomanError, MisuseError, logged
-from dragoman.core.events import AnyEvent, Failure, Finish, TextDelta, ToolCallStart, UsageUpdate, Warning
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Message, Request, Text, Usage, both
 from dragoman.guard.compiled_schema import Compiled, parsed
 from dragoman.guard.policy import Policy
@@ -40,9 +40,9 @@ async def checked_reply(
     async with aclosing(answer) as events:
         async for event in events:
             match event:
-                case Warning("asked_again" | "not_as_asked"):  # a third generation is too many
+                case Notice("asked_again" | "not_as_asked"):  # a third generation is too many
                     policy = replace(policy, ask_again=False)
-                case Warning("unconstrained", detail=detail) if detail == REPLY:
+                case Notice("unconstrained", detail=detail) if detail == REPLY:
                     waiting = []
                 case TextDelta() if waiting is not None:
                     waiting.append(event)
@@ -71,13 +71,13 @@ async def _checked(
     schema = Compiled(request.response_schema)
     fitting, why = _fitting(text, schema)
     if not fitting and policy.ask_again:
-        yield Warning("asked_again", f"the reply is not of its schema: {why}; the model was re-asked", detail=REPLY)
+        yield Notice("asked_again", f"the reply is not of its schema: {why}; the model was re-asked", detail=REPLY)
         again = await _asked_again(text, why, backend, request, turn, policy)
         fitting, _ = _fitting(again.text, schema)
         if usage and again.usage:
             yield UsageUpdate(both(usage, again.usage))
     if not fitting:
-        yield Warning("not_as_asked", f"the reply is not of its schema: {why}", detail=REPLY)
+        yield Notice("not_as_asked", f"the reply is not of its schema: {why}", detail=REPLY)
     yield TextDelta(fitting or text)
 
 

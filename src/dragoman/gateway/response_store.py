@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dragoman.core.errors import RequestError, UnknownReplyError, quote
-from dragoman.core.events import AnyEvent, TextDelta, Warning
+from dragoman.core.events import AnyEvent, Notice, TextDelta
 from dragoman.core.messages import Earlier, Extra, Message, Opaque, Part, Reply, Request, ToolCall, ToolResult
 from dragoman.text import json_cursor
 
@@ -39,7 +39,7 @@ class Recalled(NamedTuple):
     """The answer that it went on from."""
     said: tuple[Message, ...] = ()
     """Its own messages, without instructions, for the answers that go on from this one."""
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[Notice, ...] = ()
 
 
 class Passed:
@@ -103,7 +103,7 @@ class Memory:
             return Recalled(request, said=request.messages[request.instructions :] if request.keep else ())
         self._forget()
         before = tuple(self._conversation(request.previous)) if request.previous else ()
-        warnings: list[Warning] = []
+        warnings: list[Notice] = []
         whole = tuple(self._filled(request.messages, warnings))
         said = whole[request.instructions :]
         messages = (*whole[: request.instructions], *before, *said)
@@ -191,7 +191,7 @@ class Memory:
             if parts := tuple(part for part in kept.parts if part is not None):
                 yield Message("assistant", parts)
 
-    def _filled(self, messages: tuple[Message, ...], warnings: list[Warning]) -> Iterator[Message]:
+    def _filled(self, messages: tuple[Message, ...], warnings: list[Notice]) -> Iterator[Message]:
         """The messages with parts in place of their names; a part that is not kept is left out."""
         known: dict[str, _Kept | None] = {}
         for message in messages:
@@ -210,9 +210,9 @@ class Memory:
         return parts[named.number] if named.number is not None and named.number < len(parts) else None
 
 
-def _unknown(part: Part) -> Warning:
+def _unknown(part: Part) -> Notice:
     path = part.path if isinstance(part, Earlier) else ""
-    return Warning("unknown_reference", f"what {path} names is not kept here; it was dropped", detail=path)
+    return Notice("unknown_reference", f"what {path} names is not kept here; it was dropped", detail=path)
 
 
 def _is_whole(part: Part) -> bool:

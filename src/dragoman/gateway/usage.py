@@ -1,6 +1,6 @@
 """The counts of tokens that a backend does not tell, or tells too late: estimated.
 
-    Start(input_tokens=0) … Finish              becomes    Start(input_tokens=31) … UsageUpdate, Warning, Finish
+    Start(input_tokens=0) … Finish              becomes    Start(input_tokens=31) … UsageUpdate, Notice, Finish
 
 A client of an API that tells the size of the prompt where a stream begins gets an estimate there, which is replaced by
 the backend's own count as soon as that comes. Where none has come by the end, the whole is an estimate, and a warning
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dragoman.core.events import (
     AnyEvent,
     Finish,
+    Notice,
     ReasoningDelta,
     RefusalDelta,
     Start,
@@ -21,7 +22,6 @@ from dragoman.core.events import (
     ToolCallDelta,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.messages import Request, Usage
 from dragoman.core.token_estimate import Vocabulary
@@ -84,4 +84,4 @@ class UsageFiller:
         told = self._told or Usage(output_tokens=self._vocabulary.estimate("".join(self._said)))
         missing = "its counts" if self._told is None else "the tokens of the prompt"
         usage = replace(told, input_tokens=self._known or self.estimate())
-        return UsageUpdate(usage), Warning("estimated_usage", f"the backend did not tell {missing}; they are estimated")
+        return UsageUpdate(usage), Notice("estimated_usage", f"the backend did not tell {missing}; they are estimated")

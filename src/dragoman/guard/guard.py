@@ -22,6 +22,7 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     ReasoningDelta,
     Start,
     TextDelta,
@@ -31,7 +32,6 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
     VendorBlock,
-    Warning,
 )
 from dragoman.core.identifiers import legal_id
 from dragoman.core.messages import Request, Tool, ToolCall, Usage, both
@@ -109,7 +109,7 @@ class Guard:
             case UsageUpdate(usage):
                 self.usage = usage
                 return [event]
-            case Warning(code):
+            case Notice(code):
                 self._told_so = self._told_so or code in _ASKED
                 self._is_told = self._is_told or code == "not_as_asked"
                 if code == "asked_again" and self.failed:
@@ -195,7 +195,7 @@ class Guard:
             and self._choice.mode in ("required", "named")
         ):
             self.over = True  # a model that must call a tool may go on calling without end
-            return [Warning("extra_call", "a second call was dropped, as one was asked for", event.name)]
+            return [Notice("extra_call", "a second call was dropped, as one was asked for", event.name)]
         found = self._names.resolve(event.name)
         start = replace(event, name=found.name) if found and found.step else event
         held = self._policy.delivery != "stream" or bool(self._policy.repeats) or self._is_one_too_many()
@@ -222,7 +222,7 @@ class Guard:
         if self._is_one_too_many():
             self.over = True
             told = f"more than {self._policy.calls} calls in one answer; it was ended there"
-            return [Warning("call_limit_reached", told, f"{name} {arguments}")]
+            return [Notice("call_limit_reached", told, f"{name} {arguments}")]
         self._came += 1
         if fault := self._fault(name):
             return self._failed(fault, self._why(fault, name), call, event)
@@ -250,7 +250,7 @@ class Guard:
         for number, each in enumerate(verdict.more, 2):
             if self._is_one_too_many():
                 told = f"more than {self._policy.calls} calls in one answer"
-                yield Warning("call_limit_reached", told, f"{call.start.name} {each.arguments}")
+                yield Notice("call_limit_reached", told, f"{call.start.name} {each.arguments}")
                 continue
             self._came += 1
             id = legal_id(f"{call.start.id}_{number}")
@@ -286,15 +286,15 @@ class Guard:
     def _told(self, call: OpenCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
         name = call.start.name
         if steps:
-            yield Warning("mended_call", f"{name}: {', '.join(steps)}", call.arguments)
+            yield Notice("mended_call", f"{name}: {', '.join(steps)}", call.arguments)
         if where := self._taint.copied(name, verdict.arguments):
-            yield Warning("copied_call", f"{name} and its arguments stand in {where}", verdict.arguments)
+            yield Notice("copied_call", f"{name} and its arguments stand in {where}", verdict.arguments)
         if verdict.valid is None and verdict.why:
-            yield Warning("unchecked_call", f"{name}: {verdict.why}")
+            yield Notice("unchecked_call", f"{name}: {verdict.why}")
         if times >= WARNED_REPEATS:
-            yield Warning("looping_call", f"{name} has been called {times} times with these arguments", call.arguments)
+            yield Notice("looping_call", f"{name} has been called {times} times with these arguments", call.arguments)
         if self._came == WARNED_CALLS != self._policy.calls:
-            yield Warning("many_calls", f"{WARNED_CALLS} calls and more in one answer")
+            yield Notice("many_calls", f"{WARNED_CALLS} calls and more in one answer")
 
     def _failed(
         self, fault: Fault, why: str, call: OpenCall, event: ToolCallEnd | ToolCallIncomplete
@@ -303,7 +303,7 @@ class Guard:
         steps = (*event.mended, *([call.step] if call.step else ())) if isinstance(event, ToolCallEnd) else ()
         last = replace(event, mended=steps, valid=False) if isinstance(event, ToolCallEnd) else event
         if not call.held:
-            return [last, Warning("invalid_call", f"{call.start.name}: {why}", call.arguments)]
+            return [last, Notice("invalid_call", f"{call.start.name}: {why}", call.arguments)]
         whole = (call.start, *_delta(event.index, call.arguments), last)
         self.failed.append(Failed(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), whole, []))
         self._late.append(self.failed[-1])
@@ -372,7 +372,7 @@ class Guard:
         if self._gave_up or (self._told_so and not self._is_told and not self.failed and self._has_missed()):
             self._told_so = self._is_told = True
             told = feedback.missed(self._choice) if not self.failed else "the second answer was no better"
-            self._late.append(Warning("not_as_asked", f"{told}; what was answered is given"))
+            self._late.append(Notice("not_as_asked", f"{told}; what was answered is given"))
         out = self._released()
         if self.over and self.finish is None:
             self.finish = Finish("stop")

@@ -19,13 +19,13 @@ from dragoman.core.complete_calls import left_of, text_of
 from dragoman.core.events import (
     AnyEvent,
     Finish,
+    Notice,
     Start,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
-    Warning,
 )
 from dragoman.core.messages import Message, Opaque, Part, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.guard import feedback
@@ -54,7 +54,7 @@ class Failed(NamedTuple):
         if self.fault not in TEXT:
             return event
         match event:
-            case Warning():
+            case Notice():
                 self.left.append(event)
                 return None
             case TextDelta() if self.fault == "unoffered":
@@ -158,7 +158,7 @@ def calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[Made]:
             case ToolCallEnd():
                 found.append(_made([*open, replace(event, asked_again=True)]))
                 open = []
-            case Warning() if found and not open:
+            case Notice() if found and not open:
                 found[-1] = found[-1]._replace(events=(*found[-1].events, event))
             case _:
                 pass
@@ -198,7 +198,7 @@ def replaced(
     for one in spare:
         if (names and one.call.name not in names) or (most is not None and given >= most):
             told = "the second answer has a call that was not asked for; it was dropped"
-            behind.append(Warning("extra_call", told, f"{one.call.name} {one.call.arguments}"))
+            behind.append(Notice("extra_call", told, f"{one.call.name} {one.call.arguments}"))
         else:
             given += 1
             behind += one.events
@@ -220,16 +220,16 @@ def given_up(failed: Failed, choice: ToolChoice, given: Given) -> list[AnyEvent]
     """A call that has not become right: words, or the call with a warning."""
     name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
     if failed.fault == "other" and choice.mode == "none":
-        return [Warning("extra_call", "a call was dropped, as none may be made now", raw)]
+        return [Notice("extra_call", "a call was dropped, as none may be made now", raw)]
     if given.passed and not choice.parallel:
-        return [Warning("extra_call", "a second call was dropped, as one at most was asked for", raw)]
+        return [Notice("extra_call", "a second call was dropped, as one at most was asked for", raw)]
     if failed.fault == "other" and not given.atomic:
-        return [*failed.events, *([] if given.is_told else [Warning("not_as_asked", failed.why, raw)])]
+        return [*failed.events, *([] if given.is_told else [Notice("not_as_asked", failed.why, raw)])]
     if failed.fault == "unoffered":
         return [*failed.events, *failed.left]
     if failed.fault == "unread":
         return as_text(name, failed.raw, failed.left)
-    told = Warning("invalid_call", f"{name}: {failed.why}", raw)
+    told = Notice("invalid_call", f"{name}: {failed.why}", raw)
     if failed.fault == "looping" or given.atomic:
         return [TextDelta(feedback.instead(name, failed.why)), told]
     return [*failed.events, told]
@@ -237,6 +237,6 @@ def given_up(failed: Failed, choice: ToolChoice, given: Given) -> list[AnyEvent]
 
 def as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:
     """A call that was never whole, as the text that the model wrote; `left` is what its reader left of that."""
-    told = Warning("incomplete_call", f"a call of {name} was never whole, and became text", raw)
+    told = Notice("incomplete_call", f"a call of {name} was never whole, and became text", raw)
     is_left = any(isinstance(event, TextDelta) for event in left)
     return [told, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]

@@ -4,7 +4,7 @@ Such JSON may also quote what the user or a tool wrote. So such a call stays tex
 schema of its tool, and where the conversation holds it word for word.
 """
 
-from dragoman.core.events import AnyEvent, TextDelta, Warning
+from dragoman.core.events import AnyEvent, Notice, TextDelta
 from dragoman.core.messages import Document, Message, Request, Text, ToolResult
 from dragoman.guard.injection.copied_call import Taint
 from dragoman.parsing.trailing_json import CODES, left
@@ -19,7 +19,7 @@ class Fenced:
         self.drops = False
         """The JSON went out as text, so the calls that their reader took are dropped."""
 
-    def saw(self, warning: Warning) -> None:
+    def saw(self, warning: Notice) -> None:
         """Note that such calls follow."""
         if warning.code in CODES:
             self._raw = warning.raw

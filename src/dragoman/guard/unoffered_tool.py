@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.core.events import AnyEvent, TextDelta, Warning
+from dragoman.core.events import AnyEvent, Notice, TextDelta
 from dragoman.core.messages import ToolCall
 from dragoman.guard import feedback
 from dragoman.guard.injection.copied_call import Taint
@@ -26,7 +26,7 @@ _CALL: Final = re.compile(
 _NAMED: Final = re.compile(r"called (['\"])(.*?)\1, which")
 
 
-def held(warning: Warning, offered: Iterable[str]) -> Failed:
+def held(warning: Notice, offered: Iterable[str]) -> Failed:
     """The call that this warning is about; its text follows."""
     found = _NAMED.search(warning.message)
     name = found[2] if found else ""

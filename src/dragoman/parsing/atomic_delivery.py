@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from dragoman.core.events import (
     AnyEvent,
+    Notice,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
-    Warning,
 )
 
 
@@ -41,7 +41,7 @@ class Atomic:
                 return [] if self._in_list else self._whole()
             case ToolCallIncomplete(_, raw):
                 self._start, self._arguments = None, []
-                return [Warning("incomplete_call", "dropped a call that was never whole", raw)]
+                return [Notice("incomplete_call", "dropped a call that was never whole", raw)]
             case TextDelta() | ReasoningDelta():  # which can only stand behind a list
                 return [*self.listed(open=False), event]
             case _:
@@ -55,7 +55,7 @@ class Atomic:
     def close(self) -> list[AnyEvent]:
         """What is to be said of a list that never came to its end; call it once, last."""
         message = "dropped a call of {}, as the list in which it stands was never whole"
-        return [Warning("incomplete_call", message.format(s.name), arguments) for s, arguments, _ in self._listed]
+        return [Notice("incomplete_call", message.format(s.name), arguments) for s, arguments, _ in self._listed]
 
     def _end(self, end: ToolCallEnd) -> None:
         assert self._start is not None, "an end without a start"

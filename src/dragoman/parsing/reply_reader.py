@@ -332,7 +332,7 @@ class _Sink:
         self.is_over = True
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
-        self._send(ev.Warning(code, message, raw))
+        self._send(ev.Notice(code, message, raw))
 
     def note(self, about: Literal["format", "problem"], text: str) -> None:
         """Nobody asks (parsing/trace.py)."""

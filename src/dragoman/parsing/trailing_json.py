@@ -15,7 +15,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from dragoman.core.errors import quote
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.sink import CallSink, ForwardingSink
 from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
@@ -93,19 +93,19 @@ def trailing_calls(s: Scanner, sink: CallSink, gap: str, ends: Collection[str], 
     return None
 
 
-def taken(first: str, raw: str) -> Warning:
+def taken(first: str, raw: str) -> Notice:
     """Returns the warning that calls which begin with this character, and are all of `raw`, are taken."""
     if first == FENCE[0]:
-        return Warning("fenced_call", "took a call in a code fence at the end of the reply", raw)
-    return Warning("trailing_call", "took a call in plain JSON at the end of the reply", raw)
+        return Notice("fenced_call", "took a call in a code fence at the end of the reply", raw)
+    return Notice("trailing_call", "took a call in plain JSON at the end of the reply", raw)
 
 
-def left(first: str, why: str, name: str = "", raw: str = "") -> Warning:
+def left(first: str, why: str, name: str = "", raw: str = "") -> Notice:
     """Returns the warning that a call of this tool, which begins with this character, stays text."""
     call = f"a call of {quote(name)}" if name else "a call"
     if first == FENCE[0]:
-        return Warning("call_in_code", f"{call} in a code fence stays text, as {why}; {CHANGES}", raw)
-    return Warning("call_in_text", f"{call} in plain JSON stays text, as {why}; {CHANGES}", raw)
+        return Notice("call_in_code", f"{call} in a code fence stays text, as {why}; {CHANGES}", raw)
+    return Notice("call_in_text", f"{call} in plain JSON stays text, as {why}; {CHANGES}", raw)
 
 
 def _look(s: Scanner, sink: CallSink, ends: Collection[str]) -> Leaf[_Ahead]:

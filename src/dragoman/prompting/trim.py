@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError, one_of, quote
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Message, Part, Request, Text, Tool
 from dragoman.core.token_estimate import Vocabulary
 from dragoman.prompting import hints
@@ -86,12 +86,12 @@ class Trimmed(NamedTuple):
     left_out: tuple[str, ...] = ()
     """Tools that the model is not offered."""
 
-    def warnings(self, tier: str) -> tuple[Warning, ...]:
+    def warnings(self, tier: str) -> tuple[Notice, ...]:
         """What to tell of it; nothing where nothing was done."""
         told = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
         if self.left_out:
             told += f"; tools that the model is not offered: {', '.join(self.left_out)}"
-        return (Warning("trimmed", told),) if self.saved_tokens else ()
+        return (Notice("trimmed", told),) if self.saved_tokens else ()
 
 
 class Tier(NamedTuple):

@@ -25,7 +25,7 @@ from dragoman.core.errors import (
     UpstreamError,
     quote,
 )
-from dragoman.core.events import AnyEvent, Failure, Finish, Start, Warning
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway import compaction
 from dragoman.gateway.delta_size import chunked
@@ -69,7 +69,7 @@ def warning_headers(events: Iterable[object]) -> dict[str, str]:
 
 def warning_labels(events: Iterable[object]) -> str:
     """Returns codes and names, `content_dropped: strict, estimated_usage`: each label once, at most `LABELS`."""
-    labels = list(dict.fromkeys(event.label for event in events if isinstance(event, Warning)))
+    labels = list(dict.fromkeys(event.label for event in events if isinstance(event, Notice)))
     more = [f"{len(labels) - LABELS} more"] if len(labels) > LABELS else []
     return ", ".join([*labels[:LABELS], *more])
 
@@ -180,7 +180,7 @@ class Exchange(HttpExchange):
         """Pass the answer on unread. False: the server has refused it, and when it is read that may be mended."""
         self._record.relayed = True
         if request.choices > 1:
-            told = Warning("unguarded_choices", "several choices are passed on unread: no call is checked", detail="n")
+            told = Notice("unguarded_choices", "several choices are passed on unread: no call is checked", detail="n")
             self._record.saw(told)
             self._headers |= warning_headers([told])
         try:

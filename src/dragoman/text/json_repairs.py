@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 
 SLIPS: Final = (
     "controls",
@@ -44,6 +44,6 @@ as where a model has forgotten the brace: `{"city": "Paris"</tool_call>`."""
 COMMENT: Final = re.compile(r"//|/\*|#(?=[ \t])")
 
 
-def told(slips: Collection[str], raw: str) -> Warning:
+def told(slips: Collection[str], raw: str) -> Notice:
     """What is to be said of a call that had these."""
-    return Warning("mended_json", f"mended the JSON of a call: {', '.join(slips)}", raw)
+    return Notice("mended_json", f"mended the JSON of a call: {', '.join(slips)}", raw)

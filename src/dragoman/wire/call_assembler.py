@@ -33,6 +33,7 @@ from dragoman.core.events import (
     Detail,
     Failure,
     Finish,
+    Notice,
     ReasoningDelta,
     RefusalDelta,
     Start,
@@ -43,7 +44,6 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
     VendorBlock,
-    Warning,
 )
 from dragoman.core.identifiers import legal_id
 from dragoman.core.messages import FinishReason, Usage
@@ -205,7 +205,7 @@ class Assembler:
     def warn(self, code: str, message: str, raw: str = "", detail: str = "") -> None:
         """Something was not as the API has it."""
         self.start()
-        self._out.append(Warning(code, message, raw, detail))
+        self._out.append(Notice(code, message, raw, detail))
 
     def broken(self, message: str) -> None:
         """A character came broken; told once."""

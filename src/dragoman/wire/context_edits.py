@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
-from dragoman.core.events import AnyEvent, Detail, Finish, Warning
+from dragoman.core.events import AnyEvent, Detail, Finish, Notice
 from dragoman.core.messages import JsonText, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from dragoman.core.token_estimate import MESSAGE_TOKENS, Vocabulary
 from dragoman.text.json_cursor import Cursor, Fields
@@ -57,7 +57,7 @@ class Edited(NamedTuple):
     """Without the member that asks for them."""
     applied: JsonText = ""
     """What the answer's `context_management` is; empty where the request asks for no edits."""
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     """The types of edits that are not known here."""
     cleared_tokens: int = 0
     """Estimated."""

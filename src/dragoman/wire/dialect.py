@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from dragoman.core.backend import Turn
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent, Warning
+from dragoman.core.events import AnyEvent, Notice
 from dragoman.core.identifiers import ANY
 from dragoman.core.messages import Reply, Request
 from dragoman.wire.passing import Passing
@@ -27,7 +27,7 @@ class Outgoing(NamedTuple):
     """What to send to a server behind."""
 
     body: bytes
-    warnings: tuple[Warning, ...]
+    warnings: tuple[Notice, ...]
     """What its API cannot say, or says in another way."""
     watched: tuple[str, ...] = ()
     """Stop strings that the server does not know of: whoever reads the answer ends it there."""

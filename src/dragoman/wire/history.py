@@ -22,7 +22,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Part, Text, ToolCall, ToolResult
 from dragoman.wire.past_arguments import with_objects
 
@@ -32,7 +32,7 @@ GO_ON: Final = (
 NO_RESULT: Final = "The call was broken off; it has no result."
 
 
-def in_order(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Warning, ...]]:
+def in_order(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Notice, ...]]:
     """The conversation in order, and what had to be mended."""
     messages, told = with_objects(messages)
     if _is_in_order(messages):
@@ -156,7 +156,7 @@ class _Mending:
         self.messages += [*self._results, *self._behind]
         self._waiting, self._results, self._behind = {}, [], []
 
-    def warnings(self) -> tuple[Warning, ...]:
+    def warnings(self) -> tuple[Notice, ...]:
         """What was mended, as one warning."""
         told = {
             "calls without a result": self._made,
@@ -164,7 +164,7 @@ class _Mending:
             "calls under the id of another": self._renamed,
         }
         said = ", ".join(f"{count} {what}" for what, count in told.items() if count)
-        return (Warning("mended_history", said or "results that did not stand right behind their calls"),)
+        return (Notice("mended_history", said or "results that did not stand right behind their calls"),)
 
     def _own(self, id: str) -> str:
         """The id of the call that is meant: of several with this id, the first that waits."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.errors import quote
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Message, Part, ToolCall
 from dragoman.text.json_repairs import ALL_SLIPS
 from dragoman.text.unclosed_json import ClosingJson
@@ -22,14 +22,14 @@ MEMBER: Final = "input"
 """What holds arguments that nothing can make JSON of."""
 
 
-def with_objects(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Warning, ...]]:
+def with_objects(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Notice, ...]]:
     """The conversation with the arguments of each call as an object, and what had to be repaired."""
     bad = [call for call in _calls(messages) if not _is_object(call.arguments)]
     if not bad:
         return tuple(messages), ()
     fixed = tuple(replace(message, parts=tuple(map(_whole, message.parts))) for message in messages)
     told = "the arguments of a past call of {} were not a JSON object, and were repaired"
-    return fixed, tuple(Warning("mended_json", told.format(quote(call.name)), call.arguments) for call in bad)
+    return fixed, tuple(Notice("mended_json", told.format(quote(call.name)), call.arguments) for call in bad)
 
 
 def as_object(arguments: JsonText) -> JsonText:

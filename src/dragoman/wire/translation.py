@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.errors import UnsupportedError, quote
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY, spelled
 from dragoman.core.messages import (
     Audio,
@@ -91,7 +91,7 @@ def told_as_error(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
     return (Text("Error: "), *parts)
 
 
-def fitted(request: Request, target: Target) -> tuple[Request, tuple[Warning, ...]]:
+def fitted(request: Request, target: Target) -> tuple[Request, tuple[Notice, ...]]:
     """The request with all its schemas as this kind of server takes them, and what they lost."""
     told: dict[str, tuple[Change, ...]] = {}
     tools = []
@@ -102,16 +102,16 @@ def fitted(request: Request, target: Target) -> tuple[Request, tuple[Warning, ..
     reply = adapt(request.response_schema, target) if request.response_schema else Adapted("", ())
     told["the reply"] = reply.changes
     changed = {of: changes for of, changes in told.items() if changes}
-    warnings = (Warning("schema_adapted", f"for {target.name}: {summary(changed)}"),) if changed else ()
+    warnings = (Notice("schema_adapted", f"for {target.name}: {summary(changed)}"),) if changed else ()
     return replace(request, tools=tuple(tools), response_schema=reply.json), warnings
 
 
-def warned(code: str, message: str, told: Mapping[str, str]) -> Iterator[Warning]:
+def warned(code: str, message: str, told: Mapping[str, str]) -> Iterator[Notice]:
     """Yields one warning for each name in `told`; the description of each replaces `{}` in the message."""
     for name, about in islice(told.items(), WARNED_NAMES):
-        yield Warning(code, message.format(about), detail=name)
+        yield Notice(code, message.format(about), detail=name)
     if (more := len(told) - WARNED_NAMES) > 0:
-        yield Warning(code, message.format(f"{more} more"), detail=f"{more} more")
+        yield Notice(code, message.format(f"{more} more"), detail=f"{more} more")
 
 
 def is_content(part: Opaque) -> bool:
@@ -326,5 +326,5 @@ class Ledger:
             *warned("request_adapted", f"for {self._dialect}: {{}}", self._changed),
         ]
         if self._adapted:
-            warnings.append(Warning("schema_adapted", f"for {self._dialect}: {summary(self._adapted)}"))
+            warnings.append(Notice("schema_adapted", f"for {self._dialect}: {summary(self._adapted)}"))
         return Outgoing(_encode(body), tuple(warnings), self._watched)

@@ -14,6 +14,7 @@ from dragoman.backends.claude_cli.tool_choice_prompt import Wanted
 from dragoman.core.events import (
     AnyEvent,
     Finish,
+    Notice,
     ReasoningDelta,
     Start,
     TextDelta,
@@ -22,7 +23,6 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 
 _MAY_BE_ASKED_AGAIN: Final = ("stop", "tool_calls")
@@ -80,7 +80,7 @@ class Attempt:
             case ToolCallEnd() | ToolCallIncomplete() if self._open:
                 self._open = ""
                 return []
-            case Start() | UsageUpdate() | Warning():
+            case Start() | UsageUpdate() | Notice():
                 return [event]
             case _:
                 return self._out(event)
@@ -154,11 +154,11 @@ class Attempt:
         missed = self.may_be_asked_again
         out = self._release()
         if missed:
-            out.append(Warning("not_as_asked", f"{self._wanted.missed}; what was answered is given", self._dropped))
+            out.append(Notice("not_as_asked", f"{self._wanted.missed}; what was answered is given", self._dropped))
         elif self._dropped:
-            out.append(Warning("extra_call", "a call was dropped that was not asked for", self._dropped))
+            out.append(Notice("extra_call", "a call was dropped that was not asked for", self._dropped))
         if self._beside.strip():
             out.append(
-                Warning("content_dropped", "a reply of a schema has no place for words beside it", self._beside, "text")
+                Notice("content_dropped", "a reply of a schema has no place for words beside it", self._beside, "text")
             )
         return out

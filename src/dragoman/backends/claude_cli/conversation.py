@@ -23,7 +23,7 @@ from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.prompt_escape import unread
 from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, policy, wanted
 from dragoman.backends.claude_cli.unsupported_params import lost
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.identifiers import NAME_FORM, Names
 from dragoman.core.messages import Message, Opaque, Part, Request, ToolCall, ToolResult
 from dragoman.wire.translation import callable_tools
@@ -64,7 +64,7 @@ class Conversation(NamedTuple):
     """The client's names of the tools, by the model's."""
     wanted: Wanted = Wanted()
     """What the answer must have."""
-    warnings: Sequence[Warning] = ()
+    warnings: Sequence[Notice] = ()
     in_words: bool = False
     """Tools are told, and called, in the text; none are mounted."""
     told_at_start: bool = False

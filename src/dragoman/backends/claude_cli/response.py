@@ -15,7 +15,7 @@ from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.session import Session
 from dragoman.core.backend import Turn
 from dragoman.core.errors import BackendError
-from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate, Warning
+from dragoman.core.events import AnyEvent, Finish, Notice, Start, UsageUpdate
 from dragoman.core.messages import Request, Tool, ToolChoice, Usage, both
 from dragoman.text.stop_strings import StopStrings
 from dragoman.wire import sse
@@ -56,7 +56,7 @@ class Answer:
             async for event in events:
                 yield event
         if attempt.may_be_asked_again and not self._turn.asked_again:
-            yield Warning("asked_again", f"{wanted.missed}; the model was asked once more")
+            yield Notice("asked_again", f"{wanted.missed}; the model was asked once more")
             called = attempt.called and not self._conversation.in_words
             if called or not wanted.reply:  # for a reply alone the CLI itself asks
                 await session.again(wanted.again, called=called)
@@ -74,7 +74,7 @@ class Answer:
         if attempt.finish is None:
             return
         if attempt.replied and session.objection:
-            yield Warning("unconstrained", "the reply is not of its schema", session.objection)
+            yield Notice("unconstrained", "the reply is not of its schema", session.objection)
         elif attempt.rests and not (is_over or self._request.stream):  # a stream's end would come later for it
             cost_usd = await session.cost_usd(called=attempt.called)
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))

@@ -17,7 +17,7 @@ from dragoman.backends.claude_cli.mcp_server import Mounted
 from dragoman.backends.claude_cli.process import Line, Process
 from dragoman.backends.claude_cli.prompt_escape import unread
 from dragoman.core.errors import BackendError, DragomanError, UpstreamError
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 
 _BEGIN: Final = "begin"
 _LARGE_BYTES: Final = 256 * 1024
@@ -80,7 +80,7 @@ class Session:
         self._is_large = sum(len(memoryview(said.content)) for said in conversation.said) >= _LARGE_BYTES
         self._model = conversation.spec.model
         """Its full name, once it is known."""
-        self.warnings: list[Warning] = []
+        self.warnings: list[Notice] = []
         self._is_safe = False
         """It has said which tools it has, and they are the client's."""
         self.objection = ""
@@ -124,7 +124,7 @@ class Session:
         if response.error and response.request_id == _BEGIN:
             raise BackendError(f"claude does not begin: {response.error}")
         if response.error:
-            self.warnings.append(Warning("content_dropped", f"claude does not take a setting: {response.error}"))
+            self.warnings.append(Notice("content_dropped", f"claude does not take a setting: {response.error}"))
         for model in response.response.models if response.response else ():
             if model.value == self._model and model.resolved:
                 self._model = model.resolved
@@ -225,7 +225,7 @@ class Session:
         if missing and not self._is_safe:  # it says so with each turn of the past as well
             names = ", ".join(sorted(self._conversation.names.get(name, name) for name in missing))
             told = f"claude does not take these tools, for what is in their schemas (a property's name, say): {names}"
-            self.warnings.append(Warning("content_dropped", told, detail="tools"))
+            self.warnings.append(Notice("content_dropped", told, detail="tools"))
         self._is_safe = True
 
     async def _say(self, *lines: object) -> None:

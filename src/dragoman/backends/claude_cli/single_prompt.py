@@ -37,7 +37,7 @@ from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import readable
 from dragoman.backends.text_mode.response import Reread
 from dragoman.core.backend import Turn
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import (
     Document,
     Message,
@@ -96,7 +96,7 @@ class Flat(NamedTuple):
 
     request: Request
     """Its system prompt, and one message of the user's."""
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[Notice, ...] = ()
 
 
 def flat(request: Request) -> Flat:

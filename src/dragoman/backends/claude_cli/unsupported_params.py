@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from dragoman.backends.claude_cli.command import EFFORTS
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import Request
 from dragoman.wire.translation import warned
 
@@ -51,7 +51,7 @@ _OF_TOOLS: Final = frozenset(("tools.allowed_callers", "tools.input_examples", "
 """Of a tool's own members, those that change its calls."""
 
 
-def lost(request: Request, hosted: Sequence[str]) -> tuple[Warning, ...]:
+def lost(request: Request, hosted: Sequence[str]) -> tuple[Notice, ...]:
     """A warning for each; `hosted` are the kinds of tools that the vendor would have to run."""
     sampling = {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
     members = {**sampling, **dict(_members(request.extra))}
@@ -64,7 +64,7 @@ def lost(request: Request, hosted: Sequence[str]) -> tuple[Warning, ...]:
     named += dict.fromkeys(hosted)
     told = [*warned("content_dropped", "claude has no equivalent of: {}", dict(zip(named, named, strict=True)))]
     if request.effort == "minimal":
-        told.append(Warning("request_adapted", "for claude: effort low, the least there", detail="effort"))
+        told.append(Notice("request_adapted", "for claude: effort low, the least there", detail="effort"))
     return tuple(told)
 
 

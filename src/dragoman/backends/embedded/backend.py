@@ -33,7 +33,7 @@ from dragoman.core import progress, repeated_call
 from dragoman.core.backend import Model, Turn
 from dragoman.core.call_identity import answered_calls
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError, logged
-from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallEnd, ToolCallStart, Warning
+from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import FinishReason, Request, ToolCall, Usage
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.prompting import trim
@@ -184,7 +184,7 @@ class Embedded:
             log.warning("going on without a count: %s", error)
             return None
 
-    def _shown(self, request: Request) -> tuple[Request, Prompt, tuple[Warning, ...]]:
+    def _shown(self, request: Request) -> tuple[Request, Prompt, tuple[Notice, ...]]:
         """The request as far as it can be shown to the model, the prompt that shows it, and what was cut of it."""
         request, trimming = spared(readable(request), self._trim, self._budget)
         if self.after_result == "prose":
@@ -210,7 +210,7 @@ class Embedded:
             # Agents such as Claude Code name no temperature; the engine's own (0.8) makes small models call at random.
             body.setdefault("temperature", 0)
         elif request.tool_choice.mode in ("required", "named"):
-            warnings.append(Warning("unconstrained", "a call is required, but none of the tools can be offered here"))
+            warnings.append(Notice("unconstrained", "a call is required, but none of the tools can be offered here"))
         grammar, more = held(self.format, request, has_tools=has_tools)
         if grammar:
             body["grammar"] = grammar
@@ -233,7 +233,7 @@ class Embedded:
 class _Prepared(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     tail: str
-    warnings: list[Warning]
+    warnings: list[Notice]
     has_tools: bool
     offered: int
     """Tools that the model is shown."""
@@ -289,7 +289,7 @@ class _Answer:
             if self.started or "grammar" not in body:
                 raise
             log.warning("going on without a grammar: %s", error)
-            self._prepared.warnings.append(Warning("unconstrained", "the engine refused the grammar"))
+            self._prepared.warnings.append(Notice("unconstrained", "the engine refused the grammar"))
             self._grammar_refused = True
             async with aclosing(self._run(free, again=True)) as events:
                 async for event in events:

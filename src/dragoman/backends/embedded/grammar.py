@@ -15,7 +15,7 @@ from dragoman import extras
 from dragoman.constraints.constraint import UNREADABLE
 from dragoman.constraints.llguidance import Bare, lark, of_json
 from dragoman.core.errors import ConfigError
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Request, Tool, ToolChoice
 from dragoman.parsing.format import Format
 from dragoman.schema.adapt import adapt
@@ -55,21 +55,21 @@ def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice, answer:
     return Grammar(text, relaxed) if _valid(text) else None
 
 
-def held(format: Format, request: Request, *, has_tools: bool) -> tuple[str, list[Warning]]:
+def held(format: Format, request: Request, *, has_tools: bool) -> tuple[str, list[Notice]]:
     """What the engine holds the model to, if anything, and what is given up for it."""
     choice = request.tool_choice
     schema = request.response_schema if not has_tools or choice.mode == "auto" else ""
     text = for_json(schema) if schema else None
     warnings = []
     if schema and text is None:
-        warnings.append(Warning("unconstrained", "the engine cannot take the response schema"))
+        warnings.append(Notice("unconstrained", "the engine cannot take the response schema"))
     if not has_tools:
         return text or "", warnings
     grammar = for_tools(format, request.tools, choice, schema if text else "")
     if grammar is None:
-        return "", [*warnings, Warning("unconstrained", "no grammar can hold the model to these tools")]
+        return "", [*warnings, Notice("unconstrained", "no grammar can hold the model to these tools")]
     warnings += [
-        Warning("relaxed_schema", f"{name} is not held to all of its schema: {lost}")
+        Notice("relaxed_schema", f"{name} is not held to all of its schema: {lost}")
         for name, lost in grammar.relaxed.items()
     ]
     return grammar.text, warnings

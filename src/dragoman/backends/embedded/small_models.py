@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from dragoman.core.call_identity import Key, key
-from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart, Warning
+from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.core.part_text import part_text
 from dragoman.prompting import hints
@@ -95,7 +95,7 @@ class RepeatGuard:
             case ToolCallIncomplete():
                 held, self._held = self._held, []
                 return self._repeated() if cut_off and self._is_argued_again() else [*held, event]
-            case Warning("cut_off_call", _, raw) if cut_off and self._is_begun_again(raw):
+            case Notice("cut_off_call", _, raw) if cut_off and self._is_begun_again(raw):
                 return self._repeated()
             case _:
                 return [event]
@@ -128,22 +128,22 @@ class RepeatGuard:
 
     def _repeated(self) -> list[AnyEvent]:
         self.found = True
-        return [Warning("repeated_call", f"dropped a call of {self._name} that has been made already")]
+        return [Notice("repeated_call", f"dropped a call of {self._name} that has been made already")]
 
 
-def re_asking(call: ToolCall | None) -> list[Warning]:
+def re_asking(call: ToolCall | None) -> list[Notice]:
     """Report that the model is re-asked, as it made this call again; None: as it wrote nothing."""
     if call is None:
-        return [Warning("asked_again", "the model wrote nothing after a tool's result, and was re-asked")]
+        return [Notice("asked_again", "the model wrote nothing after a tool's result, and was re-asked")]
     return [
-        Warning("repeated_call", f"held back a call of {call.name} that has a result already", call.arguments),
-        Warning("asked_again", f"{call.name}: the call has a result already; the model was re-asked"),
+        Notice("repeated_call", f"held back a call of {call.name} that has a result already", call.arguments),
+        Notice("asked_again", f"{call.name}: the call has a result already; the model was re-asked"),
     ]
 
 
-def made_again(name: str) -> Warning:
+def made_again(name: str) -> Notice:
     """Tells of a call that is passed on although it has a result."""
-    return Warning("not_as_asked", f"the model made a call of {name} again that has a result already; it is passed on")
+    return Notice("not_as_asked", f"the model made a call of {name} again that has a result already; it is passed on")
 
 
 def _begins(whole: str, begun: str) -> bool:

@@ -27,7 +27,7 @@ from dragoman.backends.probe.server_info import Telling
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Kind
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent, Finish, Warning
+from dragoman.core.events import AnyEvent, Finish, Notice
 
 log = logging.getLogger("dragoman.backends.http.auto_mode")
 
@@ -76,7 +76,7 @@ class Auto:
     def saw(self, model: str, event: AnyEvent) -> None:
         """An event of its answer."""
         match event:
-            case Warning(code) if code == LEAKED and self._ways.is_open(model):
+            case Notice(code) if code == LEAKED and self._ways.is_open(model):
                 self._leak(model)
             case Finish() if self._measures and self._ways.is_open(model) and self._is_due(model):
                 self._looked_s[model] = self._now_s()

@@ -25,7 +25,7 @@ from dragoman.constraints.gbnf import gbnf, grammar_of
 from dragoman.constraints.grammar import Json
 from dragoman.constraints.reply_schema import json_schema
 from dragoman.constraints.structural_tag import structural_tag
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Tool, ToolChoice
 from dragoman.parsing.format import Format
 from dragoman.schema.adapt import adapt, summary
@@ -42,7 +42,7 @@ class Held(NamedTuple):
     """What goes into the request, and what is given up."""
 
     fields: Fields
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     written_as: str = ""
     """As `Outgoing` has it."""
 
@@ -90,7 +90,7 @@ def _to_schema(tools: Sequence[Tool], choice: ToolChoice, target: Target | None)
         return Held({}, (unconstrained("a call is required, and none of the tools can be called"),))
     made = adapt(whole, target) if target else None
     lost = summary({"the calls": made.changes}) if made and made.changes else ""
-    told = (Warning("relaxed_schema", f"what the server does not take of the tools' schemas is not held: {lost}"),)
+    told = (Notice("relaxed_schema", f"what the server does not take of the tools' schemas is not held: {lost}"),)
     return Held(
         _response_format(msgspec.Raw((made.json if made else whole).encode())), told if lost else (), WRITTEN_AS
     )
@@ -101,12 +101,12 @@ def _named(tools: Sequence[Tool], choice: ToolChoice) -> list[str]:
     return [t.name for t in tools if t.kind == "function" and (choice.mode != "named" or t.name == choice.name)]
 
 
-def _relaxed(constraint: Constraint, names: Sequence[str]) -> tuple[Warning, ...]:
+def _relaxed(constraint: Constraint, names: Sequence[str]) -> tuple[Notice, ...]:
     """What no grammar can say of each tool's schema."""
     unsaid = [(name, _unsaid(call)) for name, call in zip(names, constraint.calls, strict=True)]
     words = "; ".join(f"{name}: {', '.join(found)}" for name, found in unsaid if found)
     return (
-        (Warning("relaxed_schema", f"what no grammar can say of the tools' schemas is not held: {words}"),)
+        (Notice("relaxed_schema", f"what no grammar can say of the tools' schemas is not held: {words}"),)
         if words
         else ()
     )
@@ -136,15 +136,15 @@ def to_json(ways: Iterable[str], schema: JsonText) -> Held:
         return Held({}, (unconstrained("the server has no way to hold its model to the schema of the reply"),))
 
 
-def _unsaid_warning(schema: JsonText) -> tuple[Warning, ...]:
+def _unsaid_warning(schema: JsonText) -> tuple[Notice, ...]:
     words = _unsaid_of(Json(schema))
-    told = Warning("relaxed_schema", f"what no grammar can say of the reply's schema is not held: {', '.join(words)}")
+    told = Notice("relaxed_schema", f"what no grammar can say of the reply's schema is not held: {', '.join(words)}")
     return (told,) if words else ()
 
 
-def unconstrained(why: str) -> Warning:
+def unconstrained(why: str) -> Notice:
     """That the model was asked without."""
-    return Warning("unconstrained", why)
+    return Notice("unconstrained", why)
 
 
 def added(outgoing: Outgoing, held: Held) -> Outgoing:

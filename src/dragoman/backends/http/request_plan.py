@@ -35,7 +35,7 @@ from dragoman.catalog import servers
 from dragoman.catalog.servers import Kind
 from dragoman.core.backend import Turn
 from dragoman.core.errors import ConfigError
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY
 from dragoman.core.messages import Reasoning, Request
 from dragoman.identify import Identified, format_for
@@ -149,20 +149,20 @@ class Asking:
         told = self._told.get(way.template)
         return told.format if told and not way.format and told.by != "nothing" else way.format_of(request.model)
 
-    def _shortened(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
+    def _shortened(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """The request without what is not for this server, and no longer than it may be."""
         request, limited = self._limited(for_server(request, self._dialect, self._config.url))
         request, trimmed = spared(request, self._trim, self._budget)
         return request, (*limited, *trimmed)
 
-    def _limited(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
+    def _limited(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """The request with no more tokens asked for than the server gives."""
         most, asked = self._config.max_tokens, request.max_tokens
         if asked is None and most:
             return msgspec.structs.replace(request, max_tokens=most), ()
         if not most or asked is None or asked <= most:
             return request, ()
-        told = Warning(
+        told = Notice(
             "lowered_limit",
             f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for",
             detail="max_tokens",
@@ -177,7 +177,7 @@ class Asking:
         outgoing = outgoing._replace(warnings=(*lost, *given_up, *outgoing.warnings))
         return outgoing if shown is request else outgoing._replace(watched=request.stop)
 
-    def _taken(self, request: Request) -> tuple[Request, tuple[Warning, ...]]:
+    def _taken(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """The request as this kind of server takes it, and what it lost; equal where it is taken as it is."""
         fit, given_up = heeded(request, self.kind.tool_choice if self.kind else ())
         fit, adapted = fitted(fit, self._target) if self._target else (fit, ())
@@ -185,7 +185,7 @@ class Asking:
             fit = msgspec.structs.replace(fit, thoughts_as=self.kind.thoughts)
         return fit, (*given_up, *adapted)
 
-    def _shown(self, request: Request, way: Way) -> tuple[Request, tuple[Warning, ...]]:
+    def _shown(self, request: Request, way: Way) -> tuple[Request, tuple[Notice, ...]]:
         """The request as its model is asked, and what is lost on that way."""
         match way.mode:
             case "native":

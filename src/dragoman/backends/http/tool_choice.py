@@ -8,11 +8,11 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import Request, ToolChoice
 
 
-def heeded(request: Request, forms: Collection[str]) -> tuple[Request, tuple[Warning, ...]]:
+def heeded(request: Request, forms: Collection[str]) -> tuple[Request, tuple[Notice, ...]]:
     """The request with a choice of these forms, and what is given up; as it is where nothing is known of them."""
     choice = request.tool_choice
     if not forms or not request.tools or choice.mode in forms or choice.mode not in ("named", "none"):
@@ -24,7 +24,7 @@ def heeded(request: Request, forms: Collection[str]) -> tuple[Request, tuple[War
         return request, ()
     if "required" in forms:
         return replace(request, tools=only, tool_choice=replace(choice, mode="required", name="")), ()
-    told = Warning(
+    told = Notice(
         "unconstrained", "the server takes no tool_choice that names a tool: its model is shown that one alone"
     )
     return replace(request, tools=only, tool_choice=replace(choice, mode="auto", name="")), (told,)

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.wire.dialect import Outgoing
 
 _REFUSED: Final = tuple(
@@ -122,7 +122,7 @@ def without(outgoing: Outgoing, words: str) -> Outgoing | None:
     value = body.pop(name)
     if renamed:
         return outgoing._replace(body=msgspec.json.encode({**body, renamed: value}))
-    told = Warning("content_dropped", f"the server does not take {name} with this model", detail=name)
+    told = Notice("content_dropped", f"the server does not take {name} with this model", detail=name)
     return outgoing._replace(body=msgspec.json.encode(body), warnings=(*outgoing.warnings, told))
 
 
@@ -136,5 +136,5 @@ def _without_effort(outgoing: Outgoing) -> Outgoing | None:
             del kept["output_config"]
     if kept == body:
         return None
-    told = Warning("content_dropped", "the server does not take an effort with this model", detail="effort")
+    told = Notice("content_dropped", "the server does not take an effort with this model", detail="effort")
     return outgoing._replace(body=msgspec.json.encode(kept), warnings=(*outgoing.warnings, told))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dragoman import formats
-from dragoman.core.events import TextDelta, ToolCallEnd, ToolCallStart, Warning
+from dragoman.core.events import Notice, TextDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Tool
 from dragoman.identify import format_for
@@ -61,5 +61,5 @@ def _left_over(format: Format, text: str, tools: Sequence[Tool], *, lenient: boo
     events = [*reader.feed(text), *reader.close("stop")]
     if not any(isinstance(event, ToolCallEnd) for event in events):
         return None
-    amiss = sum(isinstance(event, Warning) and event.code != "bare_call" for event in events)
+    amiss = sum(isinstance(event, Notice) and event.code != "bare_call" for event in events)
     return amiss + sum(len(event.text) for event in events if isinstance(event, TextDelta))

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from dragoman.core.errors import quote
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Opaque, Part, Reasoning, Request, ResultPart, Role, Text, ToolResult
 from dragoman.prompting.deferred_tools import resolved
 from dragoman.wire.translation import as_json, callable_tools, warned
@@ -62,7 +62,7 @@ def _unknown(message: Message) -> Iterator[Opaque]:
                 yield each
 
 
-def losses(request: Request) -> tuple[Warning, ...]:
+def losses(request: Request) -> tuple[Notice, ...]:
     """Returns what a model that only reads text is not shown of a request, or is shown in another way."""
     dropped = {tool.kind: f"tool {quote(tool.kind)}" for tool in request.tools if tool.kind != "function"}
     adapted: dict[str, str] = {}

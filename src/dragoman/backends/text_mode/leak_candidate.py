@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from dragoman.core.events import AnyEvent, TextDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart, Warning
+from dragoman.core.events import AnyEvent, Notice, TextDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
 from dragoman.parsing.reply_reader import ReplyReader
 
 _ENDS: Final = "})]>"
@@ -33,7 +33,7 @@ class Candidate:
         """Of each call that is whole."""
         self._readings = [_Reading(reader, alone=waits, first=compares) for reader in readers]
         self.waits, self._compares = waits, compares
-        self.unknown: Warning | None = None
+        self.unknown: Notice | None = None
         """It names a tool that is not offered."""
         self._pieces: list[str] = []
         self._chars = self._closed = 0
@@ -98,7 +98,7 @@ class Candidate:
         for reading in self._readings:
             reading.take(reading.reader.feed(text), self._closed)
             self.ends = max(self.ends, *reading.ends[-1:], 0)
-            named = (event for event in reading.events if isinstance(event, Warning) and event.code == "unknown_tool")
+            named = (event for event in reading.events if isinstance(event, Notice) and event.code == "unknown_tool")
             self.unknown = self.unknown or next(named, None)
         self._readings = [reading for reading in self._readings if not reading.failed]
 

@@ -32,10 +32,10 @@ from dragoman.backends.text_mode.leak_candidate import Candidate
 from dragoman.backends.text_mode.line_context import Lines
 from dragoman.core.events import (
     AnyEvent,
+    Notice,
     ReasoningDelta,
     TextDelta,
     ToolCallStart,
-    Warning,
 )
 from dragoman.core.messages import Document, Message, Part, Request, Text, ToolResult
 from dragoman.parsing.code_fence import FENCE
@@ -361,6 +361,6 @@ def _told(events: Iterable[AnyEvent]) -> list[AnyEvent]:
     for event in events:
         if isinstance(event, ToolCallStart):
             told = f"a call of {event.name} that the server had left in the text was made one"
-            out.append(Warning("rescued_call", told))
+            out.append(Notice("rescued_call", told))
         out.append(event)
     return out

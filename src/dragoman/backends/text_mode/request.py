@@ -19,7 +19,7 @@ from dragoman import formats
 from dragoman.backends.text_mode.content_fallback import losses, readable
 from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
 from dragoman.core.backend import Turn
-from dragoman.core.events import Warning
+from dragoman.core.events import Notice
 from dragoman.core.identifiers import Names
 from dragoman.core.messages import (
     Audio,
@@ -51,7 +51,7 @@ def parsed(request: Request) -> Request:
     return replace(request, stop=(), stream=True, stream_usage=True)
 
 
-def injected(request: Request, format: Format) -> tuple[Request, tuple[Warning, ...]]:
+def injected(request: Request, format: Format) -> tuple[Request, tuple[Notice, ...]]:
     """The request to a server that knows nothing of tools, and what is lost on it.
 
     Raises: RequestError: a part cannot be shown as text.
@@ -71,7 +71,7 @@ def injected(request: Request, format: Format) -> tuple[Request, tuple[Warning, 
     shown = [part for message in request.messages for part in message.parts]
     shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
     for name in dict.fromkeys(_NAMES[type(part)] for part in shown if _is_picture(part)):
-        told.append(Warning("content_dropped", f"{name} are placeholders in prompt mode", detail=name))
+        told.append(Notice("content_dropped", f"{name} are placeholders in prompt mode", detail=name))
     return plain, tuple(told)
 
 
@@ -82,9 +82,9 @@ def told_schema(request: Request) -> Request:
     return replace(request, messages=(*request.messages[:begins], shown, *request.messages[begins:]))
 
 
-def unconstrained_reply() -> Warning:
+def unconstrained_reply() -> Notice:
     """Returns the warning that makes the gateway check the reply (checked_reply.py)."""
-    return Warning(
+    return Notice(
         "unconstrained",
         "the reply is not held to its schema, as the model may call a tool instead; it is checked at its end",
         detail="response_format",

@@ -21,6 +21,7 @@ from dragoman.core.events import (
     Detail,
     Failure,
     Finish,
+    Notice,
     ReasoningDelta,
     Start,
     TextDelta,
@@ -29,7 +30,6 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.identifiers import NewId
 
@@ -90,7 +90,7 @@ class Reread:
             match event:
                 case Detail(name) if name == BREAK and not self.over:
                     out += [*self._closed("stop"), event]
-                case Start() | UsageUpdate() | Warning() | Detail():
+                case Start() | UsageUpdate() | Notice() | Detail():
                     out.append(event)
                 case Finish(reason):
                     out += [*self._ended("length" if reason == "length" else "stop"), event]
@@ -142,7 +142,7 @@ class Reread:
                     self._leaks = self._leaks or self._new_leaks(not self._said, False)
                     out += self._numbered(self._leaks.feed(text))
                     self.over = self.over or self._leaks.over
-                case Warning():
+                case Notice():
                     out += self._numbered([event])
                 case _:
                     out += [*self._left("stop"), *self._numbered([event])]
@@ -188,7 +188,7 @@ class Reread:
                     self.over = one_is_enough or self._numbers.repeated
                     if isinstance(event, ToolCallIncomplete):  # whose text follows, and is no other call
                         self._new_leaks = None
-                case Warning("rescued_call"):
+                case Notice("rescued_call"):
                     self._rescued()
                     out.append(event)
                 case _:
@@ -255,4 +255,4 @@ class _Numbers:
     def _dropped(self, made: Key, told: str) -> list[AnyEvent]:
         self._held = None
         self._calls -= 1
-        return [Warning("repeated_call", told, made[1])]
+        return [Notice("repeated_call", told, made[1])]

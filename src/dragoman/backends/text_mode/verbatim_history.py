@@ -25,13 +25,13 @@ from msgspec.structs import replace
 from dragoman.core.events import (
     AnyEvent,
     Finish,
+    Notice,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
-    Warning,
 )
 from dragoman.core.messages import JsonText, Message, Part, Request, Text, ToolCall
 
@@ -136,7 +136,7 @@ class Listener:
                     self._calls[-1][2].append(text)
                 case ToolCallEnd(id=id) if id and len(self._calls) == 1:
                     self._late_id = id
-                case ToolCallIncomplete() | Warning(code="repeated_call"):
+                case ToolCallIncomplete() | Notice(code="repeated_call"):
                     self.broken_off()
                 case ReasoningDelta():
                     self._shown_again = False

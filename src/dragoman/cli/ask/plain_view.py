@@ -6,6 +6,7 @@ from dragoman.cli._terminal_safe import printable
 from dragoman.core.events import (
     AnyEvent,
     Failure,
+    Notice,
     ReasoningDelta,
     RefusalDelta,
     Step,
@@ -15,7 +16,6 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     VendorBlock,
-    Warning,
 )
 from dragoman.core.messages import FinishReason
 
@@ -92,7 +92,7 @@ def remark(event: AnyEvent) -> tuple[str, str]:
             return "; ".join([fits[valid], *more]), "wrong" if valid is False else "right"
         case ToolCallIncomplete():
             return "broken off: not to be run", "wrong"
-        case Warning(code, message):
+        case Notice(code, message):
             return f"{code}: {message}", "warning"
         case Failure(error):
             return str(error), "wrong"

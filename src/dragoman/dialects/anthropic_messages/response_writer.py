@@ -74,7 +74,7 @@ class Writer:
                 return before + self._delta + _encode(text) + b"}}\n\n" if text else before
             case events.ReasoningDelta(text, signature):
                 return before + self._reasoning(text, signature)
-            case ToolCallStart() | events.Warning() | events.VendorBlock():
+            case ToolCallStart() | events.Notice() | events.VendorBlock():
                 return before
             case events.Detail():
                 return before + self._detail(event)

@@ -66,7 +66,7 @@ class Writer:
             case events.UsageUpdate(usage):
                 self._usage = usage
                 return b""
-            case events.ToolCallIncomplete() | events.Warning() | events.VendorBlock():
+            case events.ToolCallIncomplete() | events.Notice() | events.VendorBlock():
                 return b""
             case events.Detail() | Finish() | events.Failure():
                 return self._other(event)

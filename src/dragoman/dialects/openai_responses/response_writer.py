@@ -87,7 +87,7 @@ _Others: TypeAlias = (
     | ToolCallStart
     | events.ToolCallEnd
     | events.ToolCallIncomplete
-    | events.Warning
+    | events.Notice
     | events.Detail
     | events.UsageUpdate
     | events.Finish
@@ -148,7 +148,7 @@ class Writer:
         match event:
             case events.TextDelta(text) | events.RefusalDelta(text) | events.ReasoningDelta(text):
                 return before + self._words(text) if text else before
-            case ToolCallStart() | events.Warning() | events.UsageUpdate() | events.VendorBlock():
+            case ToolCallStart() | events.Notice() | events.UsageUpdate() | events.VendorBlock():
                 return before
             case events.Detail():
                 return before + self._detail(event)

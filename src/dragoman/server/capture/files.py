@@ -26,7 +26,7 @@ from dragoman import __version__, dialects
 from dragoman.backends.text_mode import completions
 from dragoman.core.backend import Turn
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent, Failure, TextDelta, Warning
+from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta
 from dragoman.core.messages import Request
 from dragoman.guard.policy import Policy
 from dragoman.redaction import redact
@@ -63,7 +63,7 @@ def files(capture: Capture, outcome: Mapping[str, object], policy: Policy, hide:
 
 
 def _summary(capture: Capture, outcome: Mapping[str, object], policy: Policy) -> dict[str, object]:
-    warnings = [event for _, event in capture.events if isinstance(event, Warning)]
+    warnings = [event for _, event in capture.events if isinstance(event, Notice)]
     return {
         "dragoman": __version__,
         "python": platform.python_version(),

@@ -15,6 +15,7 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     Order,
     ReasoningDelta,
     Start,
@@ -24,7 +25,6 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
-    Warning,
 )
 from dragoman.core.messages import Request, Usage
 from dragoman.server.observe.call_outcomes import NO_TOOL, Tally
@@ -106,7 +106,7 @@ class Record:
             case ToolCallIncomplete():
                 self._calls.incomplete += 1
                 self.tally.cut()
-            case Warning(code):
+            case Notice(code):
                 self.warnings.append(code)
                 self._labels.append(event.label)
             case UsageUpdate(usage):

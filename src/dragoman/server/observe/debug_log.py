@@ -23,10 +23,10 @@ from dragoman.core.events import (
     AnyEvent,
     Failure,
     Finish,
+    Notice,
     ToolCallEnd,
     ToolCallIncomplete,
     ToolCallStart,
-    Warning,
 )
 from dragoman.core.messages import Request
 from dragoman.server.observe.observer import Hearing, Send
@@ -134,7 +134,7 @@ def _said(event: AnyEvent) -> str:
             return f"that call is whole{judged}{f', mended: {chr(44).join(steps)}' if steps else ''}"
         case ToolCallIncomplete():
             return "that call is broken"
-        case Warning():
+        case Notice():
             return f"warning {event.label}"
         case Finish(reason):
             return f"the end, {reason}"

@@ -44,7 +44,7 @@ class Writer:
                 return _said({"done": _done(finish_of(event, self._order)), "tokens": _tokens(self._usage)})
             case events.Failure(error):
                 return _said({"done": "wrong", **_wrong(error)})
-            case events.Start() | events.ReasoningDelta() | events.VendorBlock() | events.Warning():
+            case events.Start() | events.ReasoningDelta() | events.VendorBlock() | events.Notice():
                 return b""
             case events.ToolCallEnd() | events.ToolCallIncomplete():
                 return b""
