@@ -32,7 +32,7 @@ from dragoman.backends.embedded.backend import Embedded
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Output, Piece
 from dragoman.catalog import models
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Notice, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice
 from dragoman.gateway.gateway import Gateway
@@ -228,7 +228,7 @@ async def run(model: str, record: bool) -> Count:
     try:
         for number, prompt in enumerate(prompts(), 1):
             asked = request(prompt, model)
-            turn = Turn(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
+            turn = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
             calls = whole_calls([event async for event in backend.ask(asked, turn)])
             answers.append(Answer(prompt, tap.runs[-1].text, calls))
             digest = hashlib.sha256(tap.runs[-1].prompt.encode()).hexdigest()
@@ -266,7 +266,7 @@ async def run_required(model: str, record: bool) -> Count:
         for number, prompt in enumerate(prompts(), 1):
             asked = required(request(prompt, model)) if prompt.tool else request(prompt, model)
             before = len(tap.runs)
-            turn = Turn(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
+            turn = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
             events = [event async for event in gateway.answer(asked, turn)]
             calls = whole_calls(events)
             texts = [each.text for each in tap.runs[before:]]

@@ -35,7 +35,7 @@ from bench import offline
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Backend, Model, Turn
+from dragoman.core.backend import Backend, ExchangeContext, ServedModel
 from dragoman.core.collect import collect
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, ToolCall, Usage
@@ -74,7 +74,7 @@ def texts(model: str, count: int) -> list[str]:
     return deltas(text.ljust(4 * count), 4)
 
 
-def script(model: str, count: int, start: Start, turn: Turn) -> Iterator[list[AnyEvent]]:
+def script(model: str, count: int, start: Start, turn: ExchangeContext) -> Iterator[list[AnyEvent]]:
     """The answer's events; those of one list are there at once."""
     at_once = AT_ONCE if model.endswith("burst") else 1
     reader = ReplyReader(_HERMES, TOOLS, new_id=turn.new_id) if model.startswith("call") else None
@@ -91,9 +91,9 @@ def script(model: str, count: int, start: Start, turn: Turn) -> Iterator[list[An
 class Synthetic:
     """A backend that knows beforehand what it will say."""
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         """One a script."""
-        return [Model(m) for m in MODELS]
+        return [ServedModel(m) for m in MODELS]
 
     async def refresh(self) -> None:
         """It has no others."""
@@ -111,7 +111,7 @@ class Synthetic:
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The events of the script that the model's name stands for."""
         start, count = Start(turn.id, request.model, turn.created, 20), request.max_tokens or 1
         if request.model in ("paced", "hold"):
@@ -150,7 +150,7 @@ def _writes(name: str, model: str, count: int) -> list[bytes]:
     """The bytes of a stream, write by write."""
     dialect = dialects.get(name)
     writer = dialect.writer(dialect.read_request(small_body(name)))
-    turn = Turn("x" * 24, 1_800_000_000, lambda: "x" * 24)
+    turn = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
     batches = script(model, count, Start(turn.id, model, turn.created, 20), turn)
     return [b"".join(map(writer.send, batch)) for batch in batches]
 
@@ -158,7 +158,7 @@ def _writes(name: str, model: str, count: int) -> list[bytes]:
 @cache
 def _whole(name: str, model: str, count: int) -> bytes:
     dialect = dialects.get(name)
-    turn = Turn("x" * 24, 1_800_000_000, lambda: "x" * 24)
+    turn = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
     events = [e for batch in script(model, count, Start(turn.id, model, turn.created, 20), turn) for e in batch]
     return dialect.write_reply(collect(events), dialect.read_request(small_body(name)))
 

@@ -12,7 +12,7 @@ from bench.figures import Figure
 from bench.timing import compare
 from bench.vocabularies import counters
 from dragoman.catalog import tokenizers
-from dragoman.core.token_estimate import GENERIC, Vocabulary
+from dragoman.core.token_estimate import GENERIC, TokenEstimator
 
 GOAL_PERCENT = 10.0
 """On English, code and JSON."""
@@ -29,7 +29,7 @@ class Errors(NamedTuple):
     """Nine tenths of the single pieces of English, code and JSON, of a few kilobytes, are not further off than this."""
 
 
-def errors(texts: Mapping[str, list[str]], name: str, vocabulary: Vocabulary) -> Errors:
+def errors(texts: Mapping[str, list[str]], name: str, vocabulary: TokenEstimator) -> Errors:
     """Of the estimate of `vocabulary` against the tokenizer of this name."""
     count = counters()[name]
     kinds: dict[str, float] = {}

@@ -16,7 +16,7 @@ from bench.figures import Figure
 from bench.samples import DIALECTS, TOOLS, agent_body, arguments, deltas, prose, small_body
 from bench.timing import Timing, compare
 from dragoman import dialects
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -91,7 +91,7 @@ def answered(pieces: list[bytes], front: str, behind: str) -> list[bytes]:
     """What the client gets for each of these chunks."""
     numbers = count()
     request = Request("m", (), TOOLS, stream=True, stream_usage=True, dialect=front)
-    reader = dialects.get(behind).reader(request, Turn("1", 7, lambda: str(next(numbers))))
+    reader = dialects.get(behind).reader(request, ExchangeContext("1", 7, lambda: str(next(numbers))))
     writer = dialects.get(front).writer(request)
     said = [b"".join(map(writer.send, reader.feed(piece))) for piece in pieces]
     return [*said, b"".join(map(writer.send, reader.close()))]

@@ -17,11 +17,11 @@ from itertools import count
 from pathlib import Path
 
 from dragoman import dialects
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import (
     AnyEvent,
+    EventOrder,
     Failure,
-    Order,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -103,7 +103,7 @@ def wrong(dialect: str, body: bytes) -> str:
     try:
         whole = _read(dialect, [body])
         single = _read(dialect, [body[i : i + 1] for i in range(len(body))])
-        order, texts = Order(), dict[int, _Arguments]()
+        order, texts = EventOrder(), dict[int, _Arguments]()
         for event in whole:
             order.step(event)
             if problem := _arguments(event, texts):
@@ -171,7 +171,7 @@ def _arguments(event: AnyEvent, texts: dict[int, _Arguments]) -> str:
 
 def _read(dialect: str, pieces: list[bytes]) -> list[AnyEvent]:
     numbers = count()
-    reader = dialects.get(dialect).reader(ASKED, Turn("1", 0, lambda: str(next(numbers))))
+    reader = dialects.get(dialect).reader(ASKED, ExchangeContext("1", 0, lambda: str(next(numbers))))
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
 
 

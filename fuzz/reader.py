@@ -98,7 +98,7 @@ def wrong(case: Case, seed: int) -> str:
 
 def broken_stream(events: Iterable[ev.AnyEvent]) -> str:
     """Where order or arguments are not what they must be, or ""."""
-    order, arguments = ev.Order(), ""
+    order, arguments = ev.EventOrder(), ""
     order.step(ev.Start("id", "m", 0))
     for event in events:
         try:

@@ -91,15 +91,15 @@ def conversation(words: str, place: str, second: str = "") -> v.Request:
     name, id = said("name", "ping"), said("id", "call00001")
     arguments = json.dumps({said("key", "city"): said("argument", "Paris")}, ensure_ascii=False)
     document = v.Document(
-        v.Media(text=second if second and place == "title" else said("document", "Words.")), said("title", "T")
+        v.MediaSource(text=second if second and place == "title" else said("document", "Words.")), said("title", "T")
     )
     schema = {
         "type": "object",
         "description": said("schema", "Where."),
         "properties": {said("property", "city"): {"type": "string", "enum": [said("enum", "Paris"), "Rome"]}},
     }
-    result = v.ToolResult(id, (*texts("result", "Sunny."), v.Document(v.Media(text=said("found", "18 °C")))))
-    opaque = v.Opaque(said("opaque", "image"), msgspec.Raw(b"{}"))
+    result = v.ToolResult(id, (*texts("result", "Sunny."), v.Document(v.MediaSource(text=said("found", "18 °C")))))
+    opaque = v.UnknownPart(said("opaque", "image"), msgspec.Raw(b"{}"))
     messages = (
         v.Message("system", texts("system", "Be kind.")),
         v.Message("user", (*texts("user", "How is it?"), document)),

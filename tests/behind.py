@@ -12,7 +12,7 @@ import httpx2
 from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.messages import Message, Reply, Request, Text, Tool, ToolCall
 from dragoman.gateway.gateway import Gateway
@@ -76,7 +76,7 @@ async def ask(url: str, front: str, request: Request = ASKED, **more: Any) -> An
         answer = await client.post(dialect.path, content=json.dumps(body).encode())
     assert answer.status_code == 200, answer.text
     ids = itertools.count()
-    reader = dialect.reader(request, Turn("1", 0, lambda: f"{next(ids):024}"))
+    reader = dialect.reader(request, ExchangeContext("1", 0, lambda: f"{next(ids):024}"))
     reply = collect([*reader.feed(answer.content), *reader.close()])
     # Those that come once the head of a stream is out are in its comments.
     told = [answer.headers.get("x-dragoman-warnings", ""), *re.findall(r"(?m)^: dragoman-warnings (.+)$", answer.text)]

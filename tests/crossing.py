@@ -24,7 +24,7 @@ import msgspec
 
 from dragoman.core import messages as v
 from dragoman.core.identifiers import ID, NAME_FORM, spelled
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 
 TOLD: Final = {
     "conversation": (
@@ -81,7 +81,7 @@ class Said(NamedTuple):
     value: Any
 
 
-def lost(asked: v.Request, arrived: v.Request, written: Sequence[Outgoing]) -> Iterator[tuple[str, Any, Any]]:
+def lost(asked: v.Request, arrived: v.Request, written: Sequence[UpstreamRequest]) -> Iterator[tuple[str, Any, Any]]:
     """What did not come back and no warning names: its name, how it was and how it is."""
     told = " ".join(f"{warning.code}: {warning.message}" for outgoing in written for warning in outgoing.warnings)
     watched = [text for outgoing in written for text in outgoing.watched]
@@ -159,7 +159,7 @@ def _said(speaker: str, part: v.Part) -> Iterator[Said]:
             yield Said("assistant", "call", (id, name, _arguments(arguments)))
         case v.ToolResult():
             yield from _result(part)
-        case v.Opaque() | v.Earlier():
+        case v.UnknownPart() | v.PreviousResponseRef():
             return  # left out by a warning that names its type, or refused
 
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from dragoman import dialects
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Model, Turn
+from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
@@ -43,8 +43,8 @@ class Scripted:
         self.tokens: int | None = None
         """What it counts."""
 
-    def models(self) -> Sequence[Model]:
-        return (Model("m", 100, aliases=("n",)), *(Model(name) for name in self._names))
+    def models(self) -> Sequence[ServedModel]:
+        return (ServedModel("m", 100, aliases=("n",)), *(ServedModel(name) for name in self._names))
 
     async def refresh(self) -> None:
         self.life.append("refresh")
@@ -52,7 +52,7 @@ class Scripted:
     async def count_tokens(self, request: Request) -> int | None:
         return self.tokens
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         self.running += 1
         self.begun.set()
         try:

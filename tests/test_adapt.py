@@ -16,7 +16,7 @@ import cost
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Notice, Start
 from dragoman.schema import targets
@@ -481,7 +481,7 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
     async with served(script) as far:
         backend = Http("far", HttpConfig(url=far.url, schemas="llama_cpp"), {})
         await backend.start()
-        events = [event async for event in backend.ask(request, Turn("1", 0, lambda: "1"))]
+        events = [event async for event in backend.ask(request, ExchangeContext("1", 0, lambda: "1"))]
         await backend.close()
     assert [tool.parameters for tool in asked[0].tools] == [adapt(schema, targets.LLAMA_CPP).json]
     assert request.tools[0].parameters == schema

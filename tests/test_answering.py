@@ -8,7 +8,7 @@ import pytest
 
 import dragoman
 from dragoman import dialects, formats
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError, MisuseError, RequestError
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -39,7 +39,7 @@ def run(
         if made.over:
             break
     out += made.close(finish, dragoman.Usage(11, written))
-    reader = dialects.get(api).reader(made.request, Turn("1", 0, iter("abc").__next__))
+    reader = dialects.get(api).reader(made.request, ExchangeContext("1", 0, iter("abc").__next__))
     return dragoman.collect([*reader.feed(out), *reader.close()]), written
 
 

@@ -24,14 +24,14 @@ from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.columns import Columns
 from dragoman.cli.ask.plain_view import Head, Page, Plain, Sum
 from dragoman.cli.ask.raw_text import Wire, difference
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.events import (
     AnyEvent,
+    EventOrder,
     Failure,
     Finish,
     Notice,
-    Order,
     ReasoningDelta,
     Start,
     TextDelta,
@@ -303,7 +303,7 @@ HEAD = Head("m", "embedded", "Why?", ("f(x: string)",), "auto")
 
 def play(page: Page, *steps: str | AnyEvent) -> None:
     """Texts come from the model, events go to the client."""
-    order = Order()
+    order = EventOrder()
     page.begin(HEAD)
     page.turn()
     for step in steps:
@@ -400,7 +400,7 @@ def test_one_after_the_other() -> None:
 
 def test_the_same_text_is_shown_once_with_what_is_reported_of_it() -> None:
     out = io.StringIO()
-    page, order = Plain(out), Order()
+    page, order = Plain(out), EventOrder()
     page.turn()
     page.raw("Hi.")
     estimated = Notice("estimated_usage", "no counts")
@@ -450,7 +450,7 @@ def test_the_wire_shows_text_as_text_and_calls_as_json_in_any_cut() -> None:
     sent = b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
 
     def shown(*pieces: bytes) -> str:
-        wire = Wire(get("openai_chat").reader(Request("m", (), (Tool("f"),)), Turn("", 0, random_id)))
+        wire = Wire(get("openai_chat").reader(Request("m", (), (Tool("f"),)), ExchangeContext("", 0, random_id)))
         return "".join(map(wire.feed, pieces))
 
     whole = shown(sent)

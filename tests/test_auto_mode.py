@@ -20,7 +20,7 @@ from dragoman.backends.http.model_modes import Ways
 from dragoman.backends.probe.cache import remember
 from dragoman.backends.probe.context import WEATHER
 from dragoman.backends.probe.report import Choice
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Finish, Notice, ToolCallStart
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Message, Request, Text
@@ -62,7 +62,7 @@ async def started(url: str, **settings: Any) -> AsyncIterator[Http]:
 
 
 async def answered(backend: Http) -> list[AnyEvent]:
-    return [event async for event in backend.ask(ASKED, Turn("1", 0, random_id))]
+    return [event async for event in backend.ask(ASKED, ExchangeContext("1", 0, random_id))]
 
 
 def questions(far: Server) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
 
 async def test_what_was_found_counts_for_a_trusted_server_too() -> None:
     asked = msgspec.structs.replace(ASKED, dialect="openai_chat")
-    turn = Turn("1", 0, random_id)
+    turn = ExchangeContext("1", 0, random_id)
     async with odd(says(leaks_mistral)) as far:
         async with started(far.url, trusted=True) as backend:
             assert backend.relay(asked, b"{}", asked.model, turn) is not None
@@ -217,7 +217,7 @@ async def test_what_is_known_of_a_kind_that_is_recognised_counts() -> None:
         asked = dialects.get("openai_chat").read_request(json.dumps({"model": "qwen2.5-7b", "messages": talk}))
         for field in ("reasoning_content", "reasoning"):
             far.asked.clear()
-            assert [event async for event in backend.ask(asked, Turn("1", 0, random_id))]
+            assert [event async for event in backend.ask(asked, ExchangeContext("1", 0, random_id))]
             sent = next(json.loads(body) for line, _, body in far.asked if line.startswith("POST"))
             assert field in sent["messages"][1]
             await eventually(lambda: backend.ways.of("qwen2.5-7b").why.startswith("its own tool calls come"))
@@ -313,7 +313,7 @@ async def test_a_real_leak_has_the_next_answers_read_whatever_was_measured(folde
     async with odd(says(model)) as far, started(far.url) as backend:
         for mode in ("native", "parse"):
             assert backend.ways.of("qwen2.5-7b").mode == mode
-            events = [event async for event in backend.ask(asked, Turn("1", 0, random_id))]
+            events = [event async for event in backend.ask(asked, ExchangeContext("1", 0, random_id))]
             assert [event.name for event in events if isinstance(event, ToolCallStart)] == ["get_weather"]
             await eventually(lambda: list(folder.glob("*.json")))
         assert backend.ways.of("qwen2.5-7b").why == "it left a call in the text"

@@ -18,7 +18,7 @@ import pytest
 
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
@@ -289,7 +289,7 @@ def test_without_it_nothing_stands_between() -> None:
     async def pieces() -> AsyncGenerator[bytes, None]:
         yield b""
 
-    turn, said = Turn("", 0, str), pieces()
+    turn, said = ExchangeContext("", 0, str), pieces()
     assert turn.heard("", b"", said) is said
     events = turn.ask(Scripted(lambda backend, request: nothing()), Request("m", ()))
     assert events.ag_code.co_qualname == "Scripted.ask"

@@ -163,12 +163,12 @@ def test_calls_of_one_reply_are_counted() -> None:
 
 PARTS: list[tuple[str, tuple[v.Part | str, ...], str]] = [
     ("several texts are joined", ("a", "b"), "a\nb"),
-    ("an image leaves a placeholder", ("see", v.Image(v.Media(url="https://x/y.png"))), "see\n[image]"),
-    ("a recording", (v.Audio(v.Media(data="AA==")),), "[audio]"),
-    ("a document with its text", (v.Document(v.Media(text="words"), "T"),), "T\nwords"),
-    ("a document without a title", (v.Document(v.Media(text="words")),), "words"),
-    ("a document that is not text", (v.Document(v.Media(data="AA==")),), "[document]"),
-    ("a part that nobody knows", (v.Opaque("hologram", msgspec.Raw(b"{}")),), "[hologram]"),
+    ("an image leaves a placeholder", ("see", v.Image(v.MediaSource(url="https://x/y.png"))), "see\n[image]"),
+    ("a recording", (v.Audio(v.MediaSource(data="AA==")),), "[audio]"),
+    ("a document with its text", (v.Document(v.MediaSource(text="words"), "T"),), "T\nwords"),
+    ("a document without a title", (v.Document(v.MediaSource(text="words")),), "words"),
+    ("a document that is not text", (v.Document(v.MediaSource(data="AA==")),), "[document]"),
+    ("a part that nobody knows", (v.UnknownPart("hologram", msgspec.Raw(b"{}")),), "[hologram]"),
     ("a refusal", (v.Refusal("no"),), "no"),
     ("thoughts are left out", (v.Reasoning("hm"), "x"), "x"),
 ]
@@ -188,7 +188,7 @@ def test_array_content_of_a_chat_completions_request_is_joined_never_object_obje
 
 
 def test_a_result_of_several_parts() -> None:
-    parts = ("a", v.Image(v.Media(url="u")), v.Document(v.Media(text="words")))
+    parts = ("a", v.Image(v.MediaSource(url="u")), v.Document(v.MediaSource(text="words")))
     assert "\na\n[image]\nwords\n" in chat(said("tool", result("c", *parts)))[0].text
 
 
@@ -237,10 +237,10 @@ SOURCES = [
     ("user", (said("user", FORGED),), ()),
     ("system", (said("system", FORGED), HI), ()),
     ("reminder", (HI, said("system", FORGED)), ()),
-    ("document", (said("user", v.Document(v.Media(text=FORGED), FORGED)),), ()),
-    ("unknown part", (said("user", v.Opaque(FORGED, msgspec.Raw(b"0"))),), ()),
+    ("document", (said("user", v.Document(v.MediaSource(text=FORGED), FORGED)),), ()),
+    ("unknown part", (said("user", v.UnknownPart(FORGED, msgspec.Raw(b"0"))),), ()),
     ("result", (said("tool", result("c", FORGED)),), ()),
-    ("document in a result", (said("tool", result("c", v.Document(v.Media(text=FORGED)))),), ()),
+    ("document in a result", (said("tool", result("c", v.Document(v.MediaSource(text=FORGED)))),), ()),
     ("id of a result", (said("tool", result(FORGED, "x")),), ()),
     ("tool description", (HI,), (v.Tool("ping", FORGED),)),
     (
@@ -287,7 +287,7 @@ def test_no_text_can_close_its_block_or_open_a_call(name: str, data: st.DataObje
         schema = msgspec.json.encode({"type": "object", "description": text()}).decode()
         shown = chat(
             said("system", f"s {text()}"),
-            said("user", f"u {text()} u", v.Document(v.Media(text=text()), text())),
+            said("user", f"u {text()} u", v.Document(v.MediaSource(text=text()), text())),
             said("assistant", v.ToolCall("c", "ping", "{}")),
             said("tool", result("c", f"r{text()}"), result(f"c {text()} c", f"r{text()}", is_error=True)),
             tools=(v.Tool(f"f {text()} f", text(), schema), PING),

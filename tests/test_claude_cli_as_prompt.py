@@ -14,13 +14,13 @@ from dragoman.backends.claude_cli import single_prompt
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Version
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta
 
 CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
 WEATHER = v.Tool("weather", "The weather.", CITY)
-PICTURE = v.Image(v.Media("image/png", data="aGk="))
+PICTURE = v.Image(v.MediaSource("image/png", data="aGk="))
 CALL = v.ToolCall("c1", "weather", '{"city":"Bern"}')
 
 
@@ -57,7 +57,7 @@ def told(asked: v.Request, version: Version = NATIVE_SINCE) -> list[dict[str, st
 def answered(text: str, *tools: v.Tool, reason: str = "stop", cut: int = 3) -> tuple[v.Reply, list[str]]:
     """The reply to a text that comes in small pieces, and the codes of the warnings."""
     asked = request(user("hi"), tools=tools or (WEATHER,))
-    reread = single_prompt.reread(asked, Turn("id", 0, lambda: "0" * 24))
+    reread = single_prompt.reread(asked, ExchangeContext("id", 0, lambda: "0" * 24))
     pieces = [TextDelta(text[at : at + cut]) for at in range(0, len(text), cut)]
     events: Sequence[AnyEvent] = [Start("id", "m", 0), *pieces, Finish(reason)]  # type: ignore[arg-type]
     made = reread.pass_on(events)
@@ -248,6 +248,6 @@ def test_a_result_that_the_model_makes_up_ends_the_answer() -> None:
 
 def test_only_the_tool_that_is_named_can_be_called() -> None:
     asked = request(user("hi"), tools=(WEATHER, v.Tool("other")), tool_choice=v.ToolChoice("named", "other"))
-    reread = single_prompt.reread(asked, Turn("id", 0, lambda: "0" * 24))
+    reread = single_prompt.reread(asked, ExchangeContext("id", 0, lambda: "0" * 24))
     made = reread.pass_on([Start("id", "m", 0), TextDelta(call()), Finish("stop")])
     assert not any(event for event in made if type(event).__name__ == "ToolCallStart")

@@ -19,7 +19,7 @@ from claude_cli import fake
 from dragoman.backends.claude_cli.backend import ClaudeCli
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Start, TextDelta
 from gateway import MESSAGES, Gateway, ask, exists, running, until
 from scripted import Scripted, eventually, in_thread
@@ -131,7 +131,7 @@ async def test_whenever_the_client_leaves(tmp_path: Path, monkeypatch: pytest.Mo
     request = v.Request("opus", (v.Message("user", (v.Text("Hi"),)),))
 
     async def answer() -> None:
-        async for _ in backend.ask(request, Turn("turn", 0, lambda: "id")):
+        async for _ in backend.ask(request, ExchangeContext("turn", 0, lambda: "id")):
             pass
 
     for steps in range(24):

@@ -28,7 +28,7 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import Conversation, Offered
 from dragoman.backends.claude_cli.process import Line, one_line, place
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Finish
 from gateway import DEADLINE_S, run
@@ -90,7 +90,7 @@ async def claude(
 async def answer(backend: ClaudeCli, *messages: v.Message, tools: Sequence[v.Tool] = ()) -> list[AnyEvent]:
     ids = (f"id_{n}" for n in itertools.count())
     request = v.Request("m", messages, tuple(tools))
-    return [event async for event in backend.ask(request, Turn("turn", 0, lambda: next(ids)))]
+    return [event async for event in backend.ask(request, ExchangeContext("turn", 0, lambda: next(ids)))]
 
 
 def said(role: v.Role, text: str) -> v.Message:
@@ -291,7 +291,7 @@ def command_lines() -> list[str]:
 async def test_five_megabytes_go_in_and_the_command_line_tells_nothing(host: Hostile) -> None:
     secret, long = "a-word-of-the-prompt", "lorem ipsum " * 2**16
     files = [base64.b64encode(b"%PDF-1.7 " + bytes([n]) * 2**20).decode() for n in range(4)]
-    asked = [v.Message("user", (v.Document(v.Media("application/pdf", file)),)) for file in files]
+    asked = [v.Message("user", (v.Document(v.MediaSource("application/pdf", file)),)) for file in files]
     past = [message for each in asked for message in (each, said("assistant", secret))]
     async with served(silent_then_plain) as s, claude(host, s, KEY) as backend:
         last = said("user", f"{secret} {long}")

@@ -58,7 +58,7 @@ FINISHES = [
 
 @pytest.mark.parametrize(("events", "said", "told"), [row[1:] for row in FINISHES], ids=[row[0] for row in FINISHES])
 def test_finish(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishReason) -> None:
-    order = ev.Order()
+    order = ev.EventOrder()
     for event in [START, *events]:
         order.step(event)
     assert finish_of(ev.Finish(said), order, broken_are_text=True) == told

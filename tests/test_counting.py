@@ -20,7 +20,7 @@ from dragoman.catalog import tokenizers
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool
 from dragoman.core.token_estimate import GENERIC
 from dragoman.gateway.gateway import Count, Gateway
-from dragoman.wire.dialect import Counting
+from dragoman.wire.dialect import TokenCounting
 from gateway import DEADLINE_S, shape_of
 from scripted import Scripted, plain, served
 
@@ -34,7 +34,7 @@ BODIES: dict[str, dict[str, Any]] = {
 EACH = pytest.mark.parametrize("path", BODIES)
 
 
-def countings() -> Iterator[Counting]:
+def countings() -> Iterator[TokenCounting]:
     for dialect in map(dialects.get, dialects.names()):
         if dialect.counting:
             yield dialect.counting

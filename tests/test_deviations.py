@@ -17,7 +17,7 @@ import pytest
 from anthropic.types import RawMessageStreamEvent
 
 from dragoman import dialects
-from dragoman.core.backend import Model, Turn
+from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
@@ -455,10 +455,10 @@ class Far:
     def __init__(self, api: str, said: bytes) -> None:
         self._api, self._said = api, said
 
-    def models(self) -> list[Model]:
-        return [Model("m")]
+    def models(self) -> list[ServedModel]:
+        return [ServedModel("m")]
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncIterator[AnyEvent]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncIterator[AnyEvent]:
         reader = dialects.get(self._api).reader(request, turn)
         for event in [*reader.feed(self._said), *reader.close()]:
             yield event
@@ -495,7 +495,7 @@ async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
     sent = b""
     gateway = Gateway([Far(api, said)])  # type: ignore[list-item]
     try:
-        async with aclosing(gateway.answer(request, Turn("1", 7, lambda: "id1"))) as events:
+        async with aclosing(gateway.answer(request, ExchangeContext("1", 7, lambda: "id1"))) as events:
             async for event in events:
                 collector.send(event)
                 sent += writer.send(event)

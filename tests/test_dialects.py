@@ -157,9 +157,9 @@ def part(value: v.Part) -> str:
         case v.ToolResult(call_id, parts, is_error, extra):
             inside = " | ".join(map(part, parts))
             return f"{'error' if is_error else 'result'} of {call_id} [{inside}]{said(extra)}"
-        case v.Earlier(reply_id, number):
+        case v.PreviousResponseRef(reply_id, number):
             return f"part {number} of {reply_id}"
-        case v.Opaque(kind, raw):
+        case v.UnknownPart(kind, raw):
             return f"opaque {kind} {bytes(raw).decode()}"
     fields = msgspec.structs.asdict(value)
     extra = fields.pop("extra")
@@ -176,12 +176,12 @@ def plain(value: object) -> str:
 def bare(value: object) -> object:
     return (
         {k: x for k, x in msgspec.structs.asdict(value).items() if x not in ("", None)}
-        if isinstance(value, v.Value)
+        if isinstance(value, v.FrozenStruct)
         else value
     )
 
 
-def said(extra: v.Extra) -> str:
+def said(extra: v.ExtraFields) -> str:
     return "".join(f" + {name} {bytes(raw).decode()}" for name, raw in extra.items())
 
 
@@ -260,7 +260,7 @@ def test_an_error_of_the_caller_is_never_a_server_error() -> None:
 
 
 def test_thoughts_that_the_vendor_redacted_are_written_as_such() -> None:
-    reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.Opaque("x", msgspec.Raw(b"{}"))), "stop")
+    reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.UnknownPart("x", msgspec.Raw(b"{}"))), "stop")
     body = json.loads(dialects.get("anthropic_messages").write_reply(reply, v.Request("m", ())))
     assert body["content"] == [{"type": "redacted_thinking", "data": "xyz"}]
 
@@ -517,7 +517,7 @@ def test_a_call_of_a_tool_in_a_namespace_has_both_names() -> None:
 
 
 def test_proof_of_redacted_thoughts_goes_on_and_what_no_event_makes_is_left_out() -> None:
-    reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.Opaque("x", msgspec.Raw(b"{}"))), "stop")
+    reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.UnknownPart("x", msgspec.Raw(b"{}"))), "stop")
     (item,) = json.loads(dialects.get("openai_responses").write_reply(reply, v.Request("m", ())))["output"]
     assert (item["encrypted_content"], item["summary"]) == ("redacted:xyz", [])
 

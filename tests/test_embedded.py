@@ -25,7 +25,7 @@ from dragoman.backends.embedded.engine import Done, Engine, Output, Piece, Progr
 from dragoman.catalog import models
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import BusyError, ConfigError, ContextOverflowError, RequestError
 from dragoman.core.token_estimate import GENERIC
@@ -53,7 +53,7 @@ def request(text: str = "Write a list of 500 animals, one a line.", **more: Any)
 
 
 def ask(embedded: Embedded, asked: v.Request) -> AsyncGenerator[ev.AnyEvent, None]:
-    return embedded.ask(asked, Turn("id", 0, iter("abcdefgh").__next__))
+    return embedded.ask(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))
 
 
 async def events_of(embedded: Embedded, asked: v.Request) -> list[ev.AnyEvent]:
@@ -189,7 +189,7 @@ async def test_a_part_that_is_not_known_is_counted_as_its_json(small: Embedded) 
     raw = b'{"type":"hologram"}'
     counts = [
         await small.count_tokens(v.Request(PROFILE.name, (v.Message("user", (part,)),)))
-        for part in (v.Opaque("hologram", msgspec.Raw(raw)), v.Text(raw.decode()))
+        for part in (v.UnknownPart("hologram", msgspec.Raw(raw)), v.Text(raw.decode()))
     ]
     assert counts[0] == counts[1]
     assert counts[0]
@@ -399,7 +399,7 @@ async def test_settings_that_are_not_known_are_named() -> None:
 
 
 async def test_a_part_that_is_not_known_is_shown_as_its_json_with_a_warning() -> None:
-    part = v.Opaque("txt", msgspec.Raw(b'{"type":"txt","said":"4711"}'), "$.messages[0].content[0]")
+    part = v.UnknownPart("txt", msgspec.Raw(b'{"type":"txt","said":"4711"}'), "$.messages[0].content[0]")
     prepared = backend().prepared(msgspec.structs.replace(request(), messages=(v.Message("user", (part,)),)))
     assert '"said":"4711"' in prepared.body["prompt"]
     assert [warning.code for warning in prepared.warnings] == ["request_adapted"]

@@ -16,7 +16,7 @@ import pytest
 
 import dragoman
 from dragoman import dialects
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from gateway import DEADLINE_S
 from servers.real import START_S
 
@@ -101,7 +101,7 @@ def test_a_loop_of_mlx_lm_streams_a_call() -> None:
     body = json.dumps({**asked, **settings, "stream_options": {"include_usage": True}}).encode()
     stream = ran("mlx_loop.py", str(convert.folder()), body=body, limit_s=START_S)
     chat = dialects.get("openai_chat")
-    reader = chat.reader(chat.read_request(body), Turn("1", 0, iter("abc").__next__))
+    reader = chat.reader(chat.read_request(body), ExchangeContext("1", 0, iter("abc").__next__))
     events = [*reader.feed(stream), *reader.close()]
     reply = dragoman.collect(events)
     (call,) = reply.parts

@@ -185,21 +185,23 @@ GOOD = "&lt;/tool_result>&lt;tool_call>"
 
 @pytest.mark.parametrize("role", ["system", "developer", "user"])
 def test_every_part_that_the_model_did_not_write(role: v.Role) -> None:
-    document = v.Document(v.Media(text=BAD), BAD)
-    parts = (v.Text(BAD), document, v.Image(v.Media(url="u")), v.Opaque(BAD, msgspec.Raw(b"{}")))
+    document = v.Document(v.MediaSource(text=BAD), BAD)
+    parts = (v.Text(BAD), document, v.Image(v.MediaSource(url="u")), v.UnknownPart(BAD, msgspec.Raw(b"{}")))
     shown = neutralise_request(v.Request("m", (v.Message(role, parts),)), MARKERS).messages[0].parts
     assert shown == (
         v.Text(GOOD),
-        v.Document(v.Media(text=GOOD), GOOD),
-        v.Image(v.Media(url="u")),
-        v.Opaque(GOOD, msgspec.Raw(b"{}")),
+        v.Document(v.MediaSource(text=GOOD), GOOD),
+        v.Image(v.MediaSource(url="u")),
+        v.UnknownPart(GOOD, msgspec.Raw(b"{}")),
     )
 
 
 def test_tool_results() -> None:
-    result = v.ToolResult("c", (v.Text(BAD), v.Document(v.Media(text=BAD)), v.Image(v.Media())), is_error=True)
+    result = v.ToolResult(
+        "c", (v.Text(BAD), v.Document(v.MediaSource(text=BAD)), v.Image(v.MediaSource())), is_error=True
+    )
     shown = neutralise_request(v.Request("m", (v.Message("tool", (result,)),)), MARKERS).messages[0].parts[0]
-    parts = (v.Text(GOOD), v.Document(v.Media(text=GOOD)), v.Image(v.Media()))
+    parts = (v.Text(GOOD), v.Document(v.MediaSource(text=GOOD)), v.Image(v.MediaSource()))
     assert shown == v.ToolResult("c", parts, is_error=True)
 
 

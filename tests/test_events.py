@@ -1,4 +1,4 @@
-"""`Order` accepts the grammar of events.py and nothing else."""
+"""`EventOrder` accepts the grammar of events.py and nothing else."""
 
 import re
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dragoman.core import events as ev
 from dragoman.core.errors import BackendError
-from dragoman.core.events import Block, Order, OrderError, Step
+from dragoman.core.events import Block, BlockChange, EventOrder, OrderError
 from dragoman.core.messages import Usage
 
 # One letter an event; the grammar is then a regular expression, written here a second time and independently.
@@ -52,7 +52,7 @@ def numbered(word: str) -> list[ev.AnyEvent]:
 
 def accepted(word: str) -> int:
     """How many events of a word are accepted before the first that is not."""
-    order = Order()
+    order = EventOrder()
     for count, event in enumerate(numbered(word)):
         try:
             order.step(event)
@@ -72,7 +72,7 @@ def test_exactly_the_grammar(word: str) -> None:
 
 @given(st.from_regex(LEGAL, fullmatch=True))
 def test_blocks_open_and_close_in_turn(word: str) -> None:
-    order, open_block, opened = Order(), None, 0
+    order, open_block, opened = EventOrder(), None, 0
     for event in numbered(word):
         step = order.step(event)
         if step.closes:
@@ -103,7 +103,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("events", [row[1] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_refused(events: list[ev.AnyEvent]) -> None:
-    order = Order()
+    order = EventOrder()
     for event in [ev.Start("1", "m", 0), *events[:-1]]:
         order.step(event)
     with pytest.raises(OrderError):
@@ -112,14 +112,14 @@ def test_refused(events: list[ev.AnyEvent]) -> None:
 
 @pytest.mark.parametrize("event", [ev.TextDelta(""), ev.ReasoningDelta(""), ev.RefusalDelta("")])
 def test_an_empty_delta_opens_no_block(event: ev.AnyEvent) -> None:
-    order = Order()
+    order = EventOrder()
     order.step(ev.Start("1", "m", 0))
-    assert order.step(event) == Step()
-    assert order.step(ev.TextDelta("x")) == Step(opens=Block("text", 0))
-    assert order.step(event) == Step()
+    assert order.step(event) == BlockChange()
+    assert order.step(ev.TextDelta("x")) == BlockChange(opens=Block("text", 0))
+    assert order.step(event) == BlockChange()
 
 
 def test_a_signature_alone_is_a_block() -> None:
-    order = Order()
+    order = EventOrder()
     order.step(ev.Start("1", "m", 0))
-    assert order.step(ev.ReasoningDelta("", "sig")) == Step(opens=Block("reasoning", 0))
+    assert order.step(ev.ReasoningDelta("", "sig")) == BlockChange(opens=Block("reasoning", 0))

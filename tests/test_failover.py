@@ -15,7 +15,7 @@ from dragoman.backends.http import circuit_breaker
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import format_settings
-from dragoman.core.backend import Model, Turn
+from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import (
     BusyError,
     ConfigError,
@@ -44,8 +44,8 @@ class Named(Scripted):
         super().__init__(script)
         self.name = name
 
-    def models(self) -> tuple[Model, ...]:
-        return (Model("m", aliases=(f"{self.name}/m",)), Model(f"only-{self.name}"))
+    def models(self) -> tuple[ServedModel, ...]:
+        return (ServedModel("m", aliases=(f"{self.name}/m",)), ServedModel(f"only-{self.name}"))
 
     def state(self) -> Mapping[str, object]:
         return {"backend": self.name, "ready": True}
@@ -72,7 +72,7 @@ def fails(error: DragomanError, *, raised: bool = True) -> Script:
 async def answer(backends: list[Scripted], model: str, aliases: dict[str, Any] | None = None) -> list[AnyEvent]:
     gateway = Gateway(backends, aliases)
     await gateway.start()
-    return [event async for event in gateway.answer(Request(model, ()), Turn("1", 1, lambda: "x"))]
+    return [event async for event in gateway.answer(Request(model, ()), ExchangeContext("1", 1, lambda: "x"))]
 
 
 def text(events: list[AnyEvent]) -> str:
@@ -144,8 +144,8 @@ async def test_an_answer_that_has_begun_is_nobody_elses() -> None:
 
 async def test_a_model_under_its_own_name_is_not_another_that_is_also_called_so() -> None:
     class Other(Named):
-        def models(self) -> tuple[Model, ...]:
-            return (Model("one/m"),)
+        def models(self) -> tuple[ServedModel, ...]:
+            return (ServedModel("one/m"),)
 
     events = await answer([Named("one", answers("Bye")), Other("two", answers("Hello"))], "one/m")
     assert text(events) == "Hello, one/m"

@@ -27,7 +27,7 @@ def expected_with_ids(case: Case) -> bool:
 
 def check_stream(events: Iterable[ev.AnyEvent]) -> None:
     """The order is legal, and arguments are at every moment a prefix of one JSON object."""
-    order = ev.Order()
+    order = ev.EventOrder()
     order.step(ev.Start("id", "m", 0))
     text = ""
     for event in events:

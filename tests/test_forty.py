@@ -6,7 +6,7 @@ import pytest
 from bench import forty
 
 from dragoman.backends.replay import Replay
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 
 PROMPTS = forty.prompts()
 FITTING = [p for p in PROMPTS if p.tool]
@@ -36,7 +36,7 @@ def test_forty_become_calls(cut) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda p: p.ask)
 async def test_replayed_as_a_backend(prompt: forty.Prompt) -> None:
     backend = Replay.of(forty.FOLDER / "recording.jsonl", piece_chars=3)
-    turn = Turn("1", 0, lambda: "a" * 24)
+    turn = ExchangeContext("1", 0, lambda: "a" * 24)
     events = [event async for event in backend.ask(forty.request(prompt), turn)]
     seen = [(c.name, c.arguments) for c in forty.whole_calls(events)]
     assert seen == [(c.name, c.arguments) for c in forty.calls_in([RAW[prompt.ask]])]

@@ -12,7 +12,7 @@ from cases import all_cases
 from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core.messages import Request
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 
 
 @pytest.mark.parametrize("attempt", [reader.attempt, requests.attempt, answers.attempt])
@@ -66,7 +66,7 @@ def test_sees_a_request_that_says_something_else(monkeypatch: pytest.MonkeyPatch
     assert requests.wrong("openai_chat", body) == ""
     chat = dialects.get("openai_chat")
 
-    def write(request: Request, model: str) -> Outgoing:
+    def write(request: Request, model: str) -> UpstreamRequest:
         return chat.write_request(msgspec.structs.replace(request, messages=request.messages[:1]), model)
 
     monkeypatch.setattr(dialects, "get", lambda name: replace(chat, write_request=write))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError, ConfigError, DragomanError
 from dragoman.core.events import (
     AnyEvent,
@@ -33,7 +33,7 @@ from scripted import Script, Scripted, body, plain, served
 async def events_of(backend: Scripted, model: str = "m") -> list[AnyEvent]:
     counter = itertools.count()
     request = Request(model=model, messages=())
-    turn = Turn("1", 1, lambda: str(next(counter)))
+    turn = ExchangeContext("1", 1, lambda: str(next(counter)))
     async with contextlib.aclosing(Gateway([backend]).answer(request, turn)) as events:
         return [event async for event in events]
 
@@ -102,7 +102,9 @@ async def calling_twice(backend: Scripted, request: Request) -> AsyncGenerator[A
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_a_second_call_is_dropped_where_one_was_asked_for(parallel: bool) -> None:
     request = Request("m", (), (Tool("f"),), ToolChoice(parallel=parallel))
-    async with contextlib.aclosing(Gateway([Scripted(calling_twice)]).answer(request, Turn("1", 1, str))) as events:
+    async with contextlib.aclosing(
+        Gateway([Scripted(calling_twice)]).answer(request, ExchangeContext("1", 1, str))
+    ) as events:
         came = [event async for event in events]
     calls = [e.index for e in came if isinstance(e, ToolCallStart | ToolCallEnd)]
     assert calls == ([0, 0, 1, 1] if parallel else [0, 0])

@@ -9,7 +9,7 @@ import pytest
 
 from dragoman import dialects
 from dragoman.core import events as ev
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import BackendError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
@@ -71,7 +71,7 @@ async def answered(
 ) -> list[ev.AnyEvent]:
     """What leaves, in an order that a writer takes."""
     gateway = Gateway([backend], policy=policy or Policy())
-    turn = Turn("t", 0, lambda: "new")
+    turn = ExchangeContext("t", 0, lambda: "new")
     events = [event async for event in gateway.answer(asking(**changes), turn, delivery)]
     collect(events)
     assert not backend.answers, "asked less often than was expected"
@@ -436,7 +436,7 @@ async def test_a_schema_that_nothing_can_be_held_against() -> None:
 async def test_an_answer_that_breaks_off_keeps_what_was_held() -> None:
     broken = [*told(("get_weather", WRONG), ("ping", "{}"))[:-2], ev.Failure(BackendError("gone"))]
     gateway = Gateway([Asked(broken)])
-    events = [event async for event in gateway.answer(asking(), Turn("t", 0, lambda: "new"))]
+    events = [event async for event in gateway.answer(asking(), ExchangeContext("t", 0, lambda: "new"))]
     assert [event.name for event in events if isinstance(event, ev.ToolCallStart)] == ["get_weather", "ping"]
     assert isinstance(events[-1], ev.Failure)
 
@@ -517,7 +517,7 @@ async def test_a_backend_is_ended_where_its_client_leaves_or_there_is_enough() -
                 if isinstance(event, ev.ToolCallEnd) and event.index == 1:
                     await asyncio.Event().wait()
 
-    flood, turn = Waits(told(("ping", "{}"), ("ping", "{}"))), Turn("t", 0, lambda: "new")
+    flood, turn = Waits(told(("ping", "{}"), ("ping", "{}"))), ExchangeContext("t", 0, lambda: "new")
     gateway = Gateway([flood], policy=Policy(calls=1))
     async with asyncio.timeout(DEADLINE_S):
         assert len(calls([event async for event in gateway.answer(asking(), turn)])) == 1
@@ -536,7 +536,7 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
     left: list[frozenset[str]] = []
 
     class Reads(Asked):
-        async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[ev.AnyEvent, None]:
+        async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[ev.AnyEvent, None]:
             left.append(frozenset(turn.leave))
             async for event in super().ask(request, turn):
                 yield event
@@ -549,7 +549,7 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
 async def test_a_call_that_is_cut_by_a_failure_is_not_lost() -> None:
     start, begun, delta, *_ = told(("get_weather", RIGHT))
     gateway = Gateway([Asked([start, begun, delta, ev.Failure(BackendError("gone"))])])
-    events = [event async for event in gateway.answer(asking(), Turn("t", 0, lambda: "new"))]
+    events = [event async for event in gateway.answer(asking(), ExchangeContext("t", 0, lambda: "new"))]
     assert [type(event) for event in events[1:]] == [
         ev.Notice,
         ev.TextDelta,

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.core.messages import Tool
 from dragoman.core.tool_name_match import STEPS as NAMES
-from dragoman.core.tool_name_match import Found, Offered
+from dragoman.core.tool_name_match import NameMatch, ToolNames
 from dragoman.guard.policy import ARGUMENTS
 from dragoman.guard.verdict import judge
 
@@ -45,7 +45,7 @@ def test_every_step_is_there_in_its_order() -> None:
 @pytest.mark.parametrize(("step", "cells"), rows("tools | written | called"))
 def test_names(step: str, cells: list[str]) -> None:
     offered, written, called = cells
-    assert Offered([offered]).resolve(written) == Found(called, step)
+    assert ToolNames([offered]).resolve(written) == NameMatch(called, step)
 
 
 @pytest.mark.parametrize(("step", "cells"), rows("schema | written | sent"))

@@ -9,7 +9,7 @@ from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
@@ -50,7 +50,7 @@ async def test_a_server_that_refuses_a_proof_is_asked_without_thoughts(api: str,
         backend = Http("far", HttpConfig(url=f"{far.url}/v1", api=api), {})
         await backend.start()
         try:
-            reply = collect([event async for event in backend.ask(request, Turn("1", 0, lambda: "x"))])
+            reply = collect([event async for event in backend.ask(request, ExchangeContext("1", 0, lambda: "x"))])
         finally:
             await backend.close()
     assert seen == [1, 0]

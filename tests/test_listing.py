@@ -12,7 +12,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import Connection
 from dragoman.backends.http.model_list import AGAIN_S, Listing
 from dragoman.backends.http.unsupported_params import REMEMBERED_S, Refusals
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 from far import Play, Server, ask, gateway, server, told, whole
 from gateway import CHAT, MESSAGES
 from scripted import eventually
@@ -115,8 +115,8 @@ TEMPERATURE = "Unsupported value: 'temperature' does not support 0.2 with this m
 TOP_K = "property 'top_k' is unsupported"
 
 
-def asked(**settings: float) -> Outgoing:
-    return Outgoing(json.dumps(settings).encode(), ())
+def asked(**settings: float) -> UpstreamRequest:
+    return UpstreamRequest(json.dumps(settings).encode(), ())
 
 
 def refusals(clock: Clock, *words: str) -> Refusals:

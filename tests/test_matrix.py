@@ -21,7 +21,7 @@ from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import (
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SCHEMA = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
 TOOLS = (v.Tool("weather", "The weather of a city.", SCHEMA), v.Tool("now", "The time."))
-IMAGE = v.Image(v.Media("image/png", data=PIXEL))
+IMAGE = v.Image(v.MediaSource("image/png", data=PIXEL))
 LONG = json.dumps({"city": 'Bern, "the" capital \\ é 🐻 ' * 4000}, ensure_ascii=False)
 USED = UsageUpdate(v.Usage(input_tokens=30, output_tokens=9, cached_input_tokens=10, reasoning_tokens=2))
 
@@ -232,7 +232,7 @@ async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanErr
     """The answer as the front's own reader has it."""
     dialect = dialects.get(chain.front)
     collector = Collector()
-    reader = dialect.reader(request, Turn("1", 0, iter("abcdefghij").__next__))
+    reader = dialect.reader(request, ExchangeContext("1", 0, iter("abcdefghij").__next__))
     outgoing = dialect.write_request(request, "m")
     stop = StopStrings(outgoing.watched)
     async with (

@@ -17,7 +17,7 @@ from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError, UnknownReplyError
 from dragoman.core.events import (
     AnyEvent,
@@ -48,7 +48,7 @@ def model(text: str) -> v.Message:
 
 def asked(text: str, before: str = "", instructions: str = "") -> v.Request:
     own = (v.Message("system", (v.Text(instructions),)),) if instructions else ()
-    previous = v.Earlier(before, path="$.previous") if before else None
+    previous = v.PreviousResponseRef(before, path="$.previous") if before else None
     return v.Request("m", (*own, user(text)), previous=previous, instructions=len(own), keep=True)
 
 
@@ -91,13 +91,22 @@ def test_an_answer_that_is_not_kept() -> None:
 def test_a_part_takes_the_place_of_its_name() -> None:
     memory, call = Memory(), v.ToolCall("c", "f", "{}")
     answered(memory, "1", asked("one"), v.Reasoning("hm", "sig"), call)
-    request, _, _, warnings = memory.recall(naming(v.Earlier("1", 0), v.Text("x"), v.Earlier("1", 1)))
+    request, _, _, warnings = memory.recall(
+        naming(v.PreviousResponseRef("1", 0), v.Text("x"), v.PreviousResponseRef("1", 1))
+    )
     assert request.messages[1].parts == (v.Reasoning("hm", "sig"), v.Text("x"), call)
     assert warnings == ()
 
 
-@pytest.mark.parametrize("named", [v.Earlier("2", 0, "$.p"), v.Earlier("1", 1, "$.p"), v.Earlier("1", None, "$.p")])
-def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.Earlier) -> None:
+@pytest.mark.parametrize(
+    "named",
+    [
+        v.PreviousResponseRef("2", 0, "$.p"),
+        v.PreviousResponseRef("1", 1, "$.p"),
+        v.PreviousResponseRef("1", None, "$.p"),
+    ],
+)
+def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.PreviousResponseRef) -> None:
     memory = Memory()
     answered(memory, "1", asked("one"))
     request, _, _, warnings = memory.recall(naming(v.Text("x"), named))
@@ -112,13 +121,13 @@ def test_a_call_that_was_cut_off_was_never_made() -> None:
     memory = Memory()
     answered(memory, "1", asked("one"), v.Text("Let me"), v.ToolCall("c", "f", '{"a'))
     assert memory.recall(asked("go on", "1")).request.messages == (user("one"), model("Let me"), user("go on"))
-    assert [w.code for w in memory.recall(naming(v.Earlier("1", 1))).warnings] == ["unknown_reference"]
+    assert [w.code for w in memory.recall(naming(v.PreviousResponseRef("1", 1))).warnings] == ["unknown_reference"]
 
 
 def test_what_is_named_is_kept_in_full_with_the_answer_that_names_it() -> None:
     memory = Memory(replies=1)
     answered(memory, "1", asked("one"))
-    answered(memory, "2", msgspec.structs.replace(naming(v.Earlier("1", 0)), keep=True))
+    answered(memory, "2", msgspec.structs.replace(naming(v.PreviousResponseRef("1", 0)), keep=True))
     assert memory.recall(asked("three", "2")).request.messages[1] == model("answer 1")
 
 
@@ -189,12 +198,14 @@ def _is_kept(memory: Memory, id: str) -> bool:
 
 async def events_of(gateway: Gateway, request: v.Request, id: str = "1") -> list[AnyEvent]:
     numbers = itertools.count()
-    async with contextlib.aclosing(gateway.answer(request, Turn(id, 1, lambda: str(next(numbers))))) as events:
+    async with contextlib.aclosing(
+        gateway.answer(request, ExchangeContext(id, 1, lambda: str(next(numbers))))
+    ) as events:
         return [event async for event in events]
 
 
 async def test_what_is_left_out_is_told_right_behind_the_start() -> None:
-    events = await events_of(Gateway([Scripted(plain)]), naming(v.Earlier("x", 0)))
+    events = await events_of(Gateway([Scripted(plain)]), naming(v.PreviousResponseRef("x", 0)))
     assert [type(e) for e in events[:3]] == [Start, Notice, TextDelta]
 
 
@@ -209,7 +220,7 @@ async def test_an_answer_that_broke_off_is_not_kept() -> None:
     await events_of(gateway, asked("one"))
     assert len(gateway.memory) == 0
     gateway = Gateway([Scripted(plain)])
-    async with contextlib.aclosing(gateway.answer(asked("one"), Turn("1", 1, str))) as events:
+    async with contextlib.aclosing(gateway.answer(asked("one"), ExchangeContext("1", 1, str))) as events:
         assert isinstance(await anext(events), Start)
     assert len(gateway.memory) == 0
 
@@ -233,7 +244,7 @@ async def test_parts_are_numbered_as_the_client_saw_them() -> None:
     gateway = Gateway([Scripted(with_vendor_block)])
     body = b'{"model":"m","input":"hi"}'
     await events_of(gateway, dialects.get("openai_responses").read_request(body))
-    assert gateway.memory.recall(naming(v.Earlier("1", 0))).request.messages[1] == model("Hello")
+    assert gateway.memory.recall(naming(v.PreviousResponseRef("1", 0))).request.messages[1] == model("Hello")
 
 
 def test_calls_of_custom_tools_and_namespaces_are_sent_on_as_such() -> None:
@@ -418,7 +429,7 @@ def test_what_is_kept_does_not_hold_the_request_that_it_came_with() -> None:
         v.Reply("1", "m", 0, (v.Text("Hello"),), "stop"),
     )
     assert sys.getrefcount(body) == before
-    goes_on = v.Request("m", (), previous=v.Earlier("1", 0))
+    goes_on = v.Request("m", (), previous=v.PreviousResponseRef("1", 0))
     kept = memory.recall(goes_on).request.messages[0]
     assert {name: bytes(raw) for name, raw in kept.extra.items()} == {"status": b'"completed"'}
 

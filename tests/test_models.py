@@ -16,7 +16,7 @@ from dragoman import dialects
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Model
+from dragoman.core.backend import ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
@@ -31,8 +31,8 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
 
 
 class Several(Scripted):
-    def models(self) -> Sequence[Model]:
-        return tuple(map(Model, IDS))
+    def models(self) -> Sequence[ServedModel]:
+        return tuple(map(ServedModel, IDS))
 
 
 async def naming(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
@@ -110,8 +110,8 @@ async def test_every_name_reaches_its_model(name: str) -> None:
 
 async def test_a_model_that_is_called_as_another_would_be_keeps_its_name() -> None:
     class Two(Scripted):
-        def models(self) -> Sequence[Model]:
-            return (Model("x"), Model("claude-x"))
+        def models(self) -> Sequence[ServedModel]:
+            return (ServedModel("x"), ServedModel("claude-x"))
 
     gateway = Gateway([Two(naming)])
     request = Request("claude-x", (), dialect="anthropic_messages")

@@ -18,7 +18,7 @@ from dragoman.backends.http.config import HttpConfig, PerModel
 from dragoman.backends.http.model_modes import Way, Ways
 from dragoman.backends.text_mode import request
 from dragoman.backends.text_mode.response import Reread
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.call_limit import one_call
 from dragoman.core.collect import Collector
 from dragoman.core.errors import ConfigError
@@ -33,7 +33,18 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.messages import Image, Media, Message, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
+from dragoman.core.messages import (
+    Image,
+    MediaSource,
+    Message,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    Usage,
+)
 from far import END, HEAD, piece, server, soon, whole
 
 MODES = ["parse", "inject"]
@@ -148,7 +159,7 @@ async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
 
 
 async def test_pictures_are_told_of_where_they_become_words() -> None:
-    seen = Message("user", (Image(Media("image/png", "aGk=")), Text("What is this?")))
+    seen = Message("user", (Image(MediaSource("image/png", "aGk=")), Text("What is this?")))
     async with server(writes("A cat.")) as behind, gateway(behind.url, mode="inject") as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, messages=(seen,)))
     assert sent(behind)["messages"][-1]["content"] == "[image]\nWhat is this?"
@@ -393,7 +404,7 @@ EVENTS = st.one_of(
 )
 def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, parallel: bool, reason: Any) -> None:
     ids = itertools.count()
-    turn = Turn("1", 0, lambda: f"{next(ids):024}")
+    turn = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
     new = partial(request.reader, request=ASKED, tools=ASKED.tools, turn=turn)
     known = formats.get(name) if name else None
     reader = (lambda begins: new(known)) if known else None

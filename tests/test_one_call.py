@@ -9,7 +9,7 @@ import pytest
 from dragoman import dialects
 from dragoman.api.engine_session import Answer
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.call_limit import CALLS_LIMIT, one_call
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
@@ -59,7 +59,7 @@ async def test_one_call_where_one_is_required(api: str, mode: str, several: bool
     request = dialects.get(api).read_request(body(api, mode, several))
     backend = Scripted(flood)
     gateway = Gateway([backend], policy=Policy(enabled=enabled))
-    events = [event async for event in gateway.answer(request, Turn("1", 7, lambda: "new"))]
+    events = [event async for event in gateway.answer(request, ExchangeContext("1", 7, lambda: "new"))]
     most = CALLS_LIMIT if enabled else 40
     one = several is False or (mode != "auto" and several is None)
     assert sum(isinstance(event, ToolCallEnd) for event in events) == (1 if one else most)

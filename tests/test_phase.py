@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.messages import Message
 from test_deviations import VALIDATES, answered, chat, delta, frames, messages, response
@@ -96,7 +96,7 @@ def test_a_kept_answer_goes_back_to_the_server_with_its_phases() -> None:
         "tools": [{"type": "function", "name": "read"}],
     }
     request = dialect.read_request(json.dumps(body).encode())
-    reader, collector = dialect.reader(request, Turn("1", 0, iter("abc").__next__)), Collector(RESPONSES)
+    reader, collector = dialect.reader(request, ExchangeContext("1", 0, iter("abc").__next__)), Collector(RESPONSES)
     for event in [*reader.feed(response(TWO[0], CALL, TWO[1]).encode()), *reader.close()]:
         collector.send(event)
     said = (*request.messages, Message("assistant", collector.reply().parts))

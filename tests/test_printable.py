@@ -20,7 +20,7 @@ from dragoman.cli._progress_line import Line
 from dragoman.cli.ask.columns import Columns
 from dragoman.cli.run import output
 from dragoman.cli.run.select_model import Offer
-from dragoman.core.events import Notice, Step
+from dragoman.core.events import BlockChange, Notice
 from far import END, HEAD, Server, ask, piece, server, whole
 from gateway import CHAT, run
 from test_capture import TOOLS, keeping, kept, says
@@ -121,7 +121,7 @@ async def test_replay_and_a_bundle_of_somebody_else(tmp_path: Path, capsys: pyte
 def test_columns() -> None:
     out = io.StringIO()
     page = Columns(Console(file=out, width=200, force_terminal=False))
-    page.event(Notice("odd", f"it says {STEERS}"), Step())
+    page.event(Notice("odd", f"it says {STEERS}"), BlockChange())
     page.close()
     page.result(f"f{STEERS}", "{}", "")
     assert steers_nothing(out.getvalue())

@@ -28,7 +28,7 @@ def test_a_search_result_is_a_document() -> None:
     assert isinstance(result, v.ToolResult)
     for part in (first, *result.parts):
         assert isinstance(part, v.Document)
-        assert (part.source, part.title) == (v.Media("text/plain", text="4711"), "T")
+        assert (part.source, part.title) == (v.MediaSource("text/plain", text="4711"), "T")
     assert question == v.Text("?")
 
 
@@ -80,7 +80,7 @@ def test_what_a_vendors_model_wrote_and_images_from_anywhere_stay() -> None:
     request = read(
         "anthropic_messages", {"role": "user", "content": [image]}, {"role": "assistant", "content": [vendors]}
     )
-    assert [p.type for m in request.messages for p in m.parts if isinstance(p, v.Opaque)] == [
+    assert [p.type for m in request.messages for p in m.parts if isinstance(p, v.UnknownPart)] == [
         "image",
         "server_tool_use",
     ]
@@ -122,14 +122,14 @@ def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() 
         known, unknown = part.parts
         assert isinstance(known, v.Text)
         assert json.loads(known.text) == {"name": "f", "description": "does", "parameters": schema}
-        assert isinstance(unknown, v.Opaque | v.Text)
+        assert isinstance(unknown, v.UnknownPart | v.Text)
         assert [tool.name for tool in made.tools] == ["f"]
     assert for_server(request, dialects.get("anthropic_messages"), "http://127.0.0.1/v1").tools == request.tools
 
 
 def test_what_prompt_mode_cannot_show_is_reported_by_its_kind() -> None:
-    media = v.Media(data="AA==")
-    shown = (v.Image(media), v.Audio(media), v.Document(media), v.Document(v.Media(text="seen")), v.Image(media))
+    media = v.MediaSource(data="AA==")
+    shown = (v.Image(media), v.Audio(media), v.Document(media), v.Document(v.MediaSource(text="seen")), v.Image(media))
     result = v.ToolResult("1", (v.Audio(media),))
     call = v.Message("assistant", (v.ToolCall("1", "a", "{}"),))
     messages = (v.Message("user", shown), call, v.Message("tool", (result,)))

@@ -10,10 +10,10 @@ import httpx2
 import pytest
 
 from dragoman.cli.run.status import Status
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request
-from dragoman.core.progress import Progress
+from dragoman.core.progress import PromptProgress
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.observe.prompt_progress import Reading
 from gateway import CHAT
@@ -24,9 +24,9 @@ def test_the_time_left_is_that_of_what_is_not_in_the_cache() -> None:
     clock = iter([0.0, 10.0, 10.0, 10.0, 20.0, 20.0]).__next__
     shown: list[str] = []
     reading = Reading(shown.append, clock=clock)
-    reading.saw(Progress(1000, 3000))
-    reading.saw(Progress(2000, 3000, "4 of 13 tools offered"))
-    reading.saw(Progress(3000, 3000))
+    reading.saw(PromptProgress(1000, 3000))
+    reading.saw(PromptProgress(2000, 3000, "4 of 13 tools offered"))
+    reading.saw(PromptProgress(3000, 3000))
     assert shown == [
         "prompt 1000/3000 tokens",
         "prompt 2000/3000 tokens, about 10 s left; 4 of 13 tools offered",
@@ -37,14 +37,14 @@ def test_the_time_left_is_that_of_what_is_not_in_the_cache() -> None:
 def test_the_log_gets_a_line_now_and_then() -> None:
     times = iter([0.0, 5.0, 11.0, 12.0])
     reading = Reading(clock=lambda: next(times))
-    reading.saw(Progress(0, 100))
+    reading.saw(PromptProgress(0, 100))
     assert [reading.is_due() for _ in range(3)] == [False, True, False]
 
 
 def test_at_the_end_there_is_nothing_to_show() -> None:
     shown: list[str] = []
     reading = Reading(shown.append)
-    reading.saw(Progress(1, 2))
+    reading.saw(PromptProgress(1, 2))
     reading.over()
     reading.over()
     assert shown[1:] == [""]
@@ -54,12 +54,12 @@ def test_at_the_end_there_is_nothing_to_show() -> None:
 class Slow(Scripted):
     """Reads its prompt in steps, each as long as a ping takes."""
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         assert turn.progress is not None
         for done in (0, 256, 512):
-            turn.progress(Progress(done, 600))
+            turn.progress(PromptProgress(done, 600))
             await self.pause(request)
-        turn.progress(Progress(600, 600))
+        turn.progress(PromptProgress(600, 600))
         yield Start(turn.id, "m", 0)
         yield TextDelta("Hello")
         yield Finish("stop")

@@ -107,7 +107,7 @@ def test_every_api_gets_words_calls_results_and_tools(sent: Sent, to: str) -> No
 
 def refers(request: v.Request) -> bool:
     """Whether it names parts of earlier answers, which the gateway puts in their place before it is sent on."""
-    return any(isinstance(part, v.Earlier) for message in request.messages for part in message.parts)
+    return any(isinstance(part, v.PreviousResponseRef) for message in request.messages for part in message.parts)
 
 
 def said_to_the_system(request: v.Request) -> list[str]:

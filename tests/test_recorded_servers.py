@@ -15,7 +15,7 @@ import ran
 from behind import FRONTS, Answer, ask, gateway
 from dragoman import dialects
 from dragoman.core import events as ev
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from servers.recorded import REQUESTS, Exchange, exchanges, names, replaying
 from servers.rounds import CLIENTS
 
@@ -53,7 +53,7 @@ def chunks(kept: Exchange) -> list[Any]:
 def events(kept: Exchange) -> list[ev.AnyEvent]:
     """What the server's own dialect makes of the body."""
     body = re.sub(rb"^[0-9a-f]+\r\n|\r\n$", b"", kept.answer.partition(b"\r\n\r\n")[2], flags=re.M)
-    reader = dialects.get(kept.api).reader(REQUESTS[kept.asked], Turn("1", 0, lambda: "x"))
+    reader = dialects.get(kept.api).reader(REQUESTS[kept.asked], ExchangeContext("1", 0, lambda: "x"))
     return [*reader.feed(body), *reader.close()]
 
 

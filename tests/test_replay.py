@@ -23,7 +23,7 @@ from behind_claude import Says, Turns, behind_claude
 from dragoman import cli
 from dragoman.backends.http.backend import Http
 from dragoman.backends.http.config import HttpConfig
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, UsageUpdate
 from dragoman.core.messages import Request, Usage
@@ -200,7 +200,7 @@ async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytes
     class Added(Scripted):
         """One that has its model heard, and tells no facts."""
 
-        async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
             async for event in turn.heard("pipe", b"what is sent", super().ask(request, turn)):
                 yield event
 
@@ -302,7 +302,7 @@ async def test_a_request_that_goes_on_from_an_earlier_answer(
         async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
             assert (await client.post(RESPONSES, json=body | asked(RESPONSES))).status_code == 200
         _, folder = await kept(tmp_path / "kept", 2)
-    assert "Earlier" in (folder / "values.json").read_text()
+    assert "PreviousResponseRef" in (folder / "values.json").read_text()
     assert "get_weather" in (folder / "1/values.json").read_text().partition('"tools"')[0]
     status, said = await replayed(capsys, folder)
     assert status == 0, said
@@ -637,7 +637,7 @@ async def test_of_tools_their_names_and_schemas_stay_and_no_words(
     body = json.dumps({"model": "m", "messages": [], **told}).encode()
     tool = {"is": "Tool", "name": "note", "description": SECRET, "parameters": json.dumps(schema)}
     values = json.dumps({"is": "Request", "model": "m", "messages": [], "tools": [tool]}).encode()
-    given = {"body": body, "1/values.json": values, "values.json": b'{"is": "Earlier"}'}
+    given = {"body": body, "1/values.json": values, "values.json": b'{"is": "PreviousResponseRef"}'}
     await bundled(capsys, zipped(tmp_path / "bug.zip", given), "-o", tmp_path / "out.zip")
     made = unpacked(tmp_path / "out.zip")
     assert [name for name, text in made.items() if SECRET in text] == []

@@ -22,7 +22,7 @@ from cuts import cuttings, places
 from dragoman import dialects, formats
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.events import (
     AnyEvent,
@@ -199,7 +199,7 @@ async def test_what_only_looks_like_a_call_arrives_as_it_was_written(n: int, far
 
 def leaks(request: Request = ASKED, **how: bool) -> Leaks:
     ids = itertools.count()
-    turn = Turn("1", 0, lambda: f"{next(ids):024}")
+    turn = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
 
     def new(name: str) -> ReplyReader:
         return text_mode_request.reader(formats.get(name), request, request.tools, turn)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.core import tool_name_match
-from dragoman.core.tool_name_match import STEPS, Found, Offered
+from dragoman.core.tool_name_match import STEPS, NameMatch, ToolNames
 
 TOOLS = ["get_weather", "set_alarm", "get_alarm", "mcp__files__read_file", "upload_report", "enable_lights", "Bash"]
 
@@ -33,7 +33,7 @@ TOOLS = ["get_weather", "set_alarm", "get_alarm", "mcp__files__read_file", "uplo
     ],
 )
 def test_a_name_that_means_one_tool(written: str, name: str, step: str) -> None:
-    assert Offered(TOOLS).resolve(written) == Found(name, step)
+    assert ToolNames(TOOLS).resolve(written) == NameMatch(name, step)
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,17 @@ def test_a_name_that_means_one_tool(written: str, name: str, step: str) -> None:
     ["", "let_alarm", "unload_report", "disable_lights", "weather", "get", "x" * 200, "functions.", "mcp__a__", "..."],
 )
 def test_a_name_that_means_none_for_certain(written: str) -> None:
-    assert Offered(TOOLS).resolve(written) is None
+    assert ToolNames(TOOLS).resolve(written) is None
 
 
 def test_a_name_that_could_mean_two_tools_means_none() -> None:
-    assert Offered(["read_file", "readFile"]).resolve("ReadFile") is None
-    assert Offered(["mcp__a__read", "mcp__b__read"]).resolve("read") is None
-    assert Offered(["get_weather", "getWeather"]).resolve("get_weahter") is None
-    assert Offered(["committed_one", "comitted_one"]).resolve("commited_one") == Found("committed_one", "name_close")
-    assert Offered(["committed_one", "commtied_one"]).resolve("commited_one") is None
+    assert ToolNames(["read_file", "readFile"]).resolve("ReadFile") is None
+    assert ToolNames(["mcp__a__read", "mcp__b__read"]).resolve("read") is None
+    assert ToolNames(["get_weather", "getWeather"]).resolve("get_weahter") is None
+    assert ToolNames(["committed_one", "comitted_one"]).resolve("commited_one") == NameMatch(
+        "committed_one", "name_close"
+    )
+    assert ToolNames(["committed_one", "commtied_one"]).resolve("commited_one") is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_a_name_that_could_mean_two_tools_means_none() -> None:
     ],
 )
 def test_a_name_of_something_else(written: str, offered: str) -> None:
-    assert Offered([offered]).resolve(written) is None
+    assert ToolNames([offered]).resolve(written) is None
 
 
 @pytest.mark.parametrize(
@@ -95,8 +97,8 @@ def test_a_name_of_something_else(written: str, offered: str) -> None:
     [("get_adress", None), ("is_commited", "is_committed"), ("is_committted", "is_committed"), ("delette_it", None)],
 )
 def test_a_letter_that_is_doubled_or_is_not(written: str, offered: str | None) -> None:
-    found = Offered(["get_address", "is_committed", "delete_it"]).resolve(written)
-    assert found == (Found(offered, "name_close") if offered else None)
+    found = ToolNames(["get_address", "is_committed", "delete_it"]).resolve(written)
+    assert found == (NameMatch(offered, "name_close") if offered else None)
 
 
 def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +108,7 @@ def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
         was = getattr(tool_name_match, name)
         monkeypatch.setattr(tool_name_match, name, _counted(was, name, looks))
     for _ in range(3):
-        offered = Offered(names)
+        offered = ToolNames(names)
         for written in ("servre_tol_nam", "servre_tol_nam", "another_name"):
             assert offered.resolve(written) is None
     assert len(names) <= looks["plain"] < 1.1 * len(names)
@@ -122,10 +124,10 @@ def _counted(was: Callable[[str], Any], name: str, looks: Counter[str]) -> Calla
 
 
 def test_what_came_of_a_name_is_kept_but_not_of_any_number() -> None:
-    offered = Offered(TOOLS)
+    offered = ToolNames(TOOLS)
     for number in range(1000):
         assert offered.resolve(f"nothing_{number}") is None
-    assert offered.resolve("GetWeather") == Found("get_weather", "name_case")
+    assert offered.resolve("GetWeather") == NameMatch("get_weather", "name_case")
     assert len(offered._resolved) == tool_name_match._KEPT
 
 
@@ -133,5 +135,5 @@ def test_a_step_that_is_left_out_is_not_taken() -> None:
     written = {"name_prefix": "functions.get_weather", "name_case": "GetWeather", "name_close": "get_weahter"}
     for step in STEPS:
         steps = [each for each in STEPS if each != step]
-        assert (Offered(TOOLS, steps).resolve(written[step]) is None) == (step != "name_prefix")
-    assert Offered(TOOLS, ()).resolve("functions.get_weather") is None
+        assert (ToolNames(TOOLS, steps).resolve(written[step]) is None) == (step != "name_prefix")
+    assert ToolNames(TOOLS, ()).resolve("functions.get_weather") is None

@@ -61,7 +61,7 @@ def test_the_same_api_gets_what_came(case: Case) -> None:
     request = asked(case)
     assert request is not None
     outgoing = case.api.write_request(request, request.model)
-    if any(isinstance(part, v.Opaque) and not part.type for part in parts(request)):
+    if any(isinstance(part, v.UnknownPart) and not part.type for part in parts(request)):
         assert [w.code for w in outgoing.warnings] == ["request_adapted"]
         return
     assert outgoing.warnings == ()

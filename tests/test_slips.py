@@ -8,7 +8,7 @@ import pytest
 from cuts import cuttings
 from dragoman import dialects, formats
 from dragoman.core import events as ev
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.messages import Request, Tool, ToolCall
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.text.json_repairs import ALL_SLIPS, SLIPS
@@ -88,7 +88,7 @@ def test_every_api_behind_is_read_so(dialect: str) -> None:
     sent += [ev.ToolCallEnd(0), ev.Finish("tool_calls")]
     wire = b"".join(map(writer.send, sent))
     for leave, whole in ((), True), (NAMES[:1], False):
-        reader = api.reader(request, Turn("1", 7, lambda: "1", leave))
+        reader = api.reader(request, ExchangeContext("1", 7, lambda: "1", leave))
         arguments, after = told([*reader.feed(wire), *reader.close()])
         assert (arguments == MEANT) is whole
         assert isinstance(after[0], ev.ToolCallEnd) is whole

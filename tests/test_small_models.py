@@ -16,7 +16,7 @@ from dragoman.backends.replay import Recorded, Replay
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core import repeated_call
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.call_identity import answered_calls
 from dragoman.core.collect import collect
 from dragoman.core.token_estimate import GENERIC
@@ -82,7 +82,7 @@ def test_a_recording_is_read_before_its_stop_strings_are_sought() -> None:
     text = 'Wait.\n<tool_call>\n{"name": "f", "arguments": {"a": "}"}}\n</tool_call>'
     answer = Replay("m", [Recorded("", text)]).ask(
         v.Request("m", (v.Message("user", (v.Text("x"),)),), (v.Tool("f"),), stop=("\n", "}")),
-        Turn("i", 0, lambda: "x"),
+        ExchangeContext("i", 0, lambda: "x"),
     )
 
     async def all_of() -> list[ev.AnyEvent]:
@@ -228,7 +228,7 @@ def test_results_become_facts(role: v.Role) -> None:
 
 
 def test_documents_are_facts_and_part_of_the_question() -> None:
-    document = v.Document(v.Media(text="4711"), "T")
+    document = v.Document(v.MediaSource(text="4711"), "T")
     result = v.Message("tool", (v.ToolResult("1", (document,)),))
     asked = v.Message("user", (document, v.Text("And?")))
     assert "Facts from get_weather: T\n4711\n" in words_of(told_as_prose(request(ASKED, CALLED, result)))
@@ -313,7 +313,7 @@ def test_the_latest_result_of_the_same_call_is_shown() -> None:
     assert repeated_call.result_of(request(*messages, ASKED), AGAIN) is None
 
 
-@pytest.mark.parametrize("part", [v.Text("x" * 5000), v.Document(v.Media(text="4711"), "T")])
+@pytest.mark.parametrize("part", [v.Text("x" * 5000), v.Document(v.MediaSource(text="4711"), "T")])
 def test_what_is_long_is_not_shown_twice(part: v.Text | v.Document) -> None:
     asked = request(ASKED, CALLED, v.Message("tool", (v.ToolResult("1", (part,)),)))
     assert len(repeated_call.re_asked(asked, AGAIN).messages) == 4

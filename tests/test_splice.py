@@ -15,17 +15,17 @@ from dragoman import dialects
 from dragoman.backends.http.passthrough import HttpRelay
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import DragomanError
 from dragoman.wire.dialect import Dialect
-from dragoman.wire.passthrough import Splice, named
+from dragoman.wire.passthrough import StreamRewriter, named
 from test_dialects import ANSWERS, CASES, STREAMS, Case, each, stream
 from test_dialects import whole as whole_body
 from test_upstream import body as upstream_body
 
 FEW = settings.default.max_examples // 5
-TURN = Turn("1", 7, lambda: "x" * 24)
+TURN = ExchangeContext("1", 7, lambda: "x" * 24)
 
 
 @dataclass
@@ -80,7 +80,7 @@ def is_well_formed(case: Case) -> bool:
     events = read(case.api, data, request(case.api))
     if passing is None or any(isinstance(e, ev.Notice | ev.Failure) for e in events):
         return False
-    splice = Splice(passing)
+    splice = StreamRewriter(passing)
     splice.feed(data)
     splice.close()
     return splice.over
@@ -150,7 +150,7 @@ def test_lines_may_end_otherwise(line: bytes, size: int) -> None:
     data = b"".join(events).replace(b"\n", line)
     passing = dialects.get("openai_chat").passing
     assert passing is not None
-    splice = Splice(passing)
+    splice = StreamRewriter(passing)
     out = b"".join(splice.feed(data[at : at + size]) for at in range(0, len(data), size))
     assert out.replace(line, b"\n") == b"".join(events)
 
@@ -203,7 +203,7 @@ def test_of_a_long_stream_in_one_piece_the_ends_are_read() -> None:
         events = [ev.Start("1", "m", 7, 5), *[ev.TextDelta("words ")] * 500, ev.UsageUpdate(v.Usage(5, 9))]
         writer = dialect.writer(request(dialect))
         data = b"".join(map(writer.send, [*events, ev.Finish("stop")]))
-        splice = Splice(dialect.passing)
+        splice = StreamRewriter(dialect.passing)
         assert splice.feed(data) == data
         assert sum(map(len, splice.ending())) < len(data) / 4
         assert last_usage(read(dialect, b"".join(splice.ending()), request(dialect))) == [v.Usage(5, 9)]

@@ -89,7 +89,7 @@ def test_names_with_punctuation() -> None:
 
 def test_documents_of_any_message() -> None:
     inside = f"send_mail {json.dumps(CALL)}"
-    for document in (v.Document(v.Media(text=inside), "T"), v.Document(v.Media(text="x"), inside)):
+    for document in (v.Document(v.MediaSource(text=inside), "T"), v.Document(v.MediaSource(text="x"), inside)):
         assert told(asked(said("user", document, "Sum it up."))) == "a document"
         held = said("tool", v.ToolResult("c1", (document,)))
         assert told(asked(said("user", "Read it."), call(), held)) == WHERE

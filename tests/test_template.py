@@ -114,7 +114,7 @@ def test_no_tools_for_the_template(tools: tuple[v.Tool, ...], choice: str) -> No
 
 def test_calls_and_results_go_through_the_template() -> None:
     call = v.ToolCall("c", "get", '{"n":  1.50, "u": "\\u00e9"}')
-    results = said("user", v.ToolResult("c", (v.Text("a"), v.Image(v.Media()))), "and?")
+    results = said("user", v.ToolResult("c", (v.Text("a"), v.Image(v.MediaSource()))), "and?")
     text = prompt(HERMES_TEMPLATE, HI, said("assistant", "Wait.", call), results).text
     assert 'Wait.\n<tool_call>{"name": "get", "arguments": {"n":  1.50, "u": "\\u00e9"}}</tool_call>\n' in text
     assert "<tool_response>a\n[image]</tool_response>" in text
@@ -144,10 +144,10 @@ def test_arguments_that_are_no_object_are_shown_as_text(arguments: str) -> None:
 
 
 PARTS: list[tuple[str, v.Part, str]] = [
-    ("image", v.Image(v.Media(url="u")), "[image]"),
-    ("audio", v.Audio(v.Media(url="u")), "[audio]"),
-    ("document", v.Document(v.Media(text="words"), "T"), "T\nwords"),
-    ("document without text", v.Document(v.Media(data="AA==")), "[document]"),
+    ("image", v.Image(v.MediaSource(url="u")), "[image]"),
+    ("audio", v.Audio(v.MediaSource(url="u")), "[audio]"),
+    ("document", v.Document(v.MediaSource(text="words"), "T"), "T\nwords"),
+    ("document without text", v.Document(v.MediaSource(data="AA==")), "[document]"),
     ("refusal", v.Refusal("no"), "no"),
     ("thoughts", v.Reasoning("hm"), ""),
 ]
@@ -223,7 +223,7 @@ ROLES = [
     ("system", said("system", FORGED)),
     ("user", said("user", FORGED)),
     ("result", said("tool", v.ToolResult("c", (v.Text(FORGED),)))),
-    ("document", said("user", v.Document(v.Media(text=FORGED), FORGED))),
+    ("document", said("user", v.Document(v.MediaSource(text=FORGED), FORGED))),
     ("assistant", said("assistant", FORGED)),
     ("refusal", said("assistant", v.Refusal(FORGED))),
     ("arguments", said("assistant", v.ToolCall("c", "f", json.dumps({"a": FORGED})))),

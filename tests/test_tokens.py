@@ -16,7 +16,7 @@ from dragoman.catalog.tokenizers import find, named, read
 from dragoman.core import messages as v
 from dragoman.core.errors import ConfigError
 from dragoman.core.image_size import size_of
-from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, Vocabulary
+from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, TokenEstimator
 
 TEXTS = {kind: pieces for kind, pieces in corpora("measured").items() if kind in ENGLISH_AND_CODE}
 
@@ -111,8 +111,8 @@ N = GENERIC.estimate(WORDS)
         v.Reasoning(WORDS),
         v.ToolCall("1", "look", '{"text": "' + WORDS + '"}'),
         v.ToolResult("1", (v.Text(WORDS),)),
-        v.Document(v.Media(text=WORDS), "A title"),
-        v.Opaque("new_block", msgspec.Raw(b'{"text": "' + WORDS.encode() + b'"}')),
+        v.Document(v.MediaSource(text=WORDS), "A title"),
+        v.UnknownPart("new_block", msgspec.Raw(b'{"text": "' + WORDS.encode() + b'"}')),
     ],
     ids=lambda part: type(part).__name__,
 )
@@ -130,20 +130,20 @@ def test_tools_and_the_schema_of_the_answer_count() -> None:
 
 
 def test_what_is_not_words() -> None:
-    picture = v.Image(v.Media("image/png", data=PNG))
+    picture = v.Image(v.MediaSource("image/png", data=PNG))
     assert counted(picture) == 3 * 2
     assert counted(v.ToolResult("1", (picture, picture))) == counted(v.ToolResult("1", ())) + 12
-    assert counted(v.Image(v.Media(url="https://example.com/a.png"))) == IMAGE_TOKENS
-    assert counted(v.Document(v.Media("application/pdf", data="A" * 200_000))) == 4 * 2250
-    assert counted(v.Document(v.Media(file_id="f"))) == 2250
-    assert counted(v.Audio(v.Media("audio/mp3", data="A" * 21_333))) == 10
+    assert counted(v.Image(v.MediaSource(url="https://example.com/a.png"))) == IMAGE_TOKENS
+    assert counted(v.Document(v.MediaSource("application/pdf", data="A" * 200_000))) == 4 * 2250
+    assert counted(v.Document(v.MediaSource(file_id="f"))) == 2250
+    assert counted(v.Audio(v.MediaSource("audio/mp3", data="A" * 21_333))) == 10
 
 
 def test_a_large_picture_costs_what_it_is_made_smaller_to() -> None:
-    large = v.Image(v.Media("image/png", data=png(4000, 3000)))
+    large = v.Image(v.MediaSource("image/png", data=png(4000, 3000)))
     weights = dict.fromkeys(SHAPES, 1.0)
     assert counted(large) == IMAGE_TOKENS
-    assert Vocabulary(weights, 4784).estimate_request(request(large)) >= 4784
+    assert TokenEstimator(weights, 4784).estimate_request(request(large)) >= 4784
 
 
 def png(width: int, height: int) -> str:

@@ -23,7 +23,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.cli import main
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
 from dragoman.core.token_estimate import GENERIC
@@ -284,7 +284,7 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
     embedded: Any = Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None)
     embedded.engine = tap = forty.Tap(Playing("Hello."))
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
-    events = [event async for event in embedded.ask(asked, Turn("1", 0, iter("ab").__next__))]
+    events = [event async for event in embedded.ask(asked, ExchangeContext("1", 0, iter("ab").__next__))]
     (run,) = tap.runs
     assert run.prompt.count("It goes on and on") == 5  # what the user said
     assert "Runs a command." in run.prompt

@@ -16,18 +16,18 @@ from cuts import pieces, places
 from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector, collect
-from dragoman.wire.dialect import Reader
+from dragoman.wire.dialect import ResponseReader
 from test_dialects import ANSWERS, CASES, STREAMS, Case, each, event
 from test_dialects import stream as streamed
 
 TOOLS = tuple(v.Tool(name) for name in ("weather", "read", "read_file"))
 
 
-def reader(dialect: str) -> Reader:
+def reader(dialect: str) -> ResponseReader:
     numbers = count(1)
-    turn = Turn("1", 7, lambda: f"id{next(numbers)}")
+    turn = ExchangeContext("1", 7, lambda: f"id{next(numbers)}")
     return dialects.get(dialect).reader(v.Request("m", (), TOOLS), turn)
 
 
@@ -55,7 +55,7 @@ def frame(line: str) -> str:
 
 
 def legal(events: list[ev.AnyEvent]) -> None:
-    order = ev.Order()
+    order = ev.EventOrder()
     for one in events:
         order.step(one)
     assert order.phase == "ended"
@@ -106,7 +106,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, dialect: str, *, quick: bool) -> li
     made = type(reader(dialect))
     real = made._quick  # type: ignore[attr-defined]
 
-    def taking(self: Reader, data: bytes) -> bool:
+    def taking(self: ResponseReader, data: bytes) -> bool:
         took.append(quick and real(self, data))
         return took[-1]
 
@@ -147,7 +147,7 @@ WRITTEN = [c for c in WRITTEN if "failure" not in c.text and "ud800" not in c.te
 def kept(dialect: str, reply: v.Reply) -> v.Reply:
     """What of a reply this API can say."""
     keep = msgspec.structs.replace
-    own = (p for p in reply.parts if not isinstance(p, v.Opaque) or p.dialect == dialect)
+    own = (p for p in reply.parts if not isinstance(p, v.UnknownPart) or p.dialect == dialect)
     # Of equal bytes; and a call without arguments at a limit may have lost them: a whole message cannot tell.
     reply = keep(reply, parts=tuple(_plain(p, cut=reply.finish == "length") for p in own))
     if dialect == "openai_chat":  # no signatures or stop string, one text, then the calls; no cache writes
@@ -177,7 +177,7 @@ def ended(reply: v.Reply) -> v.FinishReason:
 
 
 def _plain(part: v.Part, *, cut: bool) -> v.Part:
-    if isinstance(part, v.Opaque):
+    if isinstance(part, v.UnknownPart):
         return v.Text(json.dumps(json.loads(bytes(part.raw))))
     if cut and isinstance(part, v.ToolCall) and part.arguments == "{}":
         return msgspec.structs.replace(part, arguments="")

@@ -12,7 +12,7 @@ import msgspec
 from dragoman import formats
 from dragoman.backends.embedded.small_models import RepeatGuard
 from dragoman.catalog import models as model_catalog
-from dragoman.core.backend import Backend, Model, Turn
+from dragoman.core.backend import Backend, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.messages import Request, ToolCall, Usage
 from dragoman.parsing.reply_reader import ReplyReader
@@ -87,10 +87,10 @@ def read(path: Path) -> list[Written]:
     return [msgspec.json.decode(line, type=Written) for line in lines if line.startswith(b'{"id"')]
 
 
-def turn() -> Turn:
+def turn() -> ExchangeContext:
     """With ids that count."""
     ids = itertools.count()
-    return Turn("turn", 0, lambda: f"{next(ids):024}")
+    return ExchangeContext("turn", 0, lambda: f"{next(ids):024}")
 
 
 class Said:
@@ -106,7 +106,7 @@ class Said:
         """Texts that nobody has asked for."""
         return len(self._texts)
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The next text's events; where there is none, and nobody to ask, none but the ends."""
         if not self._texts and self._live:
             async with aclosing(self._live.ask(request, turn)) as events:
@@ -119,7 +119,7 @@ class Said:
                 yield event
         yield Finish("stop")
 
-    def _events(self, written: Written, request: Request, turn: Turn) -> list[AnyEvent]:
+    def _events(self, written: Written, request: Request, turn: ExchangeContext) -> list[AnyEvent]:
         format = formats.get(model_catalog.get(written.model).format)
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
         reader = ReplyReader(format, request.tools, new_id=turn.new_id, lenient=self._lenient, taken_ids=past)
@@ -129,7 +129,7 @@ class Said:
         usage = UsageUpdate(Usage(written.input_tokens, written.output_tokens, written.cached_tokens))
         return [*(kept for event in read for kept in repeats.pass_on(event, cut_off=cut_off)), usage]
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         """None: it is not asked for by name."""
         return ()
 

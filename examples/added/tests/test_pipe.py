@@ -8,7 +8,7 @@ import pytest
 
 from behind import ASKED, ask
 from dragoman.backends.pipe import Pipe
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.gateway.gateway import Gateway
@@ -26,7 +26,7 @@ def pipe(program: str) -> Pipe:
 
 
 def events(backend: Pipe) -> AsyncIterator[AnyEvent]:
-    return backend.ask(ASKED, Turn("1", 0, iter("abc").__next__))
+    return backend.ask(ASKED, ExchangeContext("1", 0, iter("abc").__next__))
 
 
 @pytest.mark.parametrize("front", ["openai_chat", "openai_responses", "anthropic_messages"])

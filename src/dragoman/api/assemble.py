@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.api.convert import Model, as_json
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import MisuseError, RequestError, nearest, quote
 from dragoman.core.events import (
     AnyEvent,
@@ -42,8 +42,8 @@ from dragoman.core.messages import Request, Tool, ToolCall
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Fields
 from dragoman.wire import sse
-from dragoman.wire.call_assembler import Assembler
-from dragoman.wire.dialect import Reader
+from dragoman.wire.call_assembler import ToolCallAssembler
+from dragoman.wire.dialect import ResponseReader
 
 Piece: TypeAlias = Mapping[str, Any] | Model
 """A piece of a stream, as JSON or as an object of the vendor's SDK."""
@@ -110,8 +110,8 @@ class CallAssembler:
     def __init__(self, names: Iterable[str] = (), *, new_id: NewId | None = None) -> None:
         """`new_id` gives the ids of calls that come without one; random ones if there is none."""
         self._request = Request("", (), tuple(Tool(name) for name in names))
-        self._turn = Turn("", 0, new_id or random_id)
-        self._reader: Reader | _Steps | None = None
+        self._turn = ExchangeContext("", 0, new_id or random_id)
+        self._reader: ResponseReader | _Steps | None = None
         self._api = ""
         self._pieces = 0
 
@@ -143,9 +143,9 @@ class CallAssembler:
             return self._reader.close() if self._reader else []
         return [*self._reader.feed(_DONE), *self._reader.close()]
 
-    def _made(self, api: str) -> "Reader | _Steps":
+    def _made(self, api: str) -> "ResponseReader | _Steps":
         if not api:
-            return _Steps(Assembler(self._turn, "", (tool.name for tool in self._request.tools)))
+            return _Steps(ToolCallAssembler(self._turn, "", (tool.name for tool in self._request.tools)))
         return dialects.get(api).reader(replace(self._request, dialect=api), self._turn)
 
 
@@ -175,7 +175,7 @@ def _recognised(fields: Fields, path: str) -> tuple[str, str]:
 class _Steps:
     """Reads pieces that speak of calls only."""
 
-    def __init__(self, out: Assembler) -> None:
+    def __init__(self, out: ToolCallAssembler) -> None:
         self._out = out
         self._keys: dict[str, int] = {}
         self._begun: set[str] = set()

@@ -23,13 +23,13 @@ from dragoman.core.events import Notice
 from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, Names
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.schema.targets import Target, relaxing
-from dragoman.wire.dialect import Dialect, Form, Kind
+from dragoman.wire.dialect import Dialect, ObjectForm, ObjectKind
 from dragoman.wire.translation import fitted
 
 Thing: TypeAlias = Tool | ToolCall | ToolResult
 Values: TypeAlias = tuple[str, list[Any]]
 
-_TYPES: Final[dict[Kind, type[Thing]]] = {"tool": Tool, "call": ToolCall, "result": ToolResult}
+_TYPES: Final[dict[ObjectKind, type[Thing]]] = {"tool": Tool, "call": ToolCall, "result": ToolResult}
 _MAX_TOKENS: Final = 16
 """The least that every API takes; it is not in what is converted."""
 
@@ -94,7 +94,7 @@ def convert_results(results: Given | Iterable[Given], *, to: str, source: str | 
     return _converted(_values(results, "result", "results", source), "result", to)
 
 
-def _converted(values: Iterable[Values], kind: Kind, to: str, target: Target | None = None) -> Converted:
+def _converted(values: Iterable[Values], kind: ObjectKind, to: str, target: Target | None = None) -> Converted:
     dialect = dialects.get(to)
     made, warnings = Converted(), dict[Notice, None]()
     for api, things in values:
@@ -111,7 +111,7 @@ def _converted(values: Iterable[Values], kind: Kind, to: str, target: Target | N
     return made
 
 
-def _values(given: object, kind: Kind, where: str, source: str | None) -> Iterator[Values]:
+def _values(given: object, kind: ObjectKind, where: str, source: str | None) -> Iterator[Values]:
     """What was given as values, with the API of those that come one after the other; "" of values."""
     start = 0
     for api, group in groupby(_recognised(_listed(given, kind, where), kind, where, source), key=lambda each: each[0]):
@@ -133,7 +133,7 @@ def _renamed(values: Iterable[Values], tools: list[Any]) -> Iterator[Values]:
         yield api, [replace(call, name=own[call.name][0]) if own[call.name] else call for call in calls]
 
 
-def _listed(given: object, kind: Kind, where: str) -> list[object]:
+def _listed(given: object, kind: ObjectKind, where: str) -> list[object]:
     if isinstance(given, Mapping | Model | _TYPES[kind]):
         return [given]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -142,7 +142,7 @@ def _listed(given: object, kind: Kind, where: str) -> list[object]:
 
 
 def _recognised(
-    given: list[object], kind: Kind, where: str, source: str | None
+    given: list[object], kind: ObjectKind, where: str, source: str | None
 ) -> Iterator[tuple[Dialect | None, Any]]:
     """Each with its API, as JSON text; None for a value."""
     known = dialects.get(source) if source else None
@@ -169,7 +169,7 @@ def as_json(given: object, path: str) -> str:
         raise MisuseError(f"expected an object as an API's JSON has it: {e} - at {path}") from None
 
 
-def _api(fields: Mapping[str, Any], kind: Kind, path: str, known: Dialect | None) -> Dialect:
+def _api(fields: Mapping[str, Any], kind: ObjectKind, path: str, known: Dialect | None) -> Dialect:
     """The API whose form this has.
 
     Raises: RequestError: no API's, or not that which is known.
@@ -198,11 +198,11 @@ def _vendors(type: str, path: str) -> UnsupportedError:
     return UnsupportedError(f"a tool of type {quote(type)} is run by its vendor; leave it out", path)
 
 
-def _fits(fields: Mapping[str, Any], form: Form) -> bool:
+def _fits(fields: Mapping[str, Any], form: ObjectForm) -> bool:
     return all(name in fields and value in ("", fields[name]) for name, value in form.marks.items())
 
 
-def _slip(fields: Mapping[str, Any], form: Form) -> str:
+def _slip(fields: Mapping[str, Any], form: ObjectForm) -> str:
     """A field that another API has in the place of one that is missing; or empty."""
 
     def has(path: str) -> bool:
@@ -217,7 +217,7 @@ def _slip(fields: Mapping[str, Any], form: Form) -> str:
     return next((f"{wrong!r} given, {right!r} expected" for wrong, right in pairs if has(wrong) and not has(right)), "")
 
 
-def _read(api: Dialect, kind: Kind, items: list[str], where: str, start: int) -> list[Thing]:
+def _read(api: Dialect, kind: ObjectKind, items: list[str], where: str, start: int) -> list[Thing]:
     """The values that these texts are; those of a namespace are several."""
     form = api.forms[kind]
     try:
@@ -249,7 +249,7 @@ def _check(call: ToolCall, path: str) -> None:
         raise RequestError(f"expected a JSON object for {quote(call.name)}, got {got}: {e}", path) from None
 
 
-def _request(kind: Kind, things: list[Any], api: str) -> Request:
+def _request(kind: ObjectKind, things: list[Any], api: str) -> Request:
     """A request that has nothing else to say."""
     words = Message("assistant", (Text("-"),))
     tools: tuple[Tool, ...] = ()

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from dragoman import formats
-from dragoman.core.backend import Model, Turn
+from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendError, ConfigError, quote
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.messages import Request, Text, ToolCall, ToolResult, Usage
@@ -46,7 +46,7 @@ class Replay:
     """One model's recorded answers."""
 
     def __init__(self, model: str, answers: Iterable[Recorded], format: str = "hermes", piece_chars: int = 4) -> None:
-        self._model = Model(model)
+        self._model = ServedModel(model)
         self._answers = sorted(answers, key=lambda answer: -len(answer.asked))
         self._format = formats.get(format)
         self._piece_chars = piece_chars
@@ -66,7 +66,7 @@ class Replay:
         except (msgspec.DecodeError, ValueError) as e:
             raise ConfigError(f"{path} is no recording: {e}") from None
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         """The recorded one."""
         return (self._model,)
 
@@ -86,7 +86,7 @@ class Replay:
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The recorded answer, in pieces.
 
         Raises: BackendError: the recording has none.

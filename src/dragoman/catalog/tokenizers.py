@@ -9,7 +9,7 @@ import msgspec
 
 from dragoman.catalog.families import Row, first
 from dragoman.core.errors import ConfigError
-from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, Vocabulary
+from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, TokenEstimator
 
 
 class _Family(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,13 +47,13 @@ def _families() -> tuple[_Family, ...]:
 
 
 @cache
-def named() -> Mapping[str, Vocabulary]:
+def named() -> Mapping[str, TokenEstimator]:
     """All that are known, by the name of the tokenizer."""
-    return MappingProxyType({family.name: Vocabulary(family.weights, family.image) for family in _families()})
+    return MappingProxyType({family.name: TokenEstimator(family.weights, family.image) for family in _families()})
 
 
 @lru_cache(maxsize=256)
-def find(model: str) -> Vocabulary:
+def find(model: str) -> TokenEstimator:
     """That of a model of this name; the generic one where nothing is known of it."""
     family = first(_families(), model)
     return GENERIC if family is None else named()[family.name]

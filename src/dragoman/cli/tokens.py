@@ -12,7 +12,7 @@ from dragoman import dialects
 from dragoman.catalog import tokenizers
 from dragoman.core.errors import CallerError, ConfigError, RequestError
 from dragoman.core.messages import Request, Text
-from dragoman.core.token_estimate import Vocabulary
+from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import trim
 
 EXAMPLE: Final = """
@@ -80,7 +80,7 @@ def _read(body: bytes, api: str | None) -> Request:
     raise RequestError("expected a request of one of the APIs, got none - " + "; ".join(refused))
 
 
-def _counts(request: Request, vocabulary: Vocabulary) -> dict[str, int]:
+def _counts(request: Request, vocabulary: TokenEstimator) -> dict[str, int]:
     system = tuple(m for m in request.messages if m.role in _SYSTEM)
     said = tuple(m for m in request.messages if m.role not in _SYSTEM)
     parts = {

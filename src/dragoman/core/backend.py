@@ -8,13 +8,13 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
-from dragoman.core.progress import Progress
+from dragoman.core.progress import PromptProgress
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ServedModel:
     """A model that a backend offers."""
 
     id: str
@@ -27,7 +27,7 @@ class Model:
     """Seconds since 1970, as the server has it; 0: not known."""
 
 
-class Tap(Protocol):
+class ExchangeObserver(Protocol):
     """Hears what passes between one exchange and its models; what goes through it comes out as it came."""
 
     def asks(self, backend: "Backend", request: Request) -> None:
@@ -41,7 +41,7 @@ class Tap(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ExchangeContext:
     """What one exchange is given from outside: identity, time, chance."""
 
     id: str
@@ -50,10 +50,10 @@ class Turn:
     new_id: NewId
     leave: Collection[str] = ()
     """What is not to be mended in a call that is read, by the names of docs/guard.md."""
-    tap: Tap | None = None
+    tap: ExchangeObserver | None = None
     is_partial: bool = False
     """Of an answer only its beginning and end are read, so that a call without a name says nothing about the server."""
-    progress: Callable[[Progress], None] | None = None
+    progress: Callable[[PromptProgress], None] | None = None
     """Takes how far the model has read its prompt, from backends that know."""
     large: bool = False
     """The request is so large that what is made of it is made in a thread, where that can be."""
@@ -75,13 +75,13 @@ class Turn:
 class Backend(Protocol):
     """Where replies come from."""
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         """What it offers now."""
 
     async def refresh(self) -> None:
         """Learn anew what it offers, as somebody asks for something else; nothing where that was done just now."""
 
-    def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The answer's events, from Start to Finish; closing the generator stops the model.
 
         Raises: DragomanError: before Start only; later, the stream ends with Failure.
@@ -103,7 +103,7 @@ class Backend(Protocol):
         """Facts for /health: at least `ready` (bool)."""
 
 
-class Relay(Protocol):
+class PassthroughResponse(Protocol):
     """An answer whose bytes go to the client as the server sent them."""
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
@@ -120,15 +120,15 @@ class Relay(Protocol):
 
 
 @runtime_checkable
-class Relays(Protocol):
+class SupportsPassthrough(Protocol):
     """A backend that can do without reading an answer."""
 
-    def relay(self, request: Request, body: bytes, name: str, turn: Turn) -> Relay | None:
+    def relay(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> PassthroughResponse | None:
         """The answer to this very body, which names the model as its client does; None: `ask` is the only way."""
 
 
 @runtime_checkable
-class Described(Protocol):
+class SupportsReplay(Protocol):
     """A backend whose answers can be replayed without what stands behind it."""
 
     def facts(self, model: str) -> Mapping[str, object]:

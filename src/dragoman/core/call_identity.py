@@ -5,10 +5,10 @@ from typing import TypeAlias
 
 from dragoman.core.messages import JsonText, Request, Text, ToolCall
 
-Key: TypeAlias = tuple[str, str]
+CallKey: TypeAlias = tuple[str, str]
 
 
-def key(name: str, arguments: JsonText) -> Key:
+def key(name: str, arguments: JsonText) -> CallKey:
     """Equal for calls that are the same; by the text where Python cannot read it."""
     try:
         return name, json.dumps(json.loads(arguments), sort_keys=True)

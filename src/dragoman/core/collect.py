@@ -16,19 +16,19 @@ from dragoman.core.complete_calls import left_of, text_of
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import (
     BREAK,
-    NOTHING,
+    NO_CHANGE,
     WHOLE_STREAM,
     AnyEvent,
+    BlockChange,
     Detail,
+    EventOrder,
     Failure,
     Finish,
     Notice,
-    Order,
     OrderError,
     ReasoningDelta,
     RefusalDelta,
     Start,
-    Step,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
@@ -37,7 +37,18 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import Extra, FinishReason, Opaque, Part, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from dragoman.core.messages import (
+    ExtraFields,
+    FinishReason,
+    Part,
+    Reasoning,
+    Refusal,
+    Reply,
+    Text,
+    ToolCall,
+    UnknownPart,
+    Usage,
+)
 from dragoman.core.response_details import OF_TEXT, is_for, merged
 
 
@@ -48,7 +59,7 @@ class Collector:
         """`dialect` leaves out what only another API has. `keep_broken`: a call that is not whole stays a call, for
         a stream that has begun to show it; else it is text. `late_ids`: a call gets the id that the model wrote
         after the arguments, where the client has not been shown another."""
-        self._order = Order(dialect)
+        self._order = EventOrder(dialect)
         self._keeps_broken, self._takes_late_ids = keep_broken, late_ids
         self._start = Start(id="", model="", created=0)
         self._parts: list[Part] = []
@@ -70,13 +81,13 @@ class Collector:
         self.error: DragomanError | None = None
         """Why the answer broke off, where it did."""
 
-    def send(self, event: AnyEvent) -> Step:
+    def send(self, event: AnyEvent) -> BlockChange:
         """Add what happened; what it does to the blocks.
 
         Raises: OrderError: a bug in whoever sent it.
         """
         step = self._order.step(event)
-        if step is not NOTHING and step.closes:
+        if step is not NO_CHANGE and step.closes:
             self._close(step.closes.kind)
         match event:
             case TextDelta() | ToolCallDelta() | RefusalDelta():
@@ -132,7 +143,7 @@ class Collector:
             texts = self._of_next if self._order.is_full_text else self._of_text
             texts.setdefault(event.name, []).append(event.json)
 
-    def _taken(self) -> Extra:
+    def _taken(self) -> ExtraFields:
         """The details of the text that ends."""
         taken = {name: merged(pieces) for name, pieces in self._of_text.items()}
         self._of_text, self._of_next = self._of_next, {}
@@ -180,10 +191,10 @@ class Collector:
 
 
 def _vendors_part(block: VendorBlock) -> tuple[Part]:
-    return (Opaque(block.type, msgspec.Raw(block.json.encode()), dialect=block.dialect),)
+    return (UnknownPart(block.type, msgspec.Raw(block.json.encode()), dialect=block.dialect),)
 
 
-def finish_of(finish: Finish, order: Order, *, broken_are_text: bool = False) -> FinishReason:
+def finish_of(finish: Finish, order: EventOrder, *, broken_are_text: bool = False) -> FinishReason:
     """The reason to report: an incomplete call makes it "length", calls make "stop" into "tool_calls".
 
     A client must not run a call that is not whole, and "length" is the one signal that all of them honour. Where such

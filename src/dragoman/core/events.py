@@ -10,7 +10,7 @@ opens no block of its own (some servers begin every answer with an empty text). 
 thoughts; redacted thoughts are a block each, and so is whatever only one vendor's API has. Failure may come at any
 time, also first; nothing comes after it or after Finish.
 
-`Order` is the one machine that knows this grammar. Every writer asks it, so none can write an illegal stream.
+`EventOrder` is the one machine that knows this grammar. Every writer asks it, so none can write an illegal stream.
 """
 
 import re
@@ -195,7 +195,7 @@ class Block(NamedTuple):
     number: int
 
 
-class Step(NamedTuple):
+class BlockChange(NamedTuple):
     """What an event does to the blocks: `closes` happens before it, `opens` before it, `ends` after it."""
 
     closes: Block | None = None
@@ -207,13 +207,13 @@ class OrderError(MisuseError):
     """An event came where the grammar above has no place for it: a bug in whoever sent it."""
 
 
-NOTHING: Final = Step()
+NO_CHANGE: Final = BlockChange()
 """This very value where an event opens and closes none, as most do."""
 WHOLE_STREAM: Final = "send Start(id, model, created), then what the reader gives, then Finish(reason)"
 """What to do, for those who forget one end."""
 
 
-class Order:
+class EventOrder:
     """Follows one stream of events, says which blocks open and close, and refuses what the grammar forbids."""
 
     __slots__ = ("_dialect", "_signed", "block", "blocks", "calls", "incomplete", "phase")
@@ -229,7 +229,7 @@ class Order:
         self._signed = False
         """The open block takes no more: its next event begins another."""
 
-    def step(self, event: AnyEvent) -> Step:
+    def step(self, event: AnyEvent) -> BlockChange:
         """The blocks that this event opens and closes.
 
         Raises: OrderError: the event may not come now.
@@ -240,13 +240,13 @@ class Order:
                 return self._run("text", text)
             case ToolCallDelta(index):
                 self._expect_call(index, event)
-                return NOTHING
+                return NO_CHANGE
             case ReasoningDelta(text, signature, redacted):
                 step = self._run("reasoning", text or signature or redacted, apart=bool(redacted))
                 self._signed = self._signed or bool(signature or redacted)
                 return step
             case VendorBlock(dialect, _, json):
-                return self._run("vendor", json, apart=True) if self._dialect in ("", dialect) else NOTHING
+                return self._run("vendor", json, apart=True) if self._dialect in ("", dialect) else NO_CHANGE
             case RefusalDelta(text):
                 return self._run("refusal", text)
             case ToolCallStart(index):
@@ -254,15 +254,15 @@ class Order:
             case ToolCallEnd(index) | ToolCallIncomplete(index):
                 self._expect_call(index, event)
                 self.incomplete += isinstance(event, ToolCallIncomplete)
-                return Step(ends=self._close())
+                return BlockChange(ends=self._close())
             case Finish() | Failure():
                 self.phase = "ended"
-                return Step(closes=self._close())
+                return BlockChange(closes=self._close())
             case Detail(name):
                 self._signed = self._signed or (name == BREAK and self.is_text)
-                return NOTHING
+                return NO_CHANGE
             case Start() | Notice() | UsageUpdate():
-                return NOTHING
+                return NO_CHANGE
             case _:
                 assert_never(event)
 
@@ -289,15 +289,15 @@ class Order:
             raise OrderError(f"expected Start first, got {came}: {WHOLE_STREAM}")
         raise OrderError(f"expected nothing after the end, got {came}" if self.phase == "ended" else "a second Start")
 
-    def _run(self, kind: BlockKind, said: str, *, apart: bool = False) -> Step:
+    def _run(self, kind: BlockKind, said: str, *, apart: bool = False) -> BlockChange:
         if self.block is not None:
             if self.block.kind == kind and not ((apart or self._signed) and said):
-                return NOTHING
+                return NO_CHANGE
             if self.block.kind == "tool_call":
                 raise OrderError(f"{kind} inside an open tool call")
-        return self._open(kind) if said else NOTHING
+        return self._open(kind) if said else NO_CHANGE
 
-    def _call(self, index: int, event: AnyEvent) -> Step:
+    def _call(self, index: int, event: AnyEvent) -> BlockChange:
         if index != self.calls or (self.block is not None and self.block.kind == "tool_call"):
             raise OrderError(f"{type(event).__name__} {index} after {self.calls} calls, block {self.block}")
         self.calls += 1
@@ -307,11 +307,11 @@ class Order:
         if self.block is None or self.block.kind != "tool_call" or index != self.calls - 1:
             raise OrderError(f"{type(event).__name__} {index} outside its call, block {self.block}")
 
-    def _open(self, kind: BlockKind) -> Step:
+    def _open(self, kind: BlockKind) -> BlockChange:
         closed, self.block = self.block, Block(kind, self.blocks)
         self.blocks += 1
         self._signed = False
-        return Step(closes=closed, opens=self.block)
+        return BlockChange(closes=closed, opens=self.block)
 
     def _close(self) -> Block | None:
         closed, self.block = self.block, None

@@ -13,7 +13,7 @@ import msgspec
 JsonText: TypeAlias = str
 """JSON as text, verbatim."""
 
-Extra: TypeAlias = Mapping[str, msgspec.Raw]
+ExtraFields: TypeAlias = Mapping[str, msgspec.Raw]
 """Fields of the caller's JSON that have no place of their own here: carried, never dropped."""
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
@@ -23,11 +23,11 @@ FinishReason: TypeAlias = Literal["stop", "stop_sequence", "length", "tool_calls
 """`pause`: the vendor's own tools took long; the client sends the reply back as it is, and the model goes on."""
 
 
-class Value(msgspec.Struct, frozen=True, gc=False):
+class FrozenStruct(msgspec.Struct, frozen=True, gc=False):
     """A frozen value; equality is by content."""
 
 
-class Media(Value, frozen=True):
+class MediaSource(FrozenStruct, frozen=True):
     """Where the bytes of an image, document or recording are: exactly one of `data`, `url`, `file_id`, `text`."""
 
     media_type: str = ""
@@ -41,63 +41,63 @@ class Media(Value, frozen=True):
     """Plain text of a document."""
 
 
-class Text(Value, frozen=True):
+class Text(FrozenStruct, frozen=True):
     """Words of the user or the model."""
 
     text: str
-    extra: Extra = {}
+    extra: ExtraFields = {}
 
 
-class Image(Value, frozen=True):
+class Image(FrozenStruct, frozen=True):
     """A picture."""
 
-    source: Media
-    extra: Extra = {}
+    source: MediaSource
+    extra: ExtraFields = {}
 
 
-class Document(Value, frozen=True):
+class Document(FrozenStruct, frozen=True):
     """A PDF or a text with a title."""
 
-    source: Media
+    source: MediaSource
     title: str = ""
-    extra: Extra = {}
+    extra: ExtraFields = {}
 
 
-class Audio(Value, frozen=True):
+class Audio(FrozenStruct, frozen=True):
     """A recording."""
 
-    source: Media
-    extra: Extra = {}
+    source: MediaSource
+    extra: ExtraFields = {}
 
 
-class Reasoning(Value, frozen=True):
+class Reasoning(FrozenStruct, frozen=True):
     """The model's thoughts; `signature` or `redacted` prove to the vendor that they are its own."""
 
     text: str
     signature: str = ""
     redacted: str = ""
     """Opaque thoughts in place of `text`."""
-    extra: Extra = {}
+    extra: ExtraFields = {}
 
 
-class Refusal(Value, frozen=True):
+class Refusal(FrozenStruct, frozen=True):
     """The model's words when it declines (OpenAI keeps them apart from text)."""
 
     text: str
-    extra: Extra = {}
+    extra: ExtraFields = {}
 
 
-class ToolCall(Value, frozen=True):
+class ToolCall(FrozenStruct, frozen=True):
     """A request of the model to run a tool."""
 
     id: str
     name: str
     arguments: JsonText
     """One JSON object; not necessarily complete when the model was cut off."""
-    extra: Extra = {}
+    extra: ExtraFields = {}
 
 
-class Opaque(Value, frozen=True):
+class UnknownPart(FrozenStruct, frozen=True):
     """A part that this version does not know: carried as it is, or refused by name where it cannot go on."""
 
     type: str
@@ -108,7 +108,7 @@ class Opaque(Value, frozen=True):
     """The API that has it, where it is part of a reply."""
 
 
-class Earlier(Value, frozen=True):
+class PreviousResponseRef(FrozenStruct, frozen=True):
     """An answer that was given before, or a part of it, named in place of being said again."""
 
     reply_id: str
@@ -119,46 +119,48 @@ class Earlier(Value, frozen=True):
     """Where it stood in the caller's JSON."""
 
 
-ResultPart: TypeAlias = Text | Image | Document | Audio | Opaque
+ResultPart: TypeAlias = Text | Image | Document | Audio | UnknownPart
 
 
-class ToolResult(Value, frozen=True):
+class ToolResult(FrozenStruct, frozen=True):
     """What came of a call."""
 
     call_id: str
     parts: tuple[ResultPart, ...]
     is_error: bool = False
-    extra: Extra = {}
+    extra: ExtraFields = {}
 
 
-Part: TypeAlias = Text | Image | Document | Audio | Reasoning | Refusal | ToolCall | ToolResult | Earlier | Opaque
+Part: TypeAlias = (
+    Text | Image | Document | Audio | Reasoning | Refusal | ToolCall | ToolResult | PreviousResponseRef | UnknownPart
+)
 
 
-class Message(Value, frozen=True):
+class Message(FrozenStruct, frozen=True):
     """One turn of one speaker; parts in the order they were said."""
 
     role: Role
     parts: tuple[Part, ...]
-    extra: Extra = {}
+    extra: ExtraFields = {}
     written: str = ""
     """The model's own text of all this, word for word; it is shown that in place of the parts. Empty: not known."""
 
 
-class Tool(Value, frozen=True):
+class Tool(FrozenStruct, frozen=True):
     """A function that the model may ask for."""
 
     name: str
     description: str = ""
     parameters: JsonText = '{"type":"object","properties":{}}'
     """JSON Schema of the arguments, as the caller wrote it."""
-    extra: Extra = {}
+    extra: ExtraFields = {}
     """For a tool that the vendor runs itself (`kind` other than "function"): all of its fields."""
     kind: str = "function"
     strict: bool = False
     """The model must be constrained to `parameters`, where the API distinguishes that."""
 
 
-class ToolChoice(Value, frozen=True):
+class ToolChoice(FrozenStruct, frozen=True):
     """How free the model is to call tools."""
 
     mode: Literal["auto", "none", "required", "named"] = "auto"
@@ -168,7 +170,7 @@ class ToolChoice(Value, frozen=True):
     """False: one call a reply at most."""
 
 
-class Sampling(Value, frozen=True):
+class Sampling(FrozenStruct, frozen=True):
     """How the next token is picked. None: the backend's own default."""
 
     temperature: float | None = None
@@ -179,7 +181,7 @@ class Sampling(Value, frozen=True):
     frequency_penalty: float | None = None
 
 
-class Request(Value, frozen=True):
+class Request(FrozenStruct, frozen=True):
     """One question to a model. A system prompt is the first message."""
 
     model: str
@@ -195,14 +197,14 @@ class Request(Value, frozen=True):
     stream: bool = False
     stream_usage: bool = False
     """OpenAI's `stream_options.include_usage`; Anthropic always reports usage."""
-    extra: Extra = {}
+    extra: ExtraFields = {}
     effort: str = ""
     """How long to think: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`; empty: as the model does."""
     dialect: str = ""
     """The API whose fields `extra` holds, here and in all parts; empty: whichever it is sent to."""
     headers: Mapping[str, str] = {}
     """What the client's headers ask of a server of its own API, such as `anthropic-beta`."""
-    previous: Earlier | None = None
+    previous: PreviousResponseRef | None = None
     """The answer that this goes on from; its conversation stands before the messages here."""
     instructions: int = 0
     """Messages at the beginning that hold for this answer alone: what goes on from it does not inherit them."""
@@ -222,7 +224,7 @@ class Request(Value, frozen=True):
     """The client states that it takes several calls in one answer, also where a call is required."""
 
 
-class Usage(Value, frozen=True):
+class Usage(FrozenStruct, frozen=True):
     """Tokens of one exchange, in the model's own tokens."""
 
     input_tokens: int = 0
@@ -235,13 +237,13 @@ class Usage(Value, frozen=True):
     """Written to the cache."""
     cost_usd: float | None = None
     """All of it, in US dollars, where the backend tells that."""
-    extra: Extra = {}
+    extra: ExtraFields = {}
     """What else the upstream counts, by the names of its API."""
     dialect: str = ""
     """The API of `extra`."""
 
 
-class Reply(Value, frozen=True):
+class Reply(FrozenStruct, frozen=True):
     """A whole answer, as `collect` makes it from events."""
 
     id: str
@@ -252,11 +254,11 @@ class Reply(Value, frozen=True):
     finish: FinishReason
     stop_sequence: str = ""
     usage: Usage = Usage()
-    details: Extra = {}
+    details: ExtraFields = {}
     """What the client's API has besides the parts, such as `audio` and `service_tier`."""
 
 
-def both(one: Usage, other: Usage) -> Usage:
+def add_usage(one: Usage, other: Usage) -> Usage:
     """The tokens of two answers; what they cost where both tell."""
     cost = None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd
     return Usage(

@@ -6,15 +6,15 @@ from typing import Final, assert_never
 from dragoman.core.messages import (
     Audio,
     Document,
-    Earlier,
     Image,
-    Opaque,
     Part,
+    PreviousResponseRef,
     Reasoning,
     Refusal,
     Text,
     ToolCall,
     ToolResult,
+    UnknownPart,
 )
 
 _NO_WORD: Final = re.compile(r"\W+")
@@ -29,9 +29,9 @@ def part_text(part: Part) -> str:
             return f"{title}\n{source.text}" if title else source.text
         case Image() | Audio() | Document():
             return f"[{type(part).__name__.lower()}]"
-        case Opaque(type=kind):
+        case UnknownPart(type=kind):
             return f"[{_NO_WORD.sub('_', kind).lower()}]"  # in which nothing is a control token
-        case Reasoning() | ToolCall() | ToolResult() | Earlier():
+        case Reasoning() | ToolCall() | ToolResult() | PreviousResponseRef():
             return ""
         case _:
             assert_never(part)

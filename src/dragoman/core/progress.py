@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Progress(NamedTuple):
+class PromptProgress(NamedTuple):
     """Tokens of a prompt."""
 
     done: int

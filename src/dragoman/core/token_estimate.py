@@ -18,11 +18,10 @@ from dragoman.core.image_size import size_of
 from dragoman.core.messages import (
     Audio,
     Document,
-    Earlier,
     Image,
-    Media,
-    Opaque,
+    MediaSource,
     Part,
+    PreviousResponseRef,
     Reasoning,
     Refusal,
     Request,
@@ -30,6 +29,7 @@ from dragoman.core.messages import (
     Tool,
     ToolCall,
     ToolResult,
+    UnknownPart,
 )
 
 _SCRIPTS: Final = {
@@ -89,7 +89,7 @@ def kinds(text: str) -> bytes:
     return b" " + text.encode("utf-8", "surrogatepass").translate(_KINDS, _FOLLOWING)
 
 
-class Vocabulary:
+class TokenEstimator:
     """What one family of tokenizers makes of text."""
 
     __slots__ = ("_ascii", "_image", "_others")
@@ -138,14 +138,14 @@ class Vocabulary:
                 return _CALL_TOKENS
             case Image(source):
                 return self._picture(source)
-            case Document(Media(text="", data=data)):
+            case Document(MediaSource(text="", data=data)):
                 return _PAGE_TOKENS * max(1, -(-len(data) // _PAGE_CHARS))
-            case Audio(Media(data=data)):
+            case Audio(MediaSource(data=data)):
                 return len(data) // _SOUND_CHARS
             case _:
                 return 0
 
-    def _picture(self, source: Media) -> int:
+    def _picture(self, source: MediaSource) -> int:
         size = size_of(source.data)
         if size is None:
             return min(IMAGE_TOKENS, self._image)
@@ -178,15 +178,15 @@ def _said(part: Part) -> Iterator[str]:
         case Document(source, title):
             yield title
             yield source.text
-        case Opaque(raw=raw):
+        case UnknownPart(raw=raw):
             yield bytes(raw).decode()
-        case Image() | Audio() | Earlier():
+        case Image() | Audio() | PreviousResponseRef():
             return
         case _:
             assert_never(part)
 
 
-GENERIC: Final = Vocabulary(
+GENERIC: Final = TokenEstimator(
     {
         "a": 0.05,
         "A": 0.27,

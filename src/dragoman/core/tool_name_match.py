@@ -48,7 +48,7 @@ def is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text))
 
 
-class Found(NamedTuple):
+class NameMatch(NamedTuple):
     """The tool that is meant."""
 
     name: str
@@ -56,19 +56,19 @@ class Found(NamedTuple):
     """How it was found; "" where that is its very name."""
 
 
-class Offered:
+class ToolNames:
     """The names of the tools that are offered."""
 
     def __init__(self, names: Iterable[str], steps: Collection[str] = STEPS) -> None:
         """`steps`: those of `STEPS` that may be taken."""
         self._names = frozenset(names)
         self._steps = frozenset(steps)
-        self._resolved: dict[str, Found | None] = {}
+        self._resolved: dict[str, NameMatch | None] = {}
 
-    def resolve(self, written: str) -> Found | None:
+    def resolve(self, written: str) -> NameMatch | None:
         """The tool; None where none is meant for certain."""
         if written in self._names:
-            return Found(written, "")
+            return NameMatch(written, "")
         if not written or len(written) > _LONGEST:
             return None
         if written in self._resolved:
@@ -78,10 +78,10 @@ class Offered:
             self._resolved[written] = found
         return found
 
-    def _sought(self, written: str) -> Found | None:
+    def _sought(self, written: str) -> NameMatch | None:
         for step in (each for each in STEPS if each in self._steps):
             if meant := _TRIED[step](written, self._names):
-                return Found(meant.pop(), step) if len(meant) == 1 else None
+                return NameMatch(meant.pop(), step) if len(meant) == 1 else None
         return None
 
 

@@ -27,7 +27,7 @@ from typing import Final, Protocol, runtime_checkable
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.backend import Backend, Turn
+from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.errors import BackendError, RequestError, UnknownModelError, UnsupportedError, UpstreamError
 from dragoman.core.events import (
     AnyEvent,
@@ -39,7 +39,7 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import Message, Opaque, Part, Request, Text, ToolChoice
+from dragoman.core.messages import Message, Part, Request, Text, ToolChoice, UnknownPart
 
 DIALECT: Final = "openai_responses"
 TRIGGER: Final = "compaction_trigger"
@@ -107,7 +107,7 @@ def concerns(request: Request) -> bool:
     """Whether there is a trigger or a sealed item in the request."""
     if request.dialect not in ("", DIALECT):
         return False
-    return any(isinstance(p, Opaque) and p.type in (TRIGGER, *ITEMS) for m in request.messages for p in m.parts)
+    return any(isinstance(p, UnknownPart) and p.type in (TRIGGER, *ITEMS) for m in request.messages for p in m.parts)
 
 
 def triggered(request: Request) -> Request:
@@ -115,7 +115,7 @@ def triggered(request: Request) -> Request:
     if is_asked(request):
         return request
     raw = msgspec.Raw(json.dumps({"type": TRIGGER}).encode())
-    return replace(request, messages=(*request.messages, Message("user", (Opaque(TRIGGER, raw, "$.input"),))))
+    return replace(request, messages=(*request.messages, Message("user", (UnknownPart(TRIGGER, raw, "$.input"),))))
 
 
 def is_asked(request: Request) -> bool:
@@ -124,7 +124,7 @@ def is_asked(request: Request) -> bool:
     Raises: RequestError: the trigger is not the last item.
     """
     parts = [part for message in request.messages for part in message.parts]
-    found = [n for n, part in enumerate(parts) if isinstance(part, Opaque) and part.type == TRIGGER]
+    found = [n for n, part in enumerate(parts) if isinstance(part, UnknownPart) and part.type == TRIGGER]
     if found and found != [len(parts) - 1]:
         raise RequestError(f"expected {TRIGGER} once, as the last item, got items after it", "$.input")
     return bool(found)
@@ -146,7 +146,7 @@ def opened(request: Request, seal: Seal, *, foreign: bool) -> Request:
             if parts:
                 messages.append(replace(message, parts=tuple(parts)))
                 parts = []
-            path = part.path if isinstance(part, Opaque) else ""
+            path = part.path if isinstance(part, UnknownPart) else ""
             messages.append(Message("user", (Text(_LEAD + seal.open(sealed, path)),)))
         if parts or not message.parts:
             messages.append(replace(message, parts=tuple(parts)) if len(parts) != len(message.parts) else message)
@@ -190,7 +190,9 @@ def asking(request: Request) -> Request:
     )
 
 
-async def summarized(events: AsyncGenerator[AnyEvent, None], seal: Seal, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+async def summarized(
+    events: AsyncGenerator[AnyEvent, None], seal: Seal, turn: ExchangeContext
+) -> AsyncGenerator[AnyEvent, None]:
     """The events of an answer whose one part is the sealed summary, made of those of the summary."""
     texts: list[str] = []
     async with aclosing(events):
@@ -220,7 +222,7 @@ async def summarized(events: AsyncGenerator[AnyEvent, None], seal: Seal, turn: T
 
 def _sealed(part: Part) -> str | None:
     """What is sealed in an item; None: this is no such item."""
-    if not isinstance(part, Opaque) or part.type not in ITEMS:
+    if not isinstance(part, UnknownPart) or part.type not in ITEMS:
         return None
     found = json.loads(bytes(part.raw)).get("encrypted_content")
     return found if isinstance(found, str) else ""

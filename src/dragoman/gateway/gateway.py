@@ -1,6 +1,6 @@
 """Request to events: which backend answers, and what every answer is held to.
 
-    body ─dialect.read_request→ Request ─Gateway.answer→ events ─dialect.Writer.send→ SSE or JSON
+    body ─dialect.read_request→ Request ─Gateway.answer→ events ─dialect.ResponseWriter.send→ SSE or JSON
 
 Whatever a backend does, what leaves here begins with Start, ends with Finish or Failure, names only offered tools, and
 tells how many tokens it took. Where several backends have the model, the next is asked when one fails before its answer
@@ -19,7 +19,14 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
-from dragoman.core.backend import Backend, Described, Model, Relay, Relays, Turn
+from dragoman.core.backend import (
+    Backend,
+    ExchangeContext,
+    PassthroughResponse,
+    ServedModel,
+    SupportsPassthrough,
+    SupportsReplay,
+)
 from dragoman.core.call_limit import one_call, with_one_call
 from dragoman.core.collect import collect
 from dragoman.core.complete_calls import with_whole_calls
@@ -39,7 +46,7 @@ from dragoman.core.events import (
     Notice,
     Start,
 )
-from dragoman.core.messages import Earlier, Request
+from dragoman.core.messages import PreviousResponseRef, Request
 from dragoman.core.token_estimate import GENERIC
 from dragoman.dialects.openai_responses.client_tools import as_functions
 from dragoman.gateway import compaction
@@ -89,7 +96,7 @@ class Gateway:
         `policy`: how calls are guarded. `seal`: what compacted conversations are signed with; None: a random key.
         """
         self._backends = tuple(backends)
-        self._relays = {id(backend): backend for backend in backends if isinstance(backend, Relays)}
+        self._relays = {id(backend): backend for backend in backends if isinstance(backend, SupportsPassthrough)}
         self._aliases = {alias: targets(meant) for alias, meant in (aliases or {}).items()}
         self.memory = Memory() if memory is None else memory
         self._policy = policy
@@ -115,16 +122,16 @@ class Gateway:
         for backend in self._backends:
             await backend.close()
 
-    def models(self) -> list[Model]:
+    def models(self) -> list[ServedModel]:
         """What can be asked for, each name once: the models, then what else they are called."""
         known = self._by_name()
         first = {alias: next(filter(self._served, meant), "") for alias, meant in self._aliases.items()}
-        named = {alias: _also_called(known.get(m, Model(m)), alias) for alias, m in first.items() if m}
+        named = {alias: _also_called(known.get(m, ServedModel(m)), alias) for alias, m in first.items() if m}
         return list((known | named).values())
 
-    def _by_name(self) -> dict[str, Model]:
+    def _by_name(self) -> dict[str, ServedModel]:
         """Of models of one name the first, which is the one that is asked."""
-        names: dict[str, Model] = {}
+        names: dict[str, ServedModel] = {}
         own = [model for backend in self._backends for model in backend.models()]
         for model in own:
             names.setdefault(model.id, model)
@@ -182,7 +189,7 @@ class Gateway:
         takers = [each for each in self._backends if isinstance(each, TakesNames)]
         return [(each, name) for each in takers if (name := each.takes(wanted)) is not None]
 
-    def relay(self, request: Request, body: bytes, turn: Turn) -> Relay | None:
+    def relay(self, request: Request, body: bytes, turn: ExchangeContext) -> PassthroughResponse | None:
         """The answer's bytes, where nothing has to be changed in it or in the body; None: `answer` has its events.
 
         So it is also where several backends may answer, as one of them may have to stand in for another.
@@ -198,13 +205,15 @@ class Gateway:
         relay = self._relays[id(backend)].relay(planned, body, request.model, turn)
         if relay is None or in_order(planned.messages)[1]:
             return None
-        if any(isinstance(part, Earlier) for message in planned.messages for part in message.parts):
+        if any(isinstance(part, PreviousResponseRef) for message in planned.messages for part in message.parts):
             return None
         if turn.tap is not None:
             turn.tap.asks(backend, planned)
         return relay
 
-    def answer(self, request: Request, turn: Turn, delivery: Delivery | None = None) -> AsyncGenerator[AnyEvent, None]:
+    def answer(
+        self, request: Request, turn: ExchangeContext, delivery: Delivery | None = None
+    ) -> AsyncGenerator[AnyEvent, None]:
         """The events of one answer; closing the generator stops the model. `delivery`: of its calls, if not as usual.
 
         Raises: DragomanError: before Start; later the stream ends with Failure.
@@ -214,13 +223,15 @@ class Gateway:
         return self._answer(request, turn, delivery)
 
     async def _answered_off_loop(
-        self, request: Request, turn: Turn, delivery: Delivery | None
+        self, request: Request, turn: ExchangeContext, delivery: Delivery | None
     ) -> AsyncGenerator[AnyEvent, None]:
         async with aclosing(await asyncio.to_thread(self._answer, request, turn, delivery)) as events:
             async for event in events:
                 yield event
 
-    def _answer(self, request: Request, turn: Turn, delivery: Delivery | None) -> AsyncGenerator[AnyEvent, None]:
+    def _answer(
+        self, request: Request, turn: ExchangeContext, delivery: Delivery | None
+    ) -> AsyncGenerator[AnyEvent, None]:
         one_choice(request)
         recalled = self.memory.recall(one_call(request))
         recalled = recalled._replace(request=self._understood(recalled.request))
@@ -260,7 +271,8 @@ class Gateway:
 
     def secrets(self) -> list[str]:
         """What its backends are to show to nobody."""
-        return [secret for backend in self._backends if isinstance(backend, Described) for secret in backend.secrets()]
+        backends = (backend for backend in self._backends if isinstance(backend, SupportsReplay))
+        return [secret for backend in backends for secret in backend.secrets()]
 
     def _policy_of(self, request: Request, delivery: Delivery | None) -> Policy | None:
         """How the calls of this answer are guarded, if it may have some."""
@@ -272,7 +284,7 @@ class Gateway:
         return msgspec.structs.replace(policy, hold_chars=sys.maxsize)  # nothing flows to this client anyway
 
     async def _remembered(
-        self, request: Request, recalled: Recalled, events: AsyncGenerator[AnyEvent, None], turn: Turn
+        self, request: Request, recalled: Recalled, events: AsyncGenerator[AnyEvent, None], turn: ExchangeContext
     ) -> AsyncGenerator[AnyEvent, None]:
         """The same events, kept where they may be; behind Start what was missing in the request."""
         passed = Passed()
@@ -315,7 +327,9 @@ class Gateway:
             request = compaction.asking(request) if is_asked else request
         return request
 
-    async def _events(self, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
+    async def _events(
+        self, request: Request, turn: ExchangeContext, policy: Policy | None
+    ) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
         (backend, planned), *others = await self.find(request)
         messages, warnings = await off_loop(turn.large, in_order, request.messages)
@@ -352,7 +366,9 @@ def _may_call(request: Request) -> bool:
     return any(tool.kind == "function" for tool in request.tools)
 
 
-def _asked(backend: Backend, request: Request, turn: Turn, policy: Policy | None) -> AsyncGenerator[AnyEvent, None]:
+def _asked(
+    backend: Backend, request: Request, turn: ExchangeContext, policy: Policy | None
+) -> AsyncGenerator[AnyEvent, None]:
     """What the backend answers, its calls guarded."""
     if policy is None:
         return turn.ask(backend, request)
@@ -368,7 +384,7 @@ def _asked(backend: Backend, request: Request, turn: Turn, policy: Policy | None
     return checked_reply(answer, backend, request, turn, policy)
 
 
-def _also_called(model: Model, alias: str) -> Model:
+def _also_called(model: ServedModel, alias: str) -> ServedModel:
     return dataclasses.replace(model, id=alias, display_name="")
 
 

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from dragoman.core.backend import Backend, Turn
+from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.errors import DragomanError, MisuseError, logged
 from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta, UsageUpdate
 from dragoman.core.messages import Request
@@ -23,7 +23,9 @@ from dragoman.guard.reask import Again
 log = logging.getLogger("dragoman.guard")
 
 
-async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy) -> AsyncGenerator[AnyEvent, None]:
+async def guarded(
+    backend: Backend, request: Request, turn: ExchangeContext, policy: Policy
+) -> AsyncGenerator[AnyEvent, None]:
     """What the backend answers, its calls as right as they can be made.
 
     Raises: DragomanError: before Start only; later, the stream ends with Failure.
@@ -49,7 +51,7 @@ async def guarded(backend: Backend, request: Request, turn: Turn, policy: Policy
         yield each
 
 
-async def _ask_again(backend: Backend, asked: Again, turn: Turn, guard: Guard, policy: Policy) -> None:
+async def _ask_again(backend: Backend, asked: Again, turn: ExchangeContext, guard: Guard, policy: Policy) -> None:
     second = Guard(asked.request, replace(policy, delivery="atomic", ask_again=False))
     second_turn = dataclasses.replace(turn, asked_again=True)
     given: list[AnyEvent] = []

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dragoman.core.backend import Backend, Turn
+from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.errors import DragomanError, MisuseError, logged
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
-from dragoman.core.messages import Message, Request, Text, Usage, both
+from dragoman.core.messages import Message, Request, Text, Usage, add_usage
 from dragoman.guard.compiled_schema import Compiled, parsed
 from dragoman.guard.policy import Policy
 
@@ -29,7 +29,7 @@ REPLY: Final = "response_format"
 
 
 async def checked_reply(
-    answer: AsyncGenerator[AnyEvent, None], backend: Backend, request: Request, turn: Turn, policy: Policy
+    answer: AsyncGenerator[AnyEvent, None], backend: Backend, request: Request, turn: ExchangeContext, policy: Policy
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the answer's events, its text checked where the backend says that it was not constrained.
 
@@ -65,7 +65,7 @@ _PROBLEMS: Final = 5
 
 
 async def _checked(
-    text: str, backend: Backend, request: Request, turn: Turn, policy: Policy, usage: Usage | None
+    text: str, backend: Backend, request: Request, turn: ExchangeContext, policy: Policy, usage: Usage | None
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the text where it fits, or a second answer that does, or the first with a warning."""
     schema = Compiled(request.response_schema)
@@ -75,7 +75,7 @@ async def _checked(
         again = await _asked_again(text, why, backend, request, turn, policy)
         fitting, _ = _fitting(again.text, schema)
         if usage and again.usage:
-            yield UsageUpdate(both(usage, again.usage))
+            yield UsageUpdate(add_usage(usage, again.usage))
     if not fitting:
         yield Notice("not_as_asked", f"the reply is not of its schema: {why}", detail=REPLY)
     yield TextDelta(fitting or text)
@@ -98,7 +98,9 @@ class _Again(NamedTuple):
     usage: Usage | None = None
 
 
-async def _asked_again(text: str, why: str, backend: Backend, request: Request, turn: Turn, policy: Policy) -> _Again:
+async def _asked_again(
+    text: str, why: str, backend: Backend, request: Request, turn: ExchangeContext, policy: Policy
+) -> _Again:
     """The text of the second answer; empty where there is none, or one with a call."""
     shown = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
     turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))

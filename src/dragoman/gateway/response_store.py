@@ -20,7 +20,17 @@ import msgspec
 
 from dragoman.core.errors import RequestError, UnknownReplyError, quote
 from dragoman.core.events import AnyEvent, Notice, TextDelta
-from dragoman.core.messages import Earlier, Extra, Message, Opaque, Part, Reply, Request, ToolCall, ToolResult
+from dragoman.core.messages import (
+    ExtraFields,
+    Message,
+    Part,
+    PreviousResponseRef,
+    Reply,
+    Request,
+    ToolCall,
+    ToolResult,
+    UnknownPart,
+)
 from dragoman.text import json_cursor
 
 REPLIES: Final = 1000
@@ -99,7 +109,9 @@ class Memory:
 
         Raises: UnknownReplyError: the answer before it is not kept, or nothing that is named is.
         """
-        if request.previous is None and not any(isinstance(p, Earlier) for m in request.messages for p in m.parts):
+        if request.previous is None and not any(
+            isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts
+        ):
             return Recalled(request, said=request.messages[request.instructions :] if request.keep else ())
         self._forget()
         before = tuple(self._conversation(request.previous)) if request.previous else ()
@@ -182,7 +194,7 @@ class Memory:
                 id = kept.before if kept else ""
         return found
 
-    def _conversation(self, previous: Earlier) -> Iterator[Message]:
+    def _conversation(self, previous: PreviousResponseRef) -> Iterator[Message]:
         for kept in reversed(self._used(previous.reply_id)):
             if kept is None:
                 told = f"answer {quote(previous.reply_id)} not found: answers are kept for a while only"
@@ -195,13 +207,15 @@ class Memory:
         """The messages with parts in place of their names; a part that is not kept is left out."""
         known: dict[str, _Kept | None] = {}
         for message in messages:
-            found = [self._part(part, known) if isinstance(part, Earlier) else part for part in message.parts]
+            found = [
+                self._part(part, known) if isinstance(part, PreviousResponseRef) else part for part in message.parts
+            ]
             warnings += [_unknown(p) for p, f in zip(message.parts, found, strict=True) if f is None]
             parts = tuple(part for part in found if part is not None)
             if parts or not message.parts:
                 yield msgspec.structs.replace(message, parts=parts) if parts != message.parts else message
 
-    def _part(self, named: Earlier, known: dict[str, _Kept | None]) -> Part | None:
+    def _part(self, named: PreviousResponseRef, known: dict[str, _Kept | None]) -> Part | None:
         """`known`: the answers that were looked up already, as each look goes through all that came before one."""
         if named.reply_id not in known:
             known[named.reply_id] = self._used(named.reply_id)[0]
@@ -211,7 +225,7 @@ class Memory:
 
 
 def _unknown(part: Part) -> Notice:
-    path = part.path if isinstance(part, Earlier) else ""
+    path = part.path if isinstance(part, PreviousResponseRef) else ""
     return Notice("unknown_reference", f"what {path} names is not kept here; it was dropped", detail=path)
 
 
@@ -227,9 +241,9 @@ def _is_whole(part: Part) -> bool:
 def _apart(part: Part) -> Part:
     """The part without the request that it came with, of whose bytes its JSON is a view."""
     match part:
-        case Earlier():
+        case PreviousResponseRef():
             return part
-        case Opaque():
+        case UnknownPart():
             return msgspec.structs.replace(part, raw=part.raw.copy())
         case ToolResult():
             inner = tuple(map(_apart, part.parts))
@@ -238,5 +252,5 @@ def _apart(part: Part) -> Part:
             return msgspec.structs.replace(part, extra=_copied(part.extra))
 
 
-def _copied(extra: Extra) -> Extra:
+def _copied(extra: ExtraFields) -> ExtraFields:
     return {name: raw.copy() for name, raw in extra.items()}

@@ -24,7 +24,7 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Request, Usage
-from dragoman.core.token_estimate import Vocabulary
+from dragoman.core.token_estimate import TokenEstimator
 
 _WORDS: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta)
 
@@ -34,7 +34,7 @@ class UsageFiller:
 
     __slots__ = ("_early", "_estimate", "_known", "_request", "_said", "_told", "_vocabulary")
 
-    def __init__(self, request: Request, vocabulary: Vocabulary, *, early: bool) -> None:
+    def __init__(self, request: Request, vocabulary: TokenEstimator, *, early: bool) -> None:
         """`early`: the client reads the size of its prompt off the first event."""
         self._request, self._vocabulary, self._early = request, vocabulary, early
         self._estimate: int | None = None

@@ -30,7 +30,7 @@ def check(call: ToolCall, tools: Iterable[Tool], leave: Collection[str] = ()) ->
     """The call, held against the tools that were offered; `leave`: steps of mending that are not taken."""
     steps = frozenset(STEPS).difference(leave)
     offered = {tool.name: tool for tool in tools if tool.kind == "function"}
-    found = tool_name_match.Offered(offered, [step for step in tool_name_match.STEPS if step in steps]).resolve(
+    found = tool_name_match.ToolNames(offered, [step for step in tool_name_match.STEPS if step in steps]).resolve(
         call.name
     )
     if found is None:

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.core import tool_name_match
-from dragoman.core.call_identity import Key, answered_calls, key
+from dragoman.core.call_identity import CallKey, answered_calls, key
 from dragoman.core.complete_calls import text_of
 from dragoman.core.events import (
     AnyEvent,
@@ -34,7 +34,7 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.core.identifiers import legal_id
-from dragoman.core.messages import Request, Tool, ToolCall, Usage, both
+from dragoman.core.messages import Request, Tool, ToolCall, Usage, add_usage
 from dragoman.guard import feedback, reask, unoffered_tool
 from dragoman.guard.injection.copied_call import Taint
 from dragoman.guard.policy import Policy
@@ -63,12 +63,12 @@ class Guard:
         self._tools: dict[str, Tool] = {tool.name: tool for tool in request.tools if tool.kind == "function"}
         self._steps = policy.steps
         names = [step for step in tool_name_match.STEPS if step in self._steps]
-        self._names = tool_name_match.Offered(self._tools, names)
+        self._names = tool_name_match.ToolNames(self._tools, names)
         self._knows_all = len(self._tools) == len(request.tools)
         """There are no tools that the vendor runs, whose calls have names of their own."""
         self._taint = Taint(request)
         self._fenced = Fenced(request, self._taint)
-        self._made: Counter[Key] | None = None
+        self._made: Counter[CallKey] | None = None
         self._open: OpenCall | None = None
         self._late: list[AnyEvent | Failed] = []
         """What waits: a call that is not right, and all behind it."""
@@ -337,7 +337,7 @@ class Guard:
 
     def take(self, second: "Guard", events: Iterable[AnyEvent]) -> None:
         """What the model answered to that, and what of it `second` let through."""
-        self.usage = both(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
+        self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
         calls = reask.calls(events, self._passed)
         said = [event for event in second.seen if isinstance(event, TextDelta)]
         in_words = (

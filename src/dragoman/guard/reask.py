@@ -27,7 +27,7 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
 )
-from dragoman.core.messages import Message, Opaque, Part, Request, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult, UnknownPart
 from dragoman.guard import feedback
 
 Fault: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping", "unoffered"]
@@ -105,7 +105,7 @@ def asked(
     readable = [each for each in failed if each.fault not in TEXT]
     unread = [each for each in failed if each.fault in TEXT]
     said = collect([Start("", "", 0), *seen, Finish("stop")]).parts
-    parts: list[Part] = [part for part in said if not isinstance(part, ToolCall | Opaque)]
+    parts: list[Part] = [part for part in said if not isinstance(part, ToolCall | UnknownPart)]
     parts += [Text(_raw(each)) for each in unread if each.fault == "unread" and not _stands_in(each, parts)]
     parts += [*passed, *(each.call for each in readable)]
     results = [ToolResult(call.id, (Text(feedback.PASSED),)) for call in passed]

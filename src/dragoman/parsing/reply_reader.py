@@ -26,7 +26,7 @@ from dragoman.core.events import AnyEvent, ReasoningDelta, TextDelta, ToolCallDe
 from dragoman.core.identifiers import ID, NewId
 from dragoman.core.messages import Tool
 from dragoman.core.tool_name_match import STEPS as NAMES
-from dragoman.core.tool_name_match import Offered
+from dragoman.core.tool_name_match import ToolNames
 from dragoman.parsing.atomic_delivery import Atomic
 from dragoman.parsing.control_token_mask import Disguise, Undisguised
 from dragoman.parsing.format import Format
@@ -79,7 +79,7 @@ class ReplyReader:
         self._scanner = Scanner(mends)
         _check(format, prompt_tail, delivery)
         known = _offered(tools)
-        names = None if known is None else Offered(known, [step for step in NAMES if step in mends])
+        names = None if known is None else ToolNames(known, [step for step in NAMES if step in mends])
         self._sink = _Sink(known, names, new_id, lenient, set(taken_ids), self._scanner, len(prompt_tail))
         self._disguise = Disguise(control) if control else None
         sink: CallSink = self._sink
@@ -196,7 +196,7 @@ class _Sink:
     def __init__(
         self,
         tools: Mapping[str, Tool] | None,
-        names: Offered | None,
+        names: ToolNames | None,
         new_id: NewId,
         lenient: bool,
         taken_ids: set[str],

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.messages import Message, Opaque, Part, Request, ResultPart, Text, Tool, ToolResult
+from dragoman.core.messages import Message, Part, Request, ResultPart, Text, Tool, ToolResult, UnknownPart
 
 REFERENCE: Final = "tool_reference"
 _DEFERRED: Final = "defer_loading"
@@ -45,7 +45,7 @@ def _part(part: Part, known: dict[str, Tool]) -> Part:
 
 
 def _shown(part: ResultPart, known: dict[str, Tool]) -> ResultPart:
-    if not isinstance(part, Opaque) or part.type != REFERENCE:
+    if not isinstance(part, UnknownPart) or part.type != REFERENCE:
         return part
     tool = known.get(str(msgspec.json.decode(part.raw).get("tool_name")))
     if tool is None:

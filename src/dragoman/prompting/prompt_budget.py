@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from dragoman.core.messages import Request, Tool
-from dragoman.core.token_estimate import Vocabulary
+from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import trim
 from dragoman.prompting.trim import Trimmed
 
@@ -49,7 +49,7 @@ class Fitted(NamedTuple):
     """Estimated size of the tools and system messages."""
 
 
-def fitted(request: Request, tier: str, budget: Budget, vocabulary: Vocabulary) -> Fitted:
+def fitted(request: Request, tier: str, budget: Budget, vocabulary: TokenEstimator) -> Fitted:
     """The request by the mildest step from `tier` on whose tools and system messages fit into the budget."""
     step = Fitted(Trimmed(request, 0), tier, 0)
     before = head_tokens(request, vocabulary)
@@ -64,7 +64,7 @@ def fitted(request: Request, tier: str, budget: Budget, vocabulary: Vocabulary) 
     return step
 
 
-def head_tokens(request: Request, vocabulary: Vocabulary) -> int:
+def head_tokens(request: Request, vocabulary: TokenEstimator) -> int:
     """About how many tokens the tools and the system messages before the first answer are."""
     said = next((n for n, message in enumerate(request.messages) if message.role == "assistant"), None)
     head = tuple(message for message in request.messages[:said] if message.role in _ROLES)

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Message, Part, Request, Text, Tool
-from dragoman.core.token_estimate import Vocabulary
+from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import hints
 from dragoman.schema.keywords import LISTED, NAMED, SINGLE
 
@@ -118,7 +118,7 @@ def checked(tier: str, path: str) -> str:
     return tier
 
 
-def trimmed(request: Request, tier: str, vocabulary: Vocabulary) -> Trimmed:
+def trimmed(request: Request, tier: str, vocabulary: TokenEstimator) -> Trimmed:
     """The request as this tier has it, and what that saves by these weights."""
     if tier not in TIERS:
         return Trimmed(request, 0)
@@ -133,7 +133,7 @@ def trimmed(request: Request, tier: str, vocabulary: Vocabulary) -> Trimmed:
     return Trimmed(made, saved) if saved > 0 else Trimmed(request, 0)
 
 
-def _estimate(vocabulary: Vocabulary, words: Iterable[str]) -> int:
+def _estimate(vocabulary: TokenEstimator, words: Iterable[str]) -> int:
     return vocabulary.estimate("\n".join(words))
 
 

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Relay, Turn
+from dragoman.core.backend import ExchangeContext, PassthroughResponse
 from dragoman.core.collect import Collector
 from dragoman.core.errors import (
     RequestError,
@@ -40,7 +40,7 @@ from dragoman.server.observe.access_log import Record
 from dragoman.server.observe.observer import Hearing
 from dragoman.server.observe.prompt_progress import Reading
 from dragoman.wire import sse
-from dragoman.wire.dialect import Counting
+from dragoman.wire.dialect import TokenCounting
 
 log = logging.getLogger("dragoman.server")
 
@@ -143,7 +143,7 @@ class Exchange(HttpExchange):
         async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
             await (self._count(request, self._counting, large) if self._counting else self._answer(request, body))
 
-    async def _count(self, request: Request, counting: Counting, large: bool) -> None:
+    async def _count(self, request: Request, counting: TokenCounting, large: bool) -> None:
         """Tell how large a request is, in place of answering it."""
         count = await self._gateway.count(request, large=large)
         self._record.counted(count.tokens)
@@ -153,7 +153,7 @@ class Exchange(HttpExchange):
     async def _answer(self, request: Request, body: bytes) -> None:
         new_id = partial(secrets.token_hex, 12)
         large = len(body) >= LARGE_BYTES
-        turn = Turn(self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw, large=large)
+        turn = ExchangeContext(self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw, large=large)
         if self._hearing:
             turn = self._hearing.tapped(turn)
         relay = await off_loop(large, self._gateway.relay, request, body, turn)
@@ -176,7 +176,7 @@ class Exchange(HttpExchange):
 
             await self._stream(events, written)
 
-    async def _relayed(self, request: Request, relay: Relay) -> bool:
+    async def _relayed(self, request: Request, relay: PassthroughResponse) -> bool:
         """Pass the answer on unread. False: the server has refused it, and when it is read that may be mended."""
         self._record.relayed = True
         if request.choices > 1:

@@ -29,7 +29,7 @@ from dragoman.core.errors import (
 from dragoman.server import encodings
 from dragoman.server.client_watch import ClientLeftError, Receive, Watch
 from dragoman.server.observe.access_log import Record
-from dragoman.wire.dialect import Counting, Dialect
+from dragoman.wire.dialect import Dialect, TokenCounting
 from dragoman.wire.upstream_headers import SHOULD_RETRY
 
 log = logging.getLogger("dragoman.server")
@@ -75,7 +75,7 @@ class Route(NamedTuple):
     """What is served at a path."""
 
     dialect: Dialect
-    counting: Counting | None = None
+    counting: TokenCounting | None = None
     """Tokens are counted there, and nothing is answered."""
     passed: str = ""
     """The path at the server that has the model, where the request goes on to it untranslated."""

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
-from dragoman.core.backend import Model
+from dragoman.core.backend import ServedModel
 from dragoman.core.errors import NotFoundError, RequestError, quote
 from dragoman.wire.dialect import Dialect
 
 
-def listed(models: Sequence[Model], dialect: Dialect, query: str) -> dict[str, object]:
+def listed(models: Sequence[ServedModel], dialect: Dialect, query: str) -> dict[str, object]:
     """The page that is asked for.
 
     Raises: RequestError: the limit is no number from 1 on, or nothing is listed under an id that is named.
@@ -45,7 +45,7 @@ def listed(models: Sequence[Model], dialect: Dialect, query: str) -> dict[str, o
     }
 
 
-def one_model(models: Sequence[Model], dialect: Dialect, id: str) -> dict[str, object]:
+def one_model(models: Sequence[ServedModel], dialect: Dialect, id: str) -> dict[str, object]:
     """One model by a name that it is listed under.
 
     Raises: NotFoundError: nothing is.
@@ -56,7 +56,7 @@ def one_model(models: Sequence[Model], dialect: Dialect, id: str) -> dict[str, o
     return _shown(id, named[id])
 
 
-def _named(models: Sequence[Model], dialect: Dialect) -> dict[str, Model]:
+def _named(models: Sequence[ServedModel], dialect: Dialect) -> dict[str, ServedModel]:
     """By the names that they are listed under; a model's own name is nobody else's."""
     own = {model.id: model for model in models}
     return own | {name: model for model in models if (name := dialect.listed_as(model.id)) not in own}
@@ -76,7 +76,7 @@ def _place(ids: Sequence[str], id: str, what: str) -> int:
     return ids.index(id)
 
 
-def _shown(id: str, model: Model) -> dict[str, object]:
+def _shown(id: str, model: ServedModel) -> dict[str, object]:
     return {
         "id": id,
         "object": "model",

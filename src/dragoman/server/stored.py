@@ -19,7 +19,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.core.errors import MethodError, NotFoundError, RequestError, UpstreamError, quote
-from dragoman.core.messages import Message, Opaque, Reply, Request
+from dragoman.core.messages import Message, Reply, Request, UnknownPart
 from dragoman.gateway import compaction
 from dragoman.gateway.response_store import Memory
 
@@ -84,7 +84,9 @@ def compacted(reply: Reply, request: Request) -> bytes:
     sealed = [item for item in output if _word(item, "type") in compaction.ITEMS]
     if not sealed:
         raise UpstreamError("expected a compaction item of the server, got none")
-    kept = [(m, tuple(p for p in m.parts if not isinstance(p, Opaque))) for m in request.messages if m.role == "user"]
+    kept = [
+        (m, tuple(p for p in m.parts if not isinstance(p, UnknownPart))) for m in request.messages if m.role == "user"
+    ]
     users = [msgspec.structs.replace(message, parts=parts) for message, parts in kept if parts]
     body = {name: whole[name] for name in ("id", "created_at", "model", "usage")}
     items = _items(users, reply.id) if users else []

@@ -28,7 +28,6 @@ from dragoman.core.messages import (
     Document,
     JsonText,
     Message,
-    Opaque,
     Part,
     Reasoning,
     Refusal,
@@ -37,6 +36,7 @@ from dragoman.core.messages import (
     Tool,
     ToolCall,
     ToolResult,
+    UnknownPart,
 )
 
 _REFERENCE = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
@@ -139,7 +139,7 @@ def _part(part: Part, markers: Markers) -> Part:
         case ToolResult(call_id, parts):
             inner = tuple(_part(p, markers) for p in parts)
             return msgspec.structs.replace(part, call_id=_label(call_id, markers), parts=inner)
-        case Opaque(type=kind):
+        case UnknownPart(type=kind):
             return msgspec.structs.replace(part, type=neutralise(kind, markers))
         case _:
             return part

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Final
 
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError, UpstreamError, quote
 from dragoman.core.events import (
     AnyEvent,
@@ -116,7 +116,7 @@ class _Call:
         return tuple(self._json.slips)
 
 
-class Assembler:
+class ToolCallAssembler:
     """Takes what the server says piece by piece; `take` gives the events that have come of it."""
 
     __slots__ = (
@@ -126,7 +126,7 @@ class Assembler:
 
     def __init__(
         self,
-        turn: Turn,
+        turn: ExchangeContext,
         model: str,
         tools: Iterable[str] = (),
         *,

@@ -4,13 +4,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from dragoman.core.messages import Media, Opaque, Text
+from dragoman.core.messages import MediaSource, Text, UnknownPart
 from dragoman.text.json_cursor import Cursor, Fields
 
 P = TypeVar("P")
 
 
-def read_parts(content: Cursor | None, readers: Mapping[str, Callable[[Fields], P]]) -> tuple[P | Text | Opaque, ...]:
+def read_parts(
+    content: Cursor | None, readers: Mapping[str, Callable[[Fields], P]]
+) -> tuple[P | Text | UnknownPart, ...]:
     """Returns the parts, one reader a type. Empty texts are left out.
 
     An object in place of the list is its only part. A part of a type without a reader is carried as it is, one without
@@ -35,10 +37,10 @@ def read_text(fields: Fields) -> Text:
     return Text(fields.need("text").string(), fields.rest())
 
 
-def media_at(url: str) -> Media:
+def media_at(url: str) -> MediaSource:
     """What an URL names: the data in it, where it begins with `data:`, else itself."""
     inline = re.match(r"data:([^,]*);base64,", url, re.IGNORECASE)
-    return Media(media_type=inline[1], data=url[inline.end() :]) if inline else Media(url=url)
+    return MediaSource(media_type=inline[1], data=url[inline.end() :]) if inline else MediaSource(url=url)
 
 
 _PICTURES = {"iVBORw0KGgo": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
@@ -49,7 +51,7 @@ def picture_type(data: str) -> str:
     return next((kind for begins, kind in _PICTURES.items() if data.startswith(begins)), "")
 
 
-def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | Text | Opaque:
+def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | Text | UnknownPart:
     if cursor.kind == "string":
         return Text(cursor.string())
     fields = cursor.fields()
@@ -60,4 +62,4 @@ def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | T
     if kind in readers:
         fields.take("type")
         return readers[kind](fields)
-    return Opaque(kind, cursor.raw, cursor.path)
+    return UnknownPart(kind, cursor.raw, cursor.path)

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, Detail, Finish, Notice
 from dragoman.core.messages import JsonText, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
-from dragoman.core.token_estimate import MESSAGE_TOKENS, Vocabulary
+from dragoman.core.token_estimate import MESSAGE_TOKENS, TokenEstimator
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.translation import warned
 
@@ -67,7 +67,7 @@ class Edited(NamedTuple):
         return (Detail(MEMBER, self.applied, DIALECT),) if self.applied and isinstance(event, Finish) else ()
 
 
-def edited_for(backend: object, request: Request, vocabulary: Vocabulary) -> Edited:
+def edited_for(backend: object, request: Request, vocabulary: TokenEstimator) -> Edited:
     """Returns the request as this backend is to get it.
 
     Raises: RequestError: an edit has a member that is not what it should be.
@@ -77,7 +77,7 @@ def edited_for(backend: object, request: Request, vocabulary: Vocabulary) -> Edi
     return edited(request, vocabulary)
 
 
-def edited(request: Request, vocabulary: Vocabulary) -> Edited:
+def edited(request: Request, vocabulary: TokenEstimator) -> Edited:
     """Returns the request with its edits carried out in their order, and what they removed.
 
     Args:
@@ -138,7 +138,7 @@ def _kept_turns(fields: Fields) -> int | None:
 
 
 def _clear_thinking(
-    messages: Sequence[Message], keep: int | None, vocabulary: Vocabulary
+    messages: Sequence[Message], keep: int | None, vocabulary: TokenEstimator
 ) -> tuple[Sequence[Message], dict[str, object]]:
     if keep is None:
         return messages, {}
@@ -161,7 +161,7 @@ def _clear_thinking(
 class _ToolUses:
     """One edit of the other type."""
 
-    def __init__(self, fields: Fields, bare: Request, vocabulary: Vocabulary) -> None:
+    def __init__(self, fields: Fields, bare: Request, vocabulary: TokenEstimator) -> None:
         """`bare`: the request without its messages."""
         self._vocabulary = vocabulary
         trigger = _amount(fields, "trigger", "input_tokens", "tool_uses")

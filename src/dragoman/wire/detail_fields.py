@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from dragoman.core.messages import Extra, JsonText, Usage
+from dragoman.core.messages import ExtraFields, JsonText, Usage
 from dragoman.text import lenient_values
 from dragoman.text.json_cursor import Fields
 
@@ -46,7 +46,7 @@ def given(fields: Fields, *known: str) -> dict[str, Raw]:
     return {name: Raw(json) for name, json in found if json not in _NOTHING}
 
 
-def beside(counts: Fields, known: Mapping[str, tuple[str, ...]]) -> Extra:
+def beside(counts: Fields, known: Mapping[str, tuple[str, ...]]) -> ExtraFields:
     """Members of a usage that have no count here; `known` are those that have one, and what is known within them."""
     found = given(counts)
     for name, inner in known.items():

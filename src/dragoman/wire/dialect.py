@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Notice
 from dragoman.core.identifiers import ANY
 from dragoman.core.messages import Reply, Request
-from dragoman.wire.passing import Passing
+from dragoman.wire.passing import StreamPassthrough
 
 
-class Writer(Protocol):
+class ResponseWriter(Protocol):
     """Turns events into one API's stream."""
 
     def send(self, event: AnyEvent) -> bytes:
@@ -23,7 +23,7 @@ class Writer(Protocol):
         """
 
 
-class Outgoing(NamedTuple):
+class UpstreamRequest(NamedTuple):
     """What to send to a server behind."""
 
     body: bytes
@@ -37,7 +37,7 @@ class Outgoing(NamedTuple):
     """The format that the answer is held to, where that is none of the model's own."""
 
 
-class Reader(Protocol):
+class ResponseReader(Protocol):
     """Reads a server's answer, streamed or whole, in any cut; never raises, as an answer that is none is a Failure."""
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
@@ -48,7 +48,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class TokenCounting:
     """How an API is asked for the number of a request's tokens alone."""
 
     path: str
@@ -64,7 +64,7 @@ class Counting:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ObjectForm:
     """How an API writes tools, calls or results, for those who convert them by hand; its request knows the rest."""
 
     example: str
@@ -83,7 +83,7 @@ class Form:
     """Of a call: where its arguments stand."""
 
 
-Kind: TypeAlias = Literal["tool", "call", "result"]
+ObjectKind: TypeAlias = Literal["tool", "call", "result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +96,19 @@ class Dialect:
     """Where it is served, `/v1/messages`."""
     read_request: Callable[[bytes | str], Request]
     """Raises: CallerError: what is wrong with the body, and where."""
-    writer: Callable[[Request], Writer]
+    writer: Callable[[Request], ResponseWriter]
     write_reply: Callable[[Reply, Request], bytes]
     write_error: Callable[[DragomanError], bytes]
     """The body of an error that comes before the answer has begun; its status is `status`."""
     status: Callable[[DragomanError], int]
     ping: bytes
     """What keeps a silent stream open."""
-    write_request: Callable[[Request, str], Outgoing]
+    write_request: Callable[[Request, str], UpstreamRequest]
     """The body for a server behind, which knows the model by this name.
 
     Raises: UnsupportedError: what its API cannot say, and cannot be left out.
     """
-    reader: Callable[[Request, Turn], Reader]
+    reader: Callable[[Request, ExchangeContext], ResponseReader]
     """Reads the answer of a server behind to this request."""
     sign: Callable[[str], Mapping[str, str]]
     """The headers that a server behind wants to see, with this key, or none where it is empty."""
@@ -126,13 +126,13 @@ class Dialect:
     """What a model is called where its clients list models; some pass over any other name."""
     meant_by: Callable[[str], str] = str
     """The model that such a name means; any other name is as it is."""
-    counting: Counting | None = None
+    counting: TokenCounting | None = None
     """Where the API has that."""
-    passing: Passing | None = None
+    passing: StreamPassthrough | None = None
     """How a stream goes from a server to a client of this API unread; None: it is always read."""
     early_usage: bool = False
     """Clients read the size of the prompt off the beginning of a stream."""
-    forms: Mapping[Kind, Form] = field(default_factory=dict)
+    forms: Mapping[ObjectKind, ObjectForm] = field(default_factory=dict)
     pieces: tuple[tuple[str, str, str], ...] = ()
     """What shows that JSON is a piece of its stream: a field, a regular expression of its value, and what stands around
     the piece in the stream, with `$` in its place; some SDKs hand out less than came.

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.core.messages import Extra
+from dragoman.core.messages import ExtraFields
 
 APIS: Final = frozenset({"openai_chat", "openai_responses"})
 SHARED: Final = frozenset(
@@ -31,7 +31,7 @@ _LOGPROBS: Final = "message.output_text.logprobs"
 Json = dict[str, object]
 
 
-def in_chat(extra: Extra) -> tuple[Json, Extra]:
+def in_chat(extra: ExtraFields) -> tuple[Json, ExtraFields]:
     """Returns these fields of a Responses request in the terms of Chat Completions, and the fields left over."""
     said: Json = {name: raw for name, raw in extra.items() if name in SHARED}
     left = {name: raw for name, raw in extra.items() if name not in SHARED}
@@ -50,7 +50,7 @@ def in_chat(extra: Extra) -> tuple[Json, Extra]:
     return said, left
 
 
-def in_responses(extra: Extra) -> tuple[Json, Extra]:
+def in_responses(extra: ExtraFields) -> tuple[Json, ExtraFields]:
     """Returns these fields of a Chat Completions request in the terms of Responses, and the fields left over.
 
     `text` and `include` are objects and lists to be merged into those of the request.
@@ -66,7 +66,7 @@ def in_responses(extra: Extra) -> tuple[Json, Extra]:
     return said, left
 
 
-def custom_in_responses(extra: Extra) -> tuple[Json, Extra]:
+def custom_in_responses(extra: ExtraFields) -> tuple[Json, ExtraFields]:
     """Returns the fields of a Chat Completions custom tool in the terms of Responses, and the fields left over."""
     form, left = _members(extra, "format"), {name: raw for name, raw in extra.items() if name != "format"}
     if grammar := _members(form, "grammar"):
@@ -91,7 +91,7 @@ def merged(body: Json, shared: Json) -> Json:
     return body
 
 
-def _members(extra: Extra, name: str) -> dict[str, msgspec.Raw]:
+def _members(extra: ExtraFields, name: str) -> dict[str, msgspec.Raw]:
     raw = extra.get(name, msgspec.Raw(b"{}"))
     members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) if bytes(raw).startswith(b"{") else {}
     return {name: member for name, member in members.items() if bytes(member) != b"null"}

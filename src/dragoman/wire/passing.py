@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
+class StreamPassthrough:
     """Of one API."""
 
     ends: re.Pattern[bytes]

@@ -9,7 +9,7 @@ Only whole events leave here, so what breaks off in the middle of one can still 
 stand between any two pieces.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html (2026-11); what tells the end of a stream is
-stated by each dialect (`Passing`).
+stated by each dialect (`StreamPassthrough`).
 """
 
 import re
@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from dragoman.core.errors import UpstreamError
-from dragoman.wire.passing import Passing
+from dragoman.wire.passing import StreamPassthrough
 from dragoman.wire.sse import EVENT_LIMIT_BYTES
 
 _EVENT: Final = re.compile(rb".*?(?:\n\r?\n|\Z)", re.DOTALL)
@@ -34,12 +34,12 @@ _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Splice:
+class StreamRewriter:
     """One stream."""
 
     __slots__ = ("_cr", "_last", "_model", "_passing", "_rest", "_unasked", "first", "over")
 
-    def __init__(self, passing: Passing, model: str | None = None, *, hides_usage: bool = False) -> None:
+    def __init__(self, passing: StreamPassthrough, model: str | None = None, *, hides_usage: bool = False) -> None:
         """`model`: what the client calls it, where the server does not. `hides_usage`: it has not asked for it."""
         self._passing = passing
         self._model = model

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quote
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import ANY, Names
@@ -24,17 +24,17 @@ from dragoman.core.messages import FinishReason, Request, ToolCall
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.text.surrogates import has_halves
-from dragoman.wire.call_assembler import Assembler
+from dragoman.wire.call_assembler import ToolCallAssembler
 from dragoman.wire.sse import ERROR, EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
 from dragoman.wire.upstream_errors import said_error, told_error
 
 
-def assembler(request: Request, turn: Turn, dialect: str, legal: re.Pattern[str]) -> Assembler:
+def assembler(request: Request, turn: ExchangeContext, dialect: str, legal: re.Pattern[str]) -> ToolCallAssembler:
     """For the answer to this request of a server of this API, whose names of tools are of this form."""
     form = ANY if request.dialect == dialect else legal
     names = Names((tool.name for tool in request.tools if tool.name), form)
     used = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-    return Assembler(turn, request.model, names.offered(), back=names.back, used=used)
+    return ToolCallAssembler(turn, request.model, names.offered(), back=names.back, used=used)
 
 
 _DONE: Final = b"[DONE]"
@@ -60,7 +60,7 @@ class UpstreamReader:
     _nothing = "its end alone"
     """What an answer has been where `_is_empty`."""
 
-    def __init__(self, out: Assembler) -> None:
+    def __init__(self, out: ToolCallAssembler) -> None:
         self._out = out
         self._sse: Decoder | None = None
         self._body = bytearray()

@@ -17,12 +17,11 @@ from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY, spelled
 from dragoman.core.messages import (
     Audio,
-    Earlier,
-    Extra,
+    ExtraFields,
     JsonText,
     Message,
-    Opaque,
     Part,
+    PreviousResponseRef,
     Reasoning,
     Request,
     ResultPart,
@@ -30,11 +29,12 @@ from dragoman.core.messages import (
     Tool,
     ToolCall,
     ToolResult,
+    UnknownPart,
 )
 from dragoman.schema.adapt import Adapted, adapt, summary
 from dragoman.schema.relax import Change
 from dragoman.schema.targets import Target
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import told_to_go_on
 from dragoman.wire.openai_fields import APIS as OPENAI_APIS
 from dragoman.wire.openai_fields import DETAILS
@@ -67,12 +67,12 @@ _NAMES: Final = {"in_namespace": "namespace"}
 REDACTED: Final = ("redacted reasoning",)
 SIGNATURE: Final = ("signature", "signature of reasoning")
 UNPROVEN: Final = ("reasoning", "reasoning without a signature of this vendor")
-"""Reasoning that servers do not accept, as `Ledger.lost` takes it."""
+"""Reasoning that servers do not accept, as `TranslationReport.lost` takes it."""
 _MEDIA: Final = ("image", "document")
 """Parts that are known, with a source that is not: their JSON would be nothing to read."""
 _PARTS: Final = {
     Audio: "audio",
-    Earlier: "a reference to an earlier response",
+    PreviousResponseRef: "a reference to an earlier response",
     Reasoning: "reasoning",
     ToolCall: "a tool call",
     ToolResult: "a tool result",
@@ -114,12 +114,12 @@ def warned(code: str, message: str, told: Mapping[str, str]) -> Iterator[Notice]
         yield Notice(code, message.format(f"{more} more"), detail=f"{more} more")
 
 
-def is_content(part: Opaque) -> bool:
+def is_content(part: UnknownPart) -> bool:
     """Whether it is text for the model to read as its JSON: an unknown part, and no item or call of a vendor's."""
     return part.type not in _MEDIA and part.path.rpartition(".")[2].startswith(("content", "output"))
 
 
-def as_json(part: Opaque) -> tuple[str, str]:
+def as_json(part: UnknownPart) -> tuple[str, str]:
     """Returns the name and the description of a warning that a part is its JSON as text."""
     return part.type or "content", f"a part of type {quote(part.type)} is its JSON" if part.type else "it is its JSON"
 
@@ -154,7 +154,7 @@ def callable_tools(request: Request, where: str) -> tuple[Tool, ...]:
     return functions
 
 
-class Ledger:
+class TranslationReport:
     """Says what goes along, and keeps account of what does not."""
 
     __slots__ = (
@@ -190,22 +190,22 @@ class Ledger:
         return replace(request, messages=tuple(map(self._known, request.messages)))
 
     def _known(self, message: Message) -> Message:
-        if not any(isinstance(part, Opaque | ToolResult) for part in message.parts):
+        if not any(isinstance(part, UnknownPart | ToolResult) for part in message.parts):
             return message
         parts: list[Part] = []
         for part in message.parts:
             if isinstance(part, ToolResult):
                 part = replace(part, parts=tuple(map(self._shown, part.parts)))
-            if isinstance(part, Opaque) and part.type and self.native:
+            if isinstance(part, UnknownPart) and part.type and self.native:
                 parts.append(part)
-            elif isinstance(part, Opaque) and message.role == "assistant" and part.type:
+            elif isinstance(part, UnknownPart) and message.role == "assistant" and part.type:
                 self.lost(part.type, f"a part of type {quote(part.type)}")
             else:
-                parts.append(self._shown(part) if isinstance(part, Opaque) and is_content(part) else part)
+                parts.append(self._shown(part) if isinstance(part, UnknownPart) and is_content(part) else part)
         return replace(message, parts=tuple(parts))
 
     def _shown(self, part: ResultPart) -> ResultPart:
-        if not isinstance(part, Opaque) or (self.native and part.type):
+        if not isinstance(part, UnknownPart) or (self.native and part.type):
             return part
         self.changed(*as_json(part))
         return Text(bytes(part.raw).decode())
@@ -258,7 +258,7 @@ class Ledger:
             self.changed("prefill", "the beginning of the answer is followed by a user message to continue it")
         return told
 
-    def kept(self, extra: Extra) -> Mapping[str, msgspec.Raw]:
+    def kept(self, extra: ExtraFields) -> Mapping[str, msgspec.Raw]:
         """The fields of the caller's own API, where that is this one."""
         if self.native:
             return extra
@@ -271,7 +271,7 @@ class Ledger:
                 self.lost(name)
         return {}
 
-    def detail(self, extra: Extra) -> dict[str, object]:
+    def detail(self, extra: ExtraFields) -> dict[str, object]:
         """Returns the resolution at which an image is to be read, from one of OpenAI's APIs for the other."""
         found = extra.get("detail")
         if found is None or bytes(found) == b'"auto"':
@@ -302,7 +302,7 @@ class Ledger:
             self._adapted[of] = adapted.changes
         return msgspec.Raw(adapted.json.encode())
 
-    def raw(self, part: Opaque) -> msgspec.Raw:
+    def raw(self, part: UnknownPart) -> msgspec.Raw:
         """An unknown part as it came.
 
         Raises: UnsupportedError: it is of another API.
@@ -319,7 +319,7 @@ class Ledger:
         """The error for what cannot be left out without changing what is asked."""
         return UnsupportedError(f"{what} cannot be sent on to a server of {self._dialect}", path)
 
-    def close(self, body: Mapping[str, object]) -> Outgoing:
+    def close(self, body: Mapping[str, object]) -> UpstreamRequest:
         """The body, and the account."""
         warnings = [
             *warned("content_dropped", f"{self._dialect} has no equivalent of: {{}}", self._lost),
@@ -327,4 +327,4 @@ class Ledger:
         ]
         if self._adapted:
             warnings.append(Notice("schema_adapted", f"for {self._dialect}: {summary(self._adapted)}"))
-        return Outgoing(_encode(body), tuple(warnings), self._watched)
+        return UpstreamRequest(_encode(body), tuple(warnings), self._watched)

@@ -15,7 +15,7 @@ from dragoman.backends.claude_cli.reaper import Keeper
 from dragoman.backends.claude_cli.response import Answer
 from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.concurrency_limit import Places
-from dragoman.core.backend import Model, Turn
+from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.messages import Request
@@ -40,12 +40,12 @@ class ClaudeCli:
         """A budget keeps it from asking for more, and does nothing else."""
         self._models = models.listed(config.models)
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         """The aliases of the CLI, and those of the settings."""
         return self._models
 
     def facts(self, model: str) -> Mapping[str, object]:
-        """The version, and how it is asked; see `Described`."""
+        """The version, and how it is asked; see `SupportsReplay`."""
         assert self._installed is not None
         _, version, mode = self._installed
         return {"kind": "claude_cli", "version": version, "mode": mode, "budget": self._has_budget}
@@ -97,7 +97,7 @@ class ClaudeCli:
         """It counts none."""
         return None
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The model's answer.
 
         Raises: DragomanError: before Start; see `Backend`.

@@ -25,7 +25,7 @@ from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, policy, want
 from dragoman.backends.claude_cli.unsupported_params import lost
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import NAME_FORM, Names
-from dragoman.core.messages import Message, Opaque, Part, Request, ToolCall, ToolResult
+from dragoman.core.messages import Message, Part, Request, ToolCall, ToolResult, UnknownPart
 from dragoman.wire.translation import callable_tools
 
 STRUCTURED: Final = "StructuredOutput"
@@ -161,7 +161,7 @@ def _unmarked(message: Message) -> Message:
 def _unmarked_part(part: Part) -> Part:
     if isinstance(part, ToolResult):
         part = replace(part, parts=tuple(map(_unmarked_part, part.parts)))
-    if isinstance(part, Opaque) and _MARK.encode() in bytes(part.raw):
+    if isinstance(part, UnknownPart) and _MARK.encode() in bytes(part.raw):
         fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
         return replace(part, raw=msgspec.Raw(msgspec.json.encode(_without_mark(fields))))
     extra = getattr(part, "extra", {})

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from dragoman.backends.claude_cli.command import EFFORTS, Spec
-from dragoman.core.backend import Model
+from dragoman.core.backend import ServedModel
 from dragoman.core.messages import Request
 
 MESSAGES: Final = "anthropic_messages"
@@ -47,9 +47,9 @@ class _Thinking(msgspec.Struct):
     budget_tokens: int | None = None
 
 
-def listed(more: Sequence[str]) -> tuple[Model, ...]:
+def listed(more: Sequence[str]) -> tuple[ServedModel, ...]:
     """All that can be asked for by a list."""
-    return tuple(Model(PREFIX + name, None, "anthropic", (name,)) for name in dict.fromkeys((*_ALIASES, *more)))
+    return tuple(ServedModel(PREFIX + name, None, "anthropic", (name,)) for name in dict.fromkeys((*_ALIASES, *more)))
 
 
 def meant(name: str) -> str | None:

@@ -13,10 +13,10 @@ from dragoman.backends.claude_cli.attempt import Attempt
 from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
 from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.session import Session
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, UsageUpdate
-from dragoman.core.messages import Request, Tool, ToolChoice, Usage, both
+from dragoman.core.messages import Request, Tool, ToolChoice, Usage, add_usage
 from dragoman.text.stop_strings import StopStrings
 from dragoman.wire import sse
 
@@ -24,7 +24,7 @@ from dragoman.wire import sse
 class Answer:
     """One, on its way."""
 
-    def __init__(self, request: Request, turn: Turn, conversation: Conversation) -> None:
+    def __init__(self, request: Request, turn: ExchangeContext, conversation: Conversation) -> None:
         self._request, self._turn, self._conversation = request, turn, conversation
         self._stops = StopStrings(request.stop)
         self._usage = Usage()
@@ -86,7 +86,7 @@ class Answer:
         async with aclosing(self._read(session)) as events:
             async for event in events:
                 if isinstance(event, UsageUpdate):
-                    self._usage = both(before, event.usage)
+                    self._usage = add_usage(before, event.usage)
                     event = UsageUpdate(self._usage)
                 for each in attempt.add(event):
                     yield each

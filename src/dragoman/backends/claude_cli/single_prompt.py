@@ -36,12 +36,11 @@ from dragoman.backends.claude_cli.versions import NATIVE_SINCE, Version
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import readable
 from dragoman.backends.text_mode.response import Reread
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
 from dragoman.core.messages import (
     Document,
     Message,
-    Opaque,
     Part,
     Reasoning,
     Request,
@@ -51,6 +50,7 @@ from dragoman.core.messages import (
     ToolCall,
     ToolChoice,
     ToolResult,
+    UnknownPart,
 )
 from dragoman.parsing.define_format import EXAMPLE, tools_writer
 from dragoman.parsing.format import Format
@@ -155,7 +155,7 @@ def _apart(message: Message, media: list[Part]) -> Message:
         return set_apart(part) if isinstance(part, ResultPart) else part
 
     def set_apart(part: ResultPart) -> ResultPart:
-        if isinstance(part, Text | Opaque) or (isinstance(part, Document) and part.source.text):
+        if isinstance(part, Text | UnknownPart) or (isinstance(part, Document) and part.source.text):
             return part
         media.append(part)
         return Text(f"{_MARK}{len(media) - 1}{_MARK}")
@@ -200,7 +200,7 @@ def _callable(request: Request) -> tuple[Tool, ...]:
     )
 
 
-def reread(request: Request, turn: Turn) -> Reread:
+def reread(request: Request, turn: ExchangeContext) -> Reread:
     """What reads the calls in the answer's text."""
     tools = _callable(request)
     leaks = (

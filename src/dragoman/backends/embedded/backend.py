@@ -30,7 +30,7 @@ from dragoman.catalog import models as model_catalog
 from dragoman.catalog.models import ModelProfile
 from dragoman.core import events as ev
 from dragoman.core import progress, repeated_call
-from dragoman.core.backend import Model, Turn
+from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.call_identity import answered_calls
 from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError, logged
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
@@ -80,7 +80,7 @@ class Embedded:
         self.tokens_per_s = 0.0
         """How fast the model reads prompts, as measured at the start; 0: not measured."""
         self._reply_tokens = profile.reply_tokens if profile else 0
-        self._model = Model(profile.name if profile else path.stem, context_tokens)
+        self._model = ServedModel(profile.name if profile else path.stem, context_tokens)
         self.engine = Engine(
             EngineSettings(
                 path=path,
@@ -106,19 +106,19 @@ class Embedded:
         known = not (name.endswith(".gguf") or name.startswith("hf:"))
         return cls(path, model_catalog.get(name) if known else None, config, say)
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         """The one."""
         return (self._model,)
 
     def facts(self, model: str) -> Mapping[str, object]:
-        """The model and its settings; see `Described`."""
+        """The model and its settings; see `SupportsReplay`."""
         profile, config, metadata = self._described
         named = profile.name if profile else ""
         settings = msgspec.to_builtins(config) | {"model": named or self._model.id}
         return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
 
     def shown(self, request: Request) -> Request:
-        """See `Described`."""
+        """See `SupportsReplay`."""
         return self.own_words.restored(request)
 
     def secrets(self) -> Sequence[str]:
@@ -156,7 +156,7 @@ class Embedded:
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The model's answer.
 
         Raises: DragomanError: before Start; see `Backend`.
@@ -216,7 +216,7 @@ class Embedded:
             body["grammar"] = grammar
         return _Prepared(body, prompt.tail, [*warnings, *more], has_tools, len(request.tools))
 
-    def reader(self, request: Request, turn: Turn, prepared: "_Prepared") -> ReplyReader:
+    def reader(self, request: Request, turn: ExchangeContext, prepared: "_Prepared") -> ReplyReader:
         """For one reply."""
         past = (p.id for m in request.messages for p in m.parts if isinstance(p, ToolCall))
         return ReplyReader(
@@ -242,7 +242,7 @@ class _Prepared(msgspec.Struct, frozen=True):
 class _Answer:
     """One reply on its way."""
 
-    def __init__(self, backend: Embedded, request: Request, turn: Turn) -> None:
+    def __init__(self, backend: Embedded, request: Request, turn: ExchangeContext) -> None:
         self.started = False
         self._backend = backend
         self._turn = turn
@@ -356,7 +356,7 @@ class _Answer:
         if self._turn.progress is not None:
             sent = len(self._request.tools)
             cut = f"{self._prepared.offered} of {sent} tools offered" if self._prepared.offered < sent else ""
-            self._turn.progress(progress.Progress(done, total, cut))
+            self._turn.progress(progress.PromptProgress(done, total, cut))
 
     def _guarded(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
         """What may go out of these; notes when there have been calls enough."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from dragoman.core.call_identity import Key, key
+from dragoman.core.call_identity import CallKey, key
 from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.core.part_text import part_text
@@ -66,7 +66,7 @@ class RepeatGuard:
         self._write_call = write_call
         self._answered = {key(call.name, call.arguments) for call in answered}
         self._last = last
-        self._seen: set[Key] = set()
+        self._seen: set[CallKey] = set()
         self._held: list[AnyEvent] = []
         self._name = ""
         self._arguments: list[str] = []

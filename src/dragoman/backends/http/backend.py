@@ -31,12 +31,12 @@ from dragoman.backends.http.model_modes import Way, Ways
 from dragoman.backends.http.passthrough import HttpRelay
 from dragoman.backends.http.request_plan import Asking
 from dragoman.backends.http.unsupported_params import Refusals, without
-from dragoman.core.backend import Model, Turn
+from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError, one_of, quote
 from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Start, TextDelta, ToolCallDelta
 from dragoman.core.messages import Reasoning, Request
 from dragoman.off_loop import off_loop
-from dragoman.wire.dialect import Counting, Dialect, Outgoing
+from dragoman.wire.dialect import Dialect, TokenCounting, UpstreamRequest
 from dragoman.wire.upstream_headers import passed_on
 
 log = logging.getLogger("dragoman.backends.http.backend")
@@ -91,7 +91,7 @@ class Http:
         self._listing = None if config.models else Listing(name, self._connection)
         self._listed: tuple[str, ...] | None = None
         """Of which the models were made."""
-        self._models: tuple[Model, ...] = ()
+        self._models: tuple[ServedModel, ...] = ()
         self._refusals = Refusals()
         may_probe = may_probe and _may_probe(config)
         self._auto: Auto | None = None
@@ -99,7 +99,7 @@ class Http:
             recognised = self._asking.recognised
             self._auto = Auto(name, config, self._connection, self.ways, recognised, measures=may_probe)
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         """Those of the settings, else those that it listed; each under `NAME/model` too."""
         listed = self._listing.ids if self._listing else self._config.models
         if listed is not self._listed:
@@ -107,10 +107,10 @@ class Http:
             self._models = tuple(map(self._model, listed))
         return self._models
 
-    def _model(self, id: str) -> Model:
+    def _model(self, id: str) -> ServedModel:
         name, created = self._listing.about.get(id, About()) if self._listing else About()
         aliases = (f"{self._name}/{id}",)
-        return Model(id, self._config.context_tokens or None, self._name, aliases, name, created)
+        return ServedModel(id, self._config.context_tokens or None, self._name, aliases, name, created)
 
     def state(self) -> Mapping[str, object]:
         """Where it is, and whether it has told its models."""
@@ -123,11 +123,11 @@ class Http:
         }
 
     def facts(self, model: str) -> Mapping[str, object]:
-        """How it is asked for this model; see `Described`."""
+        """How it is asked for this model; see `SupportsReplay`."""
         return {"kind": "http", "url": self._connection.where, **self._asking.facts(model, self._way(model))}
 
     def shown(self, request: Request) -> Request:
-        """See `Described`."""
+        """See `SupportsReplay`."""
         return self._asking.own_words.restored(request)
 
     def secrets(self) -> Sequence[str]:
@@ -172,12 +172,12 @@ class Http:
             log.warning("%s does not count tokens: %s", self._name, e)
             return None
 
-    def _counted(self, request: Request, counting: Counting) -> bytes:
+    def _counted(self, request: Request, counting: TokenCounting) -> bytes:
         asked = self._asking.counted(request, self._way(request.model))
         written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
         return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.members})
 
-    def relay(self, request: Request, body: bytes, name: str, turn: Turn) -> HttpRelay | None:
+    def relay(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> HttpRelay | None:
         """The answer's bytes for a client of the server's own API, where its streams are trusted.
 
         Several choices are relayed in any case, as events have one.
@@ -213,7 +213,7 @@ class Http:
         """
         return self._connection.post(path, body, headers, began=began)
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The answer's events; closing the generator closes the connection, which stops the server.
 
         Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
@@ -255,8 +255,8 @@ class Http:
             self._auto.saw(model, event)
 
     def _amended(
-        self, outgoing: Outgoing, request: Request, way: Way, error: UpstreamError
-    ) -> tuple[Outgoing | None, str]:
+        self, outgoing: UpstreamRequest, request: Request, way: Way, error: UpstreamError
+    ) -> tuple[UpstreamRequest | None, str]:
         """What to ask in place of what the server has refused, where there is something; without what that is."""
         amended, what = None, "a setting"
         if error.status in (400, 404, 422) and _SIGNATURE.search(error.message):
@@ -272,7 +272,7 @@ class Http:
         return amended, what
 
     async def _asked(
-        self, outgoing: Outgoing, request: Request, turn: Turn, way: Way
+        self, outgoing: UpstreamRequest, request: Request, turn: ExchangeContext, way: Way
     ) -> AsyncGenerator[AnyEvent, None]:
         reading = await off_loop(turn.large, self._asking.reading, request, turn, way, outgoing)
         broken: BackendError | None = None

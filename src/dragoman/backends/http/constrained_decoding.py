@@ -30,7 +30,7 @@ from dragoman.core.messages import JsonText, Tool, ToolChoice
 from dragoman.parsing.format import Format
 from dragoman.schema.adapt import adapt, summary
 from dragoman.schema.targets import Target
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 
 Fields: TypeAlias = Mapping[str, Any]
 SCHEMA_WAY: Final = "json_schema"
@@ -44,7 +44,7 @@ class Held(NamedTuple):
     fields: Fields
     warnings: tuple[Notice, ...] = ()
     written_as: str = ""
-    """As `Outgoing` has it."""
+    """As `UpstreamRequest` has it."""
 
 
 def to_calls(
@@ -147,7 +147,7 @@ def unconstrained(why: str) -> Notice:
     return Notice("unconstrained", why)
 
 
-def added(outgoing: Outgoing, held: Held) -> Outgoing:
+def added(outgoing: UpstreamRequest, held: Held) -> UpstreamRequest:
     """The request with these fields."""
     warnings = (*outgoing.warnings, *held.warnings)
     if not held.fields:

@@ -15,15 +15,15 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.backends.http.connection import rest
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import DragomanError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Request
 from dragoman.text import json_cursor
 from dragoman.wire.dialect import Dialect
-from dragoman.wire.passing import Passing
-from dragoman.wire.passthrough import Splice, named
+from dragoman.wire.passing import StreamPassthrough
+from dragoman.wire.passthrough import StreamRewriter, named
 
 _NO_STREAM: Final = (b"{", b"[", b"<")
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
@@ -40,11 +40,11 @@ class HttpRelay:
     def __init__(
         self,
         dialect: Dialect,
-        passing: Passing,
+        passing: StreamPassthrough,
         request: Request,
         body: bytes,
         name: str,
-        turn: Turn,
+        turn: ExchangeContext,
         post: Post,
         clean: Callable[[DragomanError], DragomanError] = lambda error: error,
         headers: Callable[[], Mapping[str, str]] = dict,
@@ -59,7 +59,7 @@ class HttpRelay:
         self.body = self._asked(body)
         """What the server is sent."""
         self._told: list[AnyEvent] = []
-        self._splice = Splice(passing, self._name, hides_usage=self._hides_usage)
+        self._splice = StreamRewriter(passing, self._name, hides_usage=self._hides_usage)
         self._started = False
         self._start_events: tuple[Start, ...] = ()
 
@@ -75,12 +75,12 @@ class HttpRelay:
         return msgspec.json.encode(said)
 
     def take(self) -> Sequence[AnyEvent]:
-        """What has become known; see `Relay`."""
+        """What has become known; see `PassthroughResponse`."""
         told, self._told = self._told, []
         return told
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The bytes for the client; see `Relay`."""
+        """The bytes for the client; see `PassthroughResponse`."""
         async with aclosing(self._turn.heard(self._dialect.path, self.body, self._post(self.body))) as pieces:
             begun = await _begun(pieces)
             if self._request.stream and begun[:1] not in _NO_STREAM:
@@ -128,7 +128,7 @@ class HttpRelay:
         self._told += self._start_events
 
     def failed(self, error: DragomanError) -> bytes:
-        """What ends the stream; see `Relay`."""
+        """What ends the stream; see `PassthroughResponse`."""
         writer, error = self._dialect.writer(self._request), self._clean(error)
         for event in self._start_events:  # the server has told the client of it
             writer.send(event)

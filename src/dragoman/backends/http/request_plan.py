@@ -33,7 +33,7 @@ from dragoman.backends.text_mode.response import Reread
 from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Kind
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY
@@ -43,7 +43,7 @@ from dragoman.parsing.format import Format
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget
 from dragoman.schema.targets import Target, relaxing
-from dragoman.wire.dialect import Dialect, Outgoing
+from dragoman.wire.dialect import Dialect, UpstreamRequest
 from dragoman.wire.translation import fitted
 
 log = logging.getLogger("dragoman.backends.http.backend")
@@ -77,7 +77,7 @@ class Asking:
         self.kind, self._target = kind, _target(self._name, self._config, kind)
 
     def facts(self, model: str, way: Way) -> Mapping[str, object]:
-        """How this model is asked, for one who has neither the server nor its files; see `Described`."""
+        """How this model is asked, for one who has neither the server nor its files; see `SupportsReplay`."""
         hidden = ("url", "key", "key_env", "models", "per_model")
         settings = {k: v for k, v in msgspec.to_builtins(self._config).items() if k not in hidden}
         told = self._templates.facts(model, way.template) if way.endpoint == "completions" else {}
@@ -125,7 +125,7 @@ class Asking:
         """
         return self._written(self._shortened(request)[0], way).body
 
-    def outgoing(self, request: Request, way: Way, *, hold: bool = True) -> Outgoing:
+    def outgoing(self, request: Request, way: Way, *, hold: bool = True) -> UpstreamRequest:
         """The body that asks for the answer; `hold` the model to calls, unless the server has refused to.
 
         Raises: UnsupportedError: its API cannot say what is asked. ContextOverflowError: it is too long for the model.
@@ -136,7 +136,7 @@ class Asking:
         outgoing = outgoing._replace(warnings=(*warnings, *outgoing.warnings))
         return self._held(outgoing, asked, way, hold)
 
-    def reading(self, request: Request, turn: Turn, way: Way, outgoing: Outgoing) -> Reading:
+    def reading(self, request: Request, turn: ExchangeContext, way: Way, outgoing: UpstreamRequest) -> Reading:
         """What reads the answer to that."""
         by_prompt = way.endpoint == "completions"
         reader = completions.Reader(request, turn) if by_prompt else self._dialect.reader(request, turn)
@@ -169,7 +169,7 @@ class Asking:
         )
         return msgspec.structs.replace(request, max_tokens=most), (told,)
 
-    def _written(self, request: Request, way: Way) -> Outgoing:
+    def _written(self, request: Request, way: Way) -> UpstreamRequest:
         """The request in the words of the server's API."""
         shown, lost = self._shown(request, way)
         fit, given_up = self._taken(shown)
@@ -195,7 +195,7 @@ class Asking:
             case "inject":
                 return text_mode_request.injected(self.own_words.restored(request), self._format(request, way))
 
-    def _prompted(self, request: Request, way: Way) -> Outgoing:
+    def _prompted(self, request: Request, way: Way) -> UpstreamRequest:
         """The request as a prompt."""
         shown = readable(self.own_words.restored(request))
         told = losses(request)
@@ -211,7 +211,7 @@ class Asking:
             self._refused.clear()
         self._refused.add(_key(request, self._to(request, way)))
 
-    def _held(self, outgoing: Outgoing, request: Request, way: Way, hold: bool) -> Outgoing:
+    def _held(self, outgoing: UpstreamRequest, request: Request, way: Way, hold: bool) -> UpstreamRequest:
         """The request with what holds the model to what was asked for; unless the server has refused that."""
         to = self._to(request, way)
         free = request.tool_choice.mode == "auto" and not request.response_schema
@@ -250,7 +250,9 @@ class Asking:
         """How names of tools are spelled in this request."""
         return ANY if request.dialect == self._dialect.name or way.mode == "inject" else self._dialect.names
 
-    def _reread(self, request: Request, turn: Turn, way: Way, opened: str, outgoing: Outgoing) -> Reread | None:
+    def _reread(
+        self, request: Request, turn: ExchangeContext, way: Way, opened: str, outgoing: UpstreamRequest
+    ) -> Reread | None:
         """What reads the text of the answer as the model wrote it; None where the server is known to have done that."""
         tools = text_mode_request.offered(request)
         rescues = self._config.rescue

@@ -6,13 +6,15 @@ from dragoman.backends.text_mode.response import Reread
 from dragoman.backends.text_mode.verbatim_history import Listener
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
 from dragoman.text.stop_strings import StopStrings
-from dragoman.wire.dialect import Outgoing, Reader
+from dragoman.wire.dialect import ResponseReader, UpstreamRequest
 
 
 class Reading:
     """One answer; warnings about the request stand right behind Start."""
 
-    def __init__(self, reader: Reader, outgoing: Outgoing, reread: Reread | None, listener: Listener) -> None:
+    def __init__(
+        self, reader: ResponseReader, outgoing: UpstreamRequest, reread: Reread | None, listener: Listener
+    ) -> None:
         """`reread` reads its text as the model wrote it, for the `listener` to keep; None: the server has read it."""
         self.reader, self._outgoing, self._reread, self._listener = reader, outgoing, reread, listener
         self._stops = StopStrings(outgoing.watched)

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dragoman.core.events import Notice
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 
 _REFUSED: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -84,7 +84,7 @@ class Refusals:
         self._known: dict[tuple[str, str], _Refusal] = {}
         """By the model and the server's words, the oldest first."""
 
-    def remember(self, model: str, words: str, asked: Outgoing, amended: Outgoing | None) -> None:
+    def remember(self, model: str, words: str, asked: UpstreamRequest, amended: UpstreamRequest | None) -> None:
         """The model refused what was asked in these words, and may take what was amended, if there is such a thing."""
         if amended is not None:
             items = _items(asked) - _items(amended) if _ONE_VALUE.search(words) else frozenset()
@@ -93,7 +93,7 @@ class Refusals:
             if len(self._known) > _REMEMBERED_AT_MOST:
                 del self._known[next(iter(self._known))]
 
-    def heeded(self, model: str, outgoing: Outgoing) -> Outgoing:
+    def heeded(self, model: str, outgoing: UpstreamRequest) -> UpstreamRequest:
         """The request without what the model refused."""
         now_s = self._now_s()
         for (refuser, words), refusal in self._known.items():
@@ -102,12 +102,12 @@ class Refusals:
         return outgoing
 
 
-def _items(outgoing: Outgoing) -> frozenset[tuple[str, bytes]]:
+def _items(outgoing: UpstreamRequest) -> frozenset[tuple[str, bytes]]:
     body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
     return frozenset((name, bytes(raw)) for name, raw in body.items())
 
 
-def without(outgoing: Outgoing, words: str) -> Outgoing | None:
+def without(outgoing: UpstreamRequest, words: str) -> UpstreamRequest | None:
     """The request without the setting that the server refuses in these words; None where it may not go."""
     if _NO_EFFORT.search(words):
         return _without_effort(outgoing)
@@ -126,7 +126,7 @@ def without(outgoing: Outgoing, words: str) -> Outgoing | None:
     return outgoing._replace(body=msgspec.json.encode(body), warnings=(*outgoing.warnings, told))
 
 
-def _without_effort(outgoing: Outgoing) -> Outgoing | None:
+def _without_effort(outgoing: UpstreamRequest) -> UpstreamRequest | None:
     body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
     kept = {name: raw for name, raw in body.items() if name not in _EFFORT}
     if "output_config" in body:

@@ -18,7 +18,7 @@ import msgspec
 from dragoman.backends.http.connection import Connection
 from dragoman.backends.http.unsupported_params import without
 from dragoman.backends.probe.server_info import json
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, SilenceError, UpstreamError
 from dragoman.core.events import ToolCallDelta
@@ -36,7 +36,7 @@ from dragoman.core.messages import (
     ToolChoice,
     Usage,
 )
-from dragoman.wire.dialect import Dialect, Outgoing
+from dragoman.wire.dialect import Dialect, UpstreamRequest
 from dragoman.wire.sse import Decoder
 
 TOKENS: Final = 64
@@ -169,11 +169,11 @@ class Asker:
     def _left_s(self) -> float:
         return min(QUESTION_S, self._ends - time.monotonic()) if self._ends else FIRST_S
 
-    async def _heard(self, outgoing: Outgoing, request: Request, limit_s: float) -> Heard:
+    async def _heard(self, outgoing: UpstreamRequest, request: Request, limit_s: float) -> Heard:
         got, error, seconds = await self._bytes(self.dialect.path, outgoing.body, limit_s)
         if error is not None:
             return Heard(error=error, seconds=seconds)
-        reader = self.dialect.reader(request, Turn("probe", 0, random_id))
+        reader = self.dialect.reader(request, ExchangeContext("probe", 0, random_id))
         events = [*reader.feed(got), *reader.close()]
         collector = Collector()
         for event in events:

@@ -25,14 +25,14 @@ import msgspec
 
 from dragoman.backends.http.connection import SHORT_S, Connection
 from dragoman.backends.text_mode import sampling
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError, ConfigError, RequestError
 from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.control_tokens import control_tokens
 from dragoman.text.json_cursor import Fields
-from dragoman.wire.call_assembler import Assembler
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.call_assembler import ToolCallAssembler
+from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.response_reader import UpstreamReader
 from dragoman.wire.translation import warned
 
@@ -110,7 +110,7 @@ def read(file: str, server: str) -> str:
         raise ConfigError(f"cannot read the chat template {file}: {e} - at servers.{server}.template") from None
 
 
-def written(request: Request, prompt: "Prompt") -> Outgoing:
+def written(request: Request, prompt: "Prompt") -> UpstreamRequest:
     """The body that asks the server for more of this prompt."""
     body: dict[str, Any] = {"model": request.model, "prompt": prompt.text, "stream": True}
     body |= {"stream_options": {"include_usage": True}, **sampling.settings(request)}
@@ -118,7 +118,7 @@ def written(request: Request, prompt: "Prompt") -> Outgoing:
         body["max_tokens"] = request.max_tokens
     named = {name: name for name in sampling.ignored(request)}
     told = tuple(warned("ignored_setting", "where prompts are rendered here, {} has no effect", named))
-    return Outgoing(msgspec.json.encode(body), told, request.stop, prompt.tail)
+    return UpstreamRequest(msgspec.json.encode(body), told, request.stop, prompt.tail)
 
 
 class Reader(UpstreamReader):
@@ -128,8 +128,8 @@ class Reader(UpstreamReader):
 
     _nothing = "no choice"
 
-    def __init__(self, request: Request, turn: Turn) -> None:
-        super().__init__(Assembler(turn, request.model))
+    def __init__(self, request: Request, turn: ExchangeContext) -> None:
+        super().__init__(ToolCallAssembler(turn, request.model))
         self._reason: FinishReason | None = None
         self._heard = False
 

@@ -7,7 +7,7 @@ import msgspec
 
 from dragoman.core.errors import quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import Message, Opaque, Part, Reasoning, Request, ResultPart, Role, Text, ToolResult
+from dragoman.core.messages import Message, Part, Reasoning, Request, ResultPart, Role, Text, ToolResult, UnknownPart
 from dragoman.prompting.deferred_tools import resolved
 from dragoman.wire.translation import as_json, callable_tools, warned
 
@@ -29,14 +29,14 @@ def readable(request: Request) -> Request:
 
 
 def _message(message: Message) -> Message:
-    if not any(isinstance(p, Opaque | ToolResult) for p in message.parts):
+    if not any(isinstance(p, UnknownPart | ToolResult) for p in message.parts):
         return message
     return msgspec.structs.replace(message, parts=tuple(_part(p, message.role) for p in message.parts))
 
 
 def _part(part: Part, role: Role) -> Part:
     match part:
-        case Opaque() if role != "assistant":
+        case UnknownPart() if role != "assistant":
             return _shown(part)
         case ToolResult(parts=parts):
             return msgspec.structs.replace(part, parts=tuple(map(_shown, parts)))
@@ -44,9 +44,9 @@ def _part(part: Part, role: Role) -> Part:
             return part
 
 
-def _shown(part: Opaque | ResultPart) -> ResultPart:
+def _shown(part: UnknownPart | ResultPart) -> ResultPart:
     """An unknown part is its JSON as text."""
-    if not isinstance(part, Opaque) or part.type in _PLACEHOLDERS:
+    if not isinstance(part, UnknownPart) or part.type in _PLACEHOLDERS:
         return part
     return Text(bytes(part.raw).decode())
 
@@ -55,10 +55,10 @@ def _is_result(message: Message) -> bool:
     return all(isinstance(part, ToolResult) for part in message.parts)
 
 
-def _unknown(message: Message) -> Iterator[Opaque]:
+def _unknown(message: Message) -> Iterator[UnknownPart]:
     for part in message.parts:
         for each in part.parts if isinstance(part, ToolResult) else (part,):
-            if isinstance(each, Opaque) and message.role != "assistant" and each.type not in _PLACEHOLDERS:
+            if isinstance(each, UnknownPart) and message.role != "assistant" and each.type not in _PLACEHOLDERS:
                 yield each
 
 

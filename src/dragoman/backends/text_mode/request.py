@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dragoman import formats
 from dragoman.backends.text_mode.content_fallback import losses, readable
 from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import Names
 from dragoman.core.messages import (
@@ -110,7 +110,9 @@ def spelled(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[Tool,
     }
 
 
-def reader(format: Format, request: Request, tools: tuple[Tool, ...], turn: Turn, prompt_tail: str = "") -> ReplyReader:
+def reader(
+    format: Format, request: Request, tools: tuple[Tool, ...], turn: ExchangeContext, prompt_tail: str = ""
+) -> ReplyReader:
     """For one run of text of the answer, in which these tools may be called."""
     past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
     return ReplyReader(

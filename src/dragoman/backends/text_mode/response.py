@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from dragoman.backends.text_mode.leaked_calls import Leaks
-from dragoman.core.call_identity import Key, key
+from dragoman.core.call_identity import CallKey, key
 from dragoman.core.events import (
     BREAK,
     AnyEvent,
@@ -209,7 +209,7 @@ class _Numbers:
     def __init__(self, new_id: NewId, repeats: bool) -> None:
         self._new_id, self._ids = new_id, set[str]()
         self._calls = 0
-        self._made: dict[Source, Counter[Key]] = {"text": Counter(), "server": Counter()}
+        self._made: dict[Source, Counter[CallKey]] = {"text": Counter(), "server": Counter()}
         self._name, self._arguments = "", list[str]()
         self._held: list[AnyEvent] | None = None
         self._repeats = repeats
@@ -252,7 +252,7 @@ class _Numbers:
         held, self._held = self._held, None
         return held
 
-    def _dropped(self, made: Key, told: str) -> list[AnyEvent]:
+    def _dropped(self, made: CallKey, told: str) -> list[AnyEvent]:
         self._held = None
         self._calls -= 1
         return [Notice("repeated_call", told, made[1])]

@@ -19,7 +19,7 @@ from dragoman.cli._progress_line import Line
 from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, Page, Plain, Raw
 from dragoman.cli.completion import all_model_names, offering
-from dragoman.core.backend import Backend, Described
+from dragoman.core.backend import Backend, SupportsReplay
 from dragoman.core.errors import BackendError, ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
 from dragoman.gateway.gateway import Gateway, targets
@@ -193,7 +193,7 @@ def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
 def _where(backend: Backend, model: str) -> str:
     """Whose model it is, and how it is asked, for people."""
     state = backend.state()
-    facts = backend.facts(model) if isinstance(backend, Described) else {}
+    facts = backend.facts(model) if isinstance(backend, SupportsReplay) else {}
     way = facts.get("way")
     mode = way.get("mode") if isinstance(way, Mapping) else facts.get("mode")
     at = f" at {state['url']}" if "url" in state else ""

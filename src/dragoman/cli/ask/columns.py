@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dragoman.cli._terminal_safe import printable
 from dragoman.cli.ask.plain_view import Head, Sum, remark, words
-from dragoman.core.events import AnyEvent, Step
+from dragoman.core.events import AnyEvent, BlockChange
 from dragoman.core.messages import FinishReason
 
 NARROWEST: Final = 72
@@ -80,7 +80,7 @@ class Columns:
         self._left += text
         self._draw()
 
-    def event(self, event: AnyEvent, step: Step) -> None:
+    def event(self, event: AnyEvent, step: BlockChange) -> None:
         """On the right."""
         if step.opens and self._right:
             self._flush(self._made)

@@ -20,13 +20,13 @@ from dragoman.backends.text_mode import completions
 from dragoman.cli._progress_line import Line
 from dragoman.cli.ask.plain_view import Page, Sum
 from dragoman.cli.ask.raw_text import Wire
-from dragoman.core.backend import Backend, Turn
+from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.messages import Message, Reply, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.gateway.gateway import Gateway
 from dragoman.wire import sse
-from dragoman.wire.dialect import Reader
+from dragoman.wire.dialect import ResponseReader
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Exchange:
         self._asked = 0
         self._line.say("waiting for the first word")
         collector = Collector()
-        turn = Turn(secrets.token_hex(12), int(time.time()), lambda: secrets.token_hex(12), tap=self)
+        turn = ExchangeContext(secrets.token_hex(12), int(time.time()), lambda: secrets.token_hex(12), tap=self)
         try:
             async with aclosing(self._gateway.answer(request, turn)) as events:
                 async for event in events:
@@ -134,9 +134,9 @@ class Exchange:
         self._line.clear()
         self._page.raw(text)
 
-    def _reader(self, to: str) -> Reader:
+    def _reader(self, to: str) -> ResponseReader:
         """What reads the stream of a server that was asked at this path; the CLI's is that of its vendor's API."""
-        turn = Turn("", 0, lambda: "")
+        turn = ExchangeContext("", 0, lambda: "")
         if to == completions.PATH:
             return completions.Reader(self._request, turn)
         api = next((name for name in dialects.names() if dialects.get(name).path == to), _MESSAGES)

@@ -5,11 +5,11 @@ from typing import NamedTuple, Protocol, TextIO
 from dragoman.cli._terminal_safe import printable
 from dragoman.core.events import (
     AnyEvent,
+    BlockChange,
     Failure,
     Notice,
     ReasoningDelta,
     RefusalDelta,
-    Step,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
@@ -67,7 +67,7 @@ class Page(Protocol):
     def raw(self, text: str) -> None:
         """It writes."""
 
-    def event(self, event: AnyEvent, step: Step) -> None:
+    def event(self, event: AnyEvent, step: BlockChange) -> None:
         """What becomes of that; `step` says which block the event opens or ends."""
 
     def over(self, reason: FinishReason) -> None:
@@ -156,7 +156,7 @@ class Plain:
         self._out.flush()
         self._line_open = not shown.endswith("\n") if shown else self._line_open
 
-    def event(self, event: AnyEvent, step: Step) -> None:
+    def event(self, event: AnyEvent, step: BlockChange) -> None:
         """Kept for behind the model's words."""
         said, told = words(event)[0], remark(event)[0]
         if (step.opens or told) and self._said:
@@ -219,7 +219,7 @@ class Raw:
     def again(self) -> None:
         """Nothing."""
 
-    def event(self, event: AnyEvent, step: Step) -> None:
+    def event(self, event: AnyEvent, step: BlockChange) -> None:
         """Nothing."""
 
     def over(self, reason: FinishReason) -> None:

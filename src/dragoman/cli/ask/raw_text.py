@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dragoman.core.events import Finish, ReasoningDelta, Start, TextDelta, UsageUpdate
 from dragoman.wire import sse
-from dragoman.wire.dialect import Reader
+from dragoman.wire.dialect import ResponseReader
 
 _SAME: Final = object()
 
@@ -17,7 +17,7 @@ _SAME: Final = object()
 class Wire:
     """Reads one answer of a server beside the one who has to."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ResponseReader) -> None:
         self._reader = reader
         self._decoder = sse.Decoder()
         self._before: Any = None

@@ -48,36 +48,36 @@ from typing import Final
 from dragoman.core.identifiers import LONG_NAME_FORM
 from dragoman.dialects.anthropic_messages.request_reader import BILLING, listed_as, meant_by, read_count, read_request
 from dragoman.dialects.anthropic_messages.request_writer import sign, write_request
-from dragoman.dialects.anthropic_messages.response_reader import Reader, count_of
+from dragoman.dialects.anthropic_messages.response_reader import MessagesResponseReader, count_of
 from dragoman.dialects.anthropic_messages.response_writer import (
     PING,
-    Writer,
+    MessagesResponseWriter,
     status,
     write_count,
     write_error,
     write_reply,
 )
 from dragoman.wire import sse
-from dragoman.wire.dialect import Counting, Dialect, Form
-from dragoman.wire.passing import Passing
+from dragoman.wire.dialect import Dialect, ObjectForm, TokenCounting
+from dragoman.wire.passing import StreamPassthrough
 
 DIALECT: Final = Dialect(
     name="anthropic_messages",
     path="/v1/messages",
     read_request=read_request,
-    writer=Writer,
+    writer=MessagesResponseWriter,
     write_reply=write_reply,
     write_error=write_error,
     status=status,
     ping=PING,
     write_request=write_request,
-    reader=Reader,
+    reader=MessagesResponseReader,
     sign=sign,
     names=LONG_NAME_FORM,
     carries=("anthropic-beta", "anthropic-version"),
     asides=frozenset({BILLING}),
     hosts=frozenset({"api.anthropic.com"}),
-    passing=Passing(
+    passing=StreamPassthrough(
         ends=re.compile(rb"event: ?(message_stop|error)\r?\n"),
         end=sse.encode(b'{"type":"message_stop"}', "message_stop"),
         within="message",
@@ -85,7 +85,7 @@ DIALECT: Final = Dialect(
     listed_as=listed_as,
     meant_by=meant_by,
     forms={
-        "tool": Form(
+        "tool": ObjectForm(
             example='{"name": …, "input_schema": …}',
             marks={"input_schema": ""},
             request='{"model":"-","max_tokens":1,"messages":[{"role":"user","content":"-"}],"tools":$}',
@@ -93,7 +93,7 @@ DIALECT: Final = Dialect(
             written=("tools",),
             slips={"parameters": "input_schema", "inputSchema": "input_schema"},
         ),
-        "call": Form(
+        "call": ObjectForm(
             example='{"type": "tool_use", "id": …, "name": …, "input": {…}}',
             marks={"type": "tool_use"},
             request='{"model":"-","max_tokens":1,"messages":[{"role":"assistant","content":$}]}',
@@ -102,7 +102,7 @@ DIALECT: Final = Dialect(
             slips={"call_id": "id", "arguments": "input"},
             arguments="input",
         ),
-        "result": Form(
+        "result": ObjectForm(
             example='{"type": "tool_result", "tool_use_id": …, "content": …}',
             marks={"type": "tool_result"},
             request='{"model":"-","max_tokens":1,"messages":[{"role":"user","content":$}]}',
@@ -112,7 +112,7 @@ DIALECT: Final = Dialect(
         ),
     },
     pieces=(("type", r"(message|content_block)_\w+|ping", "$"),),
-    counting=Counting(
+    counting=TokenCounting(
         path="/v1/messages/count_tokens",
         read_request=read_count,
         write_count=write_count,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.core import messages as m
 from dragoman.core.errors import RequestError, UnsupportedError
-from dragoman.core.messages import Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
+from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolChoice, UnknownPart
 from dragoman.dialects.anthropic_messages.client_tools import client_tool
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
@@ -113,7 +113,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:/@+-]")
 _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
 
 
-def _effort(thinking: Cursor | None, kept: m.Extra) -> str:
+def _effort(thinking: Cursor | None, kept: m.ExtraFields) -> str:
     """`output_config.effort`, or as much as the budget for thinking amounts to."""
     config = kept.get("output_config")
     told = json_cursor.Cursor(config, "$.output_config").fields().peek("effort") if config is not None else None
@@ -131,7 +131,7 @@ def _effort(thinking: Cursor | None, kept: m.Extra) -> str:
     return next(effort for least, effort in _BUDGETS if budget.number() >= least)
 
 
-def _response_schema(fields: Fields) -> tuple[m.JsonText, m.Extra]:
+def _response_schema(fields: Fields) -> tuple[m.JsonText, m.ExtraFields]:
     config = fields.take("output_config")
     if config is None:
         return "", {}
@@ -143,7 +143,7 @@ def _response_schema(fields: Fields) -> tuple[m.JsonText, m.Extra]:
     return inner.need("schema").object(), {"output_config": config.raw}
 
 
-def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.Extra]:
+def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
     """The system's words; apart from them the line that begins those of Claude Code, as its block.
 
     It tells its vendor what to charge, and is nothing that a model should read.
@@ -166,15 +166,15 @@ def _message(cursor: Cursor) -> Message:
     return Message(own, read_parts(fields.take("content"), _PARTS), fields.rest())
 
 
-def _image(fields: Fields) -> m.Image | Opaque:
+def _image(fields: Fields) -> m.Image | UnknownPart:
     media, kept = _media(fields.need("source"))
-    return m.Image(media, {**kept, **fields.rest()}) if media else Opaque("image", fields.raw, fields.path)
+    return m.Image(media, {**kept, **fields.rest()}) if media else UnknownPart("image", fields.raw, fields.path)
 
 
-def _document(fields: Fields) -> m.Document | Opaque:
+def _document(fields: Fields) -> m.Document | UnknownPart:
     media, kept = _media(fields.need("source"))
     if media is None:
-        return Opaque("document", fields.raw, fields.path)
+        return UnknownPart("document", fields.raw, fields.path)
     return m.Document(media, fields.string("title"), {**kept, **fields.rest()})
 
 
@@ -184,26 +184,26 @@ def _search_result(fields: Fields) -> m.Document:
     source, title = fields.string("source"), fields.string("title")
     words = "\n".join(item.fields().need("text").string() for item in fields.items("content"))
     extra = {SEARCH_RESULT: msgspec.Raw(msgspec.json.encode(own)), **fields.rest()}
-    return m.Document(m.Media("text/plain", text=words or title), title or source if words else "", extra)
+    return m.Document(m.MediaSource("text/plain", text=words or title), title or source if words else "", extra)
 
 
-def _media(cursor: Cursor) -> tuple[m.Media | None, m.Extra]:
+def _media(cursor: Cursor) -> tuple[m.MediaSource | None, m.ExtraFields]:
     """The source of a block, None where it is not known here; and the source as it came where that holds more."""
     source = cursor.fields()
     match source.need("type").string():
         case "base64":
-            media = m.Media(source.string("media_type"), data=source.need("data").word())
+            media = m.MediaSource(source.string("media_type"), data=source.need("data").word())
         case "text":
-            media = m.Media(source.string("media_type") or "text/plain", text=source.need("data").string())
+            media = m.MediaSource(source.string("media_type") or "text/plain", text=source.need("data").string())
         case "url":
-            media = m.Media(url=source.need("url").word())
+            media = m.MediaSource(url=source.need("url").word())
         case "file":
-            media = m.Media(file_id=source.need("file_id").word())
+            media = m.MediaSource(file_id=source.need("file_id").word())
         case "content":
             parts = read_parts(source.take("content"), {"text": read_text})
             words = [part.text for part in parts if isinstance(part, Text)]
             whole = len(words) == len(parts)  # with an image among them, words alone would be a lie
-            return m.Media("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
+            return m.MediaSource("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
         case _:
             return None, {}
     return media, {"source": cursor.raw} if source.rest() else {}

@@ -38,12 +38,11 @@ from dragoman.core.identifiers import ID, LONG_NAME_FORM
 from dragoman.core.messages import (
     Audio,
     Document,
-    Earlier,
     Image,
-    Media,
+    MediaSource,
     Message,
-    Opaque,
     Part,
+    PreviousResponseRef,
     Reasoning,
     Refusal,
     Request,
@@ -51,6 +50,7 @@ from dragoman.core.messages import (
     Tool,
     ToolCall,
     ToolResult,
+    UnknownPart,
 )
 from dragoman.dialects.anthropic_messages.request_reader import BILLING, SEARCH_RESULT
 from dragoman.dialects.anthropic_messages.response_writer import input_of
@@ -58,9 +58,9 @@ from dragoman.schema.adapt import adapt
 from dragoman.schema.strictness import complexity
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT
 from dragoman.wire.content_blocks import picture_type
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import reminder
-from dragoman.wire.translation import UNPROVEN, Ledger
+from dragoman.wire.translation import UNPROVEN, TranslationReport
 
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000
@@ -82,12 +82,12 @@ def sign(key: str) -> dict[str, str]:
     return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
 
 
-def write_request(request: Request, model: str) -> Outgoing:
+def write_request(request: Request, model: str) -> UpstreamRequest:
     """The body that asks this server for `model`, and warnings of what it cannot say.
 
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
-    ledger = Ledger(request, NAME)
+    ledger = TranslationReport(request, NAME)
     request = ledger.spelled(request, LONG_NAME_FORM, ID)
     first = request.instructions if ledger.same else _first(request.messages, ledger)
     system = _system(request.messages[:first], request.extra.get(BILLING) if ledger.same else None, ledger)
@@ -108,7 +108,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     return ledger.close({**body, **extra})
 
 
-def _bound_marks(body: Mapping[str, object], most: int, ledger: Ledger) -> None:
+def _bound_marks(body: Mapping[str, object], most: int, ledger: TranslationReport) -> None:
     """Take marks for the cache away where there are more."""
     first, later = [*_marked(body.get("tools")), *_marked(body.get("system"))], [*_marked(body["messages"])]
     spare = [*later[:-1], *first, *later[-1:]]
@@ -127,7 +127,7 @@ def _marked(said: object) -> Iterator[dict[str, object]]:
             yield said
 
 
-def _first(messages: Sequence[Message], ledger: Ledger) -> int:
+def _first(messages: Sequence[Message], ledger: TranslationReport) -> int:
     """How many messages at the beginning are the system's."""
     kinds = ("system",) if ledger.same else ("system", "developer")
     for n, message in enumerate(messages):
@@ -136,12 +136,12 @@ def _first(messages: Sequence[Message], ledger: Ledger) -> int:
     return len(messages)
 
 
-def _system(messages: Sequence[Message], billing: msgspec.Raw | None, ledger: Ledger) -> object:
+def _system(messages: Sequence[Message], billing: msgspec.Raw | None, ledger: TranslationReport) -> object:
     parts = [part for message in messages for part in message.parts]
     return _content(parts, ledger) if billing is None else [billing, *_blocks(parts, ledger)]
 
 
-def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
+def _thinking(request: Request, ledger: TranslationReport) -> dict[str, object]:
     """`thinking` and `output_config`; what the caller said of them in this API's own terms is in `extra`."""
     config: dict[str, object] = {}
     if request.response_schema == _ANY_OBJECT and not ledger.same:
@@ -165,7 +165,7 @@ def _thinking(request: Request, ledger: Ledger) -> dict[str, object]:
     return said | ({"output_config": config} if config else {})
 
 
-def _sampling(request: Request, ledger: Ledger, thinks: bool) -> dict[str, object]:
+def _sampling(request: Request, ledger: TranslationReport, thinks: bool) -> dict[str, object]:
     said: dict[str, object] = {}
     for name, value in msgspec.structs.asdict(request.sampling).items():
         if value is None:
@@ -182,7 +182,7 @@ def _sampling(request: Request, ledger: Ledger, thinks: bool) -> dict[str, objec
     return said
 
 
-def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
+def _tools(request: Request, ledger: TranslationReport) -> dict[str, object]:
     tools = ledger.offered(request)
     choice = request.tool_choice
     if (choice.mode == "required" and not tools) or (
@@ -201,7 +201,7 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
     return said if told == {"type": "auto"} else {**said, "tool_choice": told}
 
 
-def _binding(tools: Sequence[Tool], ledger: Ledger) -> frozenset[str]:
+def _binding(tools: Sequence[Tool], ledger: TranslationReport) -> frozenset[str]:
     """The tools that are sent as `strict`: of those that another API calls so, as many as this one compiles."""
     strict = [tool for tool in tools if ledger.strict(tool, ANTHROPIC_STRICT)]
     kept: list[str] = []
@@ -216,7 +216,7 @@ def _binding(tools: Sequence[Tool], ledger: Ledger) -> frozenset[str]:
     return frozenset(kept)
 
 
-def _tool(tool: Tool, ledger: Ledger, strict: bool) -> object:
+def _tool(tool: Tool, ledger: TranslationReport, strict: bool) -> object:
     if tool.kind != "function":
         return dict(tool.extra)
     said: dict[str, object] = {"name": tool.name}
@@ -243,7 +243,7 @@ def _described(request: Request) -> str:
     return msgspec.json.encode({**msgspec.json.decode(schema), "description": told}).decode()
 
 
-def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
+def _messages(messages: Sequence[Message], ledger: TranslationReport) -> list[object]:
     if ledger.same:
         return [_as_it_came(message, ledger) for message in messages]
     turns: list[tuple[str, list[object]]] = []
@@ -265,12 +265,12 @@ _ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
 """Of messages that this API has not, as they may have been added on the way."""
 
 
-def _as_it_came(message: Message, ledger: Ledger) -> dict[str, object]:
+def _as_it_came(message: Message, ledger: TranslationReport) -> dict[str, object]:
     role = _ROLES.get(message.role, message.role)
     return {"role": role, "content": _content(message.parts, ledger), **message.extra}
 
 
-def _content(parts: Sequence[Part], ledger: Ledger) -> object:
+def _content(parts: Sequence[Part], ledger: TranslationReport) -> object:
     """A string where all is one text, else blocks."""
     match [part for part in parts if not (isinstance(part, Text) and not part.text)]:
         case [Text(text, extra)] if not ledger.kept(extra) and (ledger.same or text.strip()):
@@ -278,11 +278,11 @@ def _content(parts: Sequence[Part], ledger: Ledger) -> object:
     return _blocks(parts, ledger)
 
 
-def _blocks(parts: Sequence[Part], ledger: Ledger) -> list[object]:
+def _blocks(parts: Sequence[Part], ledger: TranslationReport) -> list[object]:
     return [block for part in parts for block in _block(part, ledger)]
 
 
-def _block(part: Part, ledger: Ledger) -> list[object]:
+def _block(part: Part, ledger: TranslationReport) -> list[object]:
     match part:
         case Text(text, extra) | Refusal(text, extra):
             says = text if ledger.same else text.strip()
@@ -305,17 +305,17 @@ def _block(part: Part, ledger: Ledger) -> list[object]:
             return [{"type": "tool_use", "id": id, "name": name, "input": given, **ledger.kept(extra)}]
         case ToolResult():
             return [_result(part, ledger)]
-        case Opaque():
+        case UnknownPart():
             return [ledger.raw(part)]
         case Audio():
             raise ledger.refused("audio")
-        case Earlier():
+        case PreviousResponseRef():
             raise ledger.refused("a part of an earlier answer by its id", part.path)
         case _:
             assert_never(part)
 
 
-def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
+def _thoughts(part: Reasoning, ledger: TranslationReport) -> list[object]:
     extra = ledger.kept(part.extra)
     if part.redacted:
         return [{"type": "redacted_thinking", "data": part.redacted, **extra}]
@@ -325,13 +325,13 @@ def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
     return [{"type": "thinking", "thinking": part.text, "signature": part.signature, **extra}]
 
 
-def _result(result: ToolResult, ledger: Ledger) -> dict[str, object]:
+def _result(result: ToolResult, ledger: TranslationReport) -> dict[str, object]:
     said: dict[str, object] = {"type": "tool_result", "tool_use_id": result.call_id}
     said |= {"content": _content(result.parts, ledger)} if result.parts else {}
     return {**said, **({"is_error": True} if result.is_error else {}), **ledger.kept(result.extra)}
 
 
-def _source(source: Media, ledger: Ledger) -> Mapping[str, object]:
+def _source(source: MediaSource, ledger: TranslationReport) -> Mapping[str, object]:
     if source.url:
         return {"type": "url", "url": source.url}
     if source.file_id:

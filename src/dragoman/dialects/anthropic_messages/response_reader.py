@@ -22,7 +22,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.events import BREAK
 from dragoman.core.identifiers import LONG_NAME_FORM
@@ -89,12 +89,12 @@ class _Delta(Struct):
 _delta: Final = msgspec.json.Decoder(_Delta).decode
 
 
-class Reader(UpstreamReader):
+class MessagesResponseReader(UpstreamReader):
     """One answer."""
 
     __slots__ = ("_counts", "_extra", "_index", "_is_cited", "_reason", "_stop", "_vendors")
 
-    def __init__(self, request: Request, turn: Turn) -> None:
+    def __init__(self, request: Request, turn: ExchangeContext) -> None:
         super().__init__(assembler(request, turn, NAME, LONG_NAME_FORM))
         self._reason: FinishReason | None = None
         self._stop = ""

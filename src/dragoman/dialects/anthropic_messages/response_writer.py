@@ -8,8 +8,8 @@ from msgspec import Raw
 from dragoman.core import errors, events, messages
 from dragoman.core.collect import finish_of
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
-from dragoman.core.events import AnyEvent, Block, BlockKind, Finish, Order, Start, ToolCallStart
-from dragoman.core.messages import Opaque, Part, Reply, Request, Text, ToolCall, Usage
+from dragoman.core.events import AnyEvent, Block, BlockKind, EventOrder, Finish, Start, ToolCallStart
+from dragoman.core.messages import Part, Reply, Request, Text, ToolCall, UnknownPart, Usage
 from dragoman.core.response_details import CITATIONS, items
 from dragoman.text import json_cursor
 from dragoman.wire import sse
@@ -43,13 +43,13 @@ _BLOCKS: Final[dict[BlockKind, bytes]] = {
 }
 
 
-class Writer:
+class MessagesResponseWriter:
     """One streamed reply."""
 
     __slots__ = ("_delta", "_facts", "_order", "_refused", "_sources", "_usage")
 
     def __init__(self, request: Request) -> None:
-        self._order = Order(NAME)
+        self._order = EventOrder(NAME)
         self._usage = Usage()
         self._refused = False
         self._facts: dict[str, Raw] = {}
@@ -216,9 +216,15 @@ def _block(part: Part) -> list[object]:
             return [{"type": "thinking", "thinking": text, "signature": signature}]
         case ToolCall(id, name, arguments):
             return [{"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}]
-        case Opaque(raw=raw, dialect=dialect):
+        case UnknownPart(raw=raw, dialect=dialect):
             return [raw] if dialect == NAME else []
-        case messages.Image() | messages.Document() | messages.Audio() | messages.ToolResult() | messages.Earlier():
+        case (
+            messages.Image()
+            | messages.Document()
+            | messages.Audio()
+            | messages.ToolResult()
+            | messages.PreviousResponseRef()
+        ):
             return []  # no event makes these
         case _:
             assert_never(part)

@@ -43,36 +43,36 @@ from typing import Final
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.dialects.openai_chat.request_reader import read_request
 from dragoman.dialects.openai_chat.request_writer import write_request
-from dragoman.dialects.openai_chat.response_reader import Reader
-from dragoman.dialects.openai_chat.response_writer import Writer, write_reply
+from dragoman.dialects.openai_chat.response_reader import ChatResponseReader
+from dragoman.dialects.openai_chat.response_writer import ChatResponseWriter, write_reply
 from dragoman.wire import sse
-from dragoman.wire.dialect import Dialect, Form
+from dragoman.wire.dialect import Dialect, ObjectForm
 from dragoman.wire.openai_errors import sign, status, write_error
-from dragoman.wire.passing import Passing
+from dragoman.wire.passing import StreamPassthrough
 
 DIALECT: Final = Dialect(
     name="openai_chat",
     path="/v1/chat/completions",
     read_request=read_request,
-    writer=Writer,
+    writer=ChatResponseWriter,
     write_reply=write_reply,
     write_error=write_error,
     status=status,
     ping=sse.comment("ping"),
     write_request=write_request,
-    reader=Reader,
+    reader=ChatResponseReader,
     sign=sign,
     names=NAME_FORM,
     versioned=True,
     carries=("openai-beta",),
-    passing=Passing(
+    passing=StreamPassthrough(
         ends=re.compile(rb'data: ?(\[DONE\]|\{"error")'),
         end=sse.encode(b"[DONE]"),
         wanted={"stream_options": {"include_usage": True}},
         unasked=(b'"choices":[]', b'"choices": []'),
     ),
     forms={
-        "tool": Form(
+        "tool": ObjectForm(
             example='{"type": "function", "function": {"name": …, "parameters": …}}',
             marks={"function": ""},
             request='{"model":"-","messages":[{"role":"user","content":"-"}],"tools":$}',
@@ -80,7 +80,7 @@ DIALECT: Final = Dialect(
             written=("tools",),
             slips={"function.input_schema": "function.parameters"},
         ),
-        "call": Form(
+        "call": ObjectForm(
             example='{"id": …, "type": "function", "function": {"name": …, "arguments": "{…}"}}',
             marks={"function": ""},
             request='{"model":"-","messages":[{"role":"assistant","tool_calls":$}]}',
@@ -89,7 +89,7 @@ DIALECT: Final = Dialect(
             slips={"call_id": "id", "function.input": "function.arguments"},
             arguments="function.arguments",
         ),
-        "result": Form(
+        "result": ObjectForm(
             example='{"role": "tool", "tool_call_id": …, "content": …}',
             marks={"role": "tool"},
             request='{"model":"-","messages":$}',

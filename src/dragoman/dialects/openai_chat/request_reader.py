@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.core import messages
 from dragoman.core.errors import RequestError, quote
-from dragoman.core.messages import Message, Opaque, Part, Request, Tool, ToolCall, ToolChoice
+from dragoman.core.messages import Message, Part, Request, Tool, ToolCall, ToolChoice, UnknownPart
 from dragoman.schema.free_text import free_text
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
@@ -101,7 +101,7 @@ class _Reply(NamedTuple):
     strict: bool = False
 
 
-def _response_format(found: Cursor | None) -> tuple[_Reply, messages.Extra]:
+def _response_format(found: Cursor | None) -> tuple[_Reply, messages.ExtraFields]:
     if found is None:
         return _Reply(), {}
     fields = found.fields()
@@ -146,7 +146,7 @@ def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
 
 def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
     usual, other, refusal = (fields.string(name) for name in ("reasoning_content", "reasoning", "refusal"))
-    named: messages.Extra = {} if usual else {IN_FIELD: msgspec.Raw(b'"reasoning"')}
+    named: messages.ExtraFields = {} if usual else {IN_FIELD: msgspec.Raw(b'"reasoning"')}
     before = (messages.Reasoning(usual or other, extra=named),) if usual or other else ()
     after = (messages.Refusal(refusal),) if refusal else ()
     return (*before, *content, *after, *(_call(item) for item in fields.items("tool_calls")))
@@ -181,7 +181,7 @@ def _call(cursor: Cursor) -> Part:
     if kind and kind.string() == "custom":
         return _custom_call(fields, kind)
     if kind and kind.string() != "function":
-        return Opaque(kind.string(), cursor.raw, cursor.path)
+        return UnknownPart(kind.string(), cursor.raw, cursor.path)
     function = fields.need("function").fields()
     call_id, name, arguments = fields.need("id").word(), function.need("name").word(), _arguments(function)
     function.take("parsed_arguments")  # the openai package sends them along: what it has read of the arguments
@@ -196,7 +196,7 @@ def _custom_call(fields: Fields, kind: Cursor) -> ToolCall:
     return ToolCall(call_id, name, given, {**call.rest(), "type": kind.raw, **_outer(fields)})
 
 
-def _outer(fields: Fields) -> messages.Extra:
+def _outer(fields: Fields) -> messages.ExtraFields:
     return {OUTER + name: raw for name, raw in fields.rest().items()}
 
 
@@ -210,7 +210,7 @@ def _image(fields: Fields) -> messages.Image:
 
 def _audio(fields: Fields) -> messages.Audio:
     inner = fields.need("input_audio").fields()
-    source = messages.Media(media_type=f"audio/{inner.need('format').string()}", data=inner.need("data").string())
+    source = messages.MediaSource(media_type=f"audio/{inner.need('format').string()}", data=inner.need("data").string())
     return messages.Audio(source, {**inner.rest(), **_outer(fields)})
 
 
@@ -219,7 +219,9 @@ def _file(fields: Fields) -> messages.Document:
     title, data, file_id = (inner.string(name) for name in ("filename", "file_data", "file_id"))
     if not data and not file_id:
         raise RequestError("missing required field 'file_data' or 'file_id'", inner.path)
-    source = media_at(data) if data.startswith("data:") else messages.Media(data=data, file_id="" if data else file_id)
+    source = (
+        media_at(data) if data.startswith("data:") else messages.MediaSource(data=data, file_id="" if data else file_id)
+    )
     return messages.Document(source, title, {**inner.rest(), **_outer(fields)})
 
 

@@ -39,13 +39,12 @@ from dragoman.core.identifiers import ANY, NAME_FORM
 from dragoman.core.messages import (
     Audio,
     Document,
-    Earlier,
-    Extra,
+    ExtraFields,
     Image,
-    Media,
+    MediaSource,
     Message,
-    Opaque,
     Part,
+    PreviousResponseRef,
     Reasoning,
     Refusal,
     Request,
@@ -54,14 +53,15 @@ from dragoman.core.messages import (
     Tool,
     ToolCall,
     ToolResult,
+    UnknownPart,
 )
 from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, IN_FIELD, OUTER, is_custom
 from dragoman.schema.targets import OPENAI, OPENAI_STRICT
 from dragoman.text.json_member import string_member
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import system_first
 from dragoman.wire.openai_fields import in_chat
-from dragoman.wire.translation import REDACTED, SIGNATURE, Ledger, told_as_error
+from dragoman.wire.translation import REDACTED, SIGNATURE, TranslationReport, told_as_error
 
 NAME: Final = "openai_chat"
 _ANY_OBJECT: Final = '{"type":"object"}'
@@ -69,12 +69,12 @@ _NOTHING: Final = {"content": ""}
 """What is left of a turn of which this API can say nothing."""
 
 
-def write_request(request: Request, model: str) -> Outgoing:
+def write_request(request: Request, model: str) -> UpstreamRequest:
     """The body that asks this server for `model`, and warnings of what it cannot say.
 
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
-    ledger = Ledger(request, NAME)
+    ledger = TranslationReport(request, NAME)
     request = ledger.spelled(request, NAME_FORM, ANY)
     messages = _messages(request.messages, ledger)
     if not messages and not ledger.same:
@@ -106,7 +106,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     return ledger.close({**body, **shared, **extra})
 
 
-def _response_format(request: Request, ledger: Ledger) -> dict[str, object]:
+def _response_format(request: Request, ledger: TranslationReport) -> dict[str, object]:
     schema = request.response_schema
     if schema == _ANY_OBJECT:
         return {"type": "json_object"}
@@ -116,7 +116,7 @@ def _response_format(request: Request, ledger: Ledger) -> dict[str, object]:
     return {"type": "json_schema", "json_schema": {**named, "schema": ledger.schema(schema, OPENAI, "the reply")}}
 
 
-def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
+def _tools(request: Request, ledger: TranslationReport) -> dict[str, object]:
     tools = ledger.offered(request)
     choice = request.tool_choice
     kinds = {tool.name: CUSTOM if ledger.native and is_custom(tool) else tool.kind for tool in tools}
@@ -138,7 +138,7 @@ def _tools(request: Request, ledger: Ledger) -> dict[str, object]:
     return said
 
 
-def _tool(tool: Tool, ledger: Ledger) -> object:
+def _tool(tool: Tool, ledger: TranslationReport) -> object:
     if tool.kind != "function":
         return tool.extra
     function: dict[str, object] = {"name": tool.name}
@@ -154,7 +154,7 @@ def _tool(tool: Tool, ledger: Ledger) -> object:
     return {"type": "function", "function": {**function, "parameters": parameters, **inner}, **outer}
 
 
-def _messages(messages: Sequence[Message], ledger: Ledger) -> list[object]:
+def _messages(messages: Sequence[Message], ledger: TranslationReport) -> list[object]:
     said: list[object] = []
     shown: list[object] = []  # of results, until the last of those that belong together has been told
     for message in messages if ledger.same else _turns(ledger.going_on(system_first(messages))):
@@ -193,7 +193,7 @@ def _turns(messages: Sequence[Message]) -> Iterator[Message]:
         yield Message("assistant", tuple(parts), extra)
 
 
-def _result(result: ToolResult, shown: list[object], ledger: Ledger) -> dict[str, object]:
+def _result(result: ToolResult, shown: list[object], ledger: TranslationReport) -> dict[str, object]:
     """The message; where it may not hold the result's pictures, they are added to `shown`."""
     ledger.kept(result.extra)
     told: Sequence[ResultPart] = result.parts
@@ -211,7 +211,7 @@ def _is_text(part: Part) -> bool:
     return isinstance(part, Text) or (isinstance(part, Document) and bool(part.source.text))
 
 
-def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
+def _assistant(parts: Iterable[Part], ledger: TranslationReport) -> dict[str, object]:
     thoughts, content, refusal, calls = "", list[Part](), "", list[object]()
     field = ledger.thoughts_as or "reasoning_content"
     for part in parts:
@@ -227,7 +227,7 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
                 refusal += text
             case ToolCall():
                 calls.append(_call(part, ledger))
-            case Opaque(path=path) if ".tool_calls[" in path:
+            case UnknownPart(path=path) if ".tool_calls[" in path:
                 calls.append(ledger.raw(part))
             case _:
                 if calls or refusal:
@@ -239,7 +239,7 @@ def _assistant(parts: Iterable[Part], ledger: Ledger) -> dict[str, object]:
     return said | ({"tool_calls": calls} if calls else {})
 
 
-def _call(call: ToolCall, ledger: Ledger) -> dict[str, object]:
+def _call(call: ToolCall, ledger: TranslationReport) -> dict[str, object]:
     function = {"name": call.name, "arguments": call.arguments}
     inner, outer = _sides(call.extra, ledger)
     if inner.get("type") == msgspec.Raw(b'"custom"'):
@@ -249,7 +249,7 @@ def _call(call: ToolCall, ledger: Ledger) -> dict[str, object]:
     return {"id": call.id, "type": "function", "function": {**function, **inner}, **outer}
 
 
-def _sides(extra: Extra, ledger: Ledger) -> tuple[dict[str, object], dict[str, object]]:
+def _sides(extra: ExtraFields, ledger: TranslationReport) -> tuple[dict[str, object], dict[str, object]]:
     """The fields that stand in the object with a block's own, and those beside it."""
     inner: dict[str, object] = {}
     outer: dict[str, object] = {}
@@ -258,7 +258,7 @@ def _sides(extra: Extra, ledger: Ledger) -> tuple[dict[str, object], dict[str, o
     return inner, outer
 
 
-def _content(parts: Sequence[Part], ledger: Ledger, more: Sequence[object] = ()) -> object:
+def _content(parts: Sequence[Part], ledger: TranslationReport, more: Sequence[object] = ()) -> object:
     """A string where all is one text, else blocks: `more` first."""
     if not more and len(parts) <= 1 and all(isinstance(part, Text) for part in parts):
         only = [part for part in parts if isinstance(part, Text)]
@@ -267,7 +267,7 @@ def _content(parts: Sequence[Part], ledger: Ledger, more: Sequence[object] = ())
     return [*more, *(_block(part, ledger) for part in parts)]
 
 
-def _block(part: Part, ledger: Ledger) -> object:
+def _block(part: Part, ledger: TranslationReport) -> object:
     match part:
         case Text(text, extra):
             return {"type": "text", "text": text, **ledger.kept(extra)}
@@ -287,15 +287,15 @@ def _block(part: Part, ledger: Ledger) -> object:
             return _document(part, ledger)
         case Refusal(text, extra):
             return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
-        case Opaque():
+        case UnknownPart():
             return ledger.raw(part)
-        case Reasoning() | ToolCall() | ToolResult() | Earlier():
+        case Reasoning() | ToolCall() | ToolResult() | PreviousResponseRef():
             raise ledger.refused_part(part)
         case _:
             assert_never(part)
 
 
-def _document(part: Document, ledger: Ledger) -> dict[str, object]:
+def _document(part: Document, ledger: TranslationReport) -> dict[str, object]:
     source, (inner, outer) = part.source, _sides(part.extra, ledger)
     if source.text:
         return {"type": "text", "text": f"{part.title}\n{source.text}" if part.title else source.text}
@@ -311,5 +311,5 @@ def _document(part: Document, ledger: Ledger) -> dict[str, object]:
     return {"type": "file", "file": {**said, "file_data": data, **inner}, **outer}
 
 
-def _url(source: Media) -> str:
+def _url(source: MediaSource) -> str:
     return source.url or f"data:{source.media_type};base64,{source.data}"

@@ -28,7 +28,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
@@ -122,14 +122,14 @@ _encode: Final = msgspec.json.Encoder().encode
 _chunk: Final = msgspec.json.Decoder(_Chunk).decode
 
 
-class Reader(UpstreamReader):
+class ChatResponseReader(UpstreamReader):
     """One answer."""
 
     __slots__ = ("_heard", "_inputs", "_reason", "_several", "_stop")
 
     _nothing = "no choice"
 
-    def __init__(self, request: Request, turn: Turn) -> None:
+    def __init__(self, request: Request, turn: ExchangeContext) -> None:
         super().__init__(assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._stop = ""

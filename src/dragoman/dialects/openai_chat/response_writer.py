@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from dragoman.core import events, messages, response_details
 from dragoman.core.collect import finish_of
-from dragoman.core.events import AnyEvent, Finish, Order, Start, ToolCallStart
+from dragoman.core.events import AnyEvent, EventOrder, Finish, Start, ToolCallStart
 from dragoman.core.messages import Reply, Request, Text, ToolCall, Usage
 from dragoman.core.response_details import is_for
 from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, custom_names
@@ -25,7 +25,7 @@ OF_MESSAGE: Final = ("reasoning_details", "audio", "images")
 _encode = msgspec.json.Encoder().encode
 
 
-class Writer:
+class ChatResponseWriter:
     """One streamed reply."""
 
     __slots__ = (
@@ -34,7 +34,7 @@ class Writer:
     )
 
     def __init__(self, request: Request) -> None:
-        self._order = Order(NAME)
+        self._order = EventOrder(NAME)
         self._usage = Usage()
         self._wants_usage = request.stream_usage
         self._with_functions = FUNCTIONS in request.extra

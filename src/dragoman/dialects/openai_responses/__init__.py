@@ -52,35 +52,35 @@ from dragoman.core.identifiers import NAME_FORM
 from dragoman.dialects.openai_responses.passthrough_events import joined
 from dragoman.dialects.openai_responses.request_reader import read_count, read_request
 from dragoman.dialects.openai_responses.request_writer import write_request
-from dragoman.dialects.openai_responses.response_reader import Reader, count_of
-from dragoman.dialects.openai_responses.response_writer import Writer, write_count, write_reply
+from dragoman.dialects.openai_responses.response_reader import ResponsesResponseReader, count_of
+from dragoman.dialects.openai_responses.response_writer import ResponsesResponseWriter, write_count, write_reply
 from dragoman.wire import sse
-from dragoman.wire.dialect import Counting, Dialect, Form
+from dragoman.wire.dialect import Dialect, ObjectForm, TokenCounting
 from dragoman.wire.openai_errors import sign, status, write_error
-from dragoman.wire.passing import Passing
+from dragoman.wire.passing import StreamPassthrough
 
 DIALECT: Final = Dialect(
     name="openai_responses",
     path="/v1/responses",
     read_request=read_request,
-    writer=Writer,
+    writer=ResponsesResponseWriter,
     write_reply=write_reply,
     write_error=write_error,
     status=status,
     ping=sse.comment("ping"),
     write_request=write_request,
-    reader=Reader,
+    reader=ResponsesResponseReader,
     sign=sign,
     names=NAME_FORM,
     versioned=True,
     carries=("openai-beta",),
-    passing=Passing(
+    passing=StreamPassthrough(
         ends=re.compile(rb"event: ?(response\.(completed|incomplete|failed)|error)\r?\n"),
         within="response",
         joined=joined,
     ),
     forms={
-        "tool": Form(
+        "tool": ObjectForm(
             example='{"type": "function", "name": …, "parameters": …}',
             marks={"type": "function", "name": ""},
             request='{"model":"-","input":"-","tools":$}',
@@ -88,7 +88,7 @@ DIALECT: Final = Dialect(
             written=("tools",),
             slips={"input_schema": "parameters"},
         ),
-        "call": Form(
+        "call": ObjectForm(
             example='{"type": "function_call", "call_id": …, "name": …, "arguments": "{…}"}',
             marks={"type": "function_call"},
             request='{"model":"-","input":$}',
@@ -97,7 +97,7 @@ DIALECT: Final = Dialect(
             slips={"input": "arguments"},
             arguments="arguments",
         ),
-        "result": Form(
+        "result": ObjectForm(
             example='{"type": "function_call_output", "call_id": …, "output": …}',
             marks={"type": "function_call_output"},
             request='{"model":"-","input":$}',
@@ -107,7 +107,7 @@ DIALECT: Final = Dialect(
         ),
     },
     pieces=(("type", r"response\..+", "$"),),
-    counting=Counting(
+    counting=TokenCounting(
         path="/v1/responses/input_tokens",
         read_request=read_count,
         write_count=write_count,

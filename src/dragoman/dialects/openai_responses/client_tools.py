@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.errors import RequestError
-from dragoman.core.messages import JsonText, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.core.messages import JsonText, Message, Part, Request, Text, Tool, ToolCall, ToolResult, UnknownPart
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 
@@ -135,7 +135,7 @@ def _function(tool: Tool) -> Tool:
 
 
 def _message(message: Message) -> Message:
-    if not any(isinstance(part, Opaque) for part in message.parts):
+    if not any(isinstance(part, UnknownPart) for part in message.parts):
         return message
     parts = tuple(map(_part, message.parts))
     if parts == message.parts:
@@ -145,7 +145,7 @@ def _message(message: Message) -> Message:
 
 
 def _part(part: Part) -> Part:
-    if not isinstance(part, Opaque):
+    if not isinstance(part, UnknownPart):
         return part
     kind, call, rest = part.type.rpartition("_call")
     if not call or kind not in _SCHEMAS or rest not in ("", "_output"):

@@ -10,7 +10,17 @@ from msgspec.structs import replace
 
 from dragoman.core import messages as m
 from dragoman.core.errors import RequestError, UnsupportedError, one_of, quote
-from dragoman.core.messages import Earlier, Message, Opaque, Part, Request, Text, Tool, ToolCall, ToolChoice
+from dragoman.core.messages import (
+    Message,
+    Part,
+    PreviousResponseRef,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    UnknownPart,
+)
 from dragoman.schema.free_text import INPUT, free_text
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
@@ -90,7 +100,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         stream=fields.flag("stream"),
         stream_usage=True,
         effort=_effort(fields.peek("reasoning")),
-        previous=Earlier(previous.word().removeprefix("resp_"), path=previous.path) if previous else None,
+        previous=PreviousResponseRef(previous.word().removeprefix("resp_"), path=previous.path) if previous else None,
         instructions=len(system),
         keep=fields.flag("store", default=True),
         extra={**kept, **chosen, **fields.rest()},
@@ -105,7 +115,7 @@ def _effort(found: Cursor | None) -> str:
     return told.string() if told is not None and told.kind == "string" else ""
 
 
-def _format(found: Cursor | None) -> tuple[Fields | None, m.Extra]:
+def _format(found: Cursor | None) -> tuple[Fields | None, m.ExtraFields]:
     if found is None:
         return None, {}
     form = found.fields().take("format")
@@ -188,7 +198,9 @@ class _Turns:
 
 
 def _has_words(message: Message) -> bool:
-    return any(not isinstance(part, m.Reasoning | ToolCall | Opaque | m.Earlier) for part in message.parts)
+    return any(
+        not isinstance(part, m.Reasoning | ToolCall | UnknownPart | m.PreviousResponseRef) for part in message.parts
+    )
 
 
 def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
@@ -204,13 +216,15 @@ def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
         return Message("tool", (_result(fields, kind),))
     # What the vendor's own tools did was written by a model; the rest is the client's, and not to be lost.
     vendors = kind.endswith("_call") or kind in ("mcp_list_tools", "mcp_approval_request")
-    return Message("assistant" if vendors else "user", (Opaque(kind, cursor.raw, cursor.path),))
+    return Message("assistant" if vendors else "user", (UnknownPart(kind, cursor.raw, cursor.path),))
 
 
-def _reference(id: Cursor) -> Earlier:
+def _reference(id: Cursor) -> PreviousResponseRef:
     """A part of an earlier answer, by the id that its item was given; one that no item has here is of no answer."""
     found = _ITEM.fullmatch(id.word())
-    return Earlier(found[1], int(found[2]), id.path) if found else Earlier(id.word(), 0, id.path)
+    return (
+        PreviousResponseRef(found[1], int(found[2]), id.path) if found else PreviousResponseRef(id.word(), 0, id.path)
+    )
 
 
 def _function_call(fields: Fields) -> Part:
@@ -226,7 +240,7 @@ def _custom_call(fields: Fields) -> Part:
     return ToolCall(call_id, name, arguments, {**kind, **within, **fields.rest()})
 
 
-def _called(fields: Fields) -> tuple[str, m.Extra]:
+def _called(fields: Fields) -> tuple[str, m.ExtraFields]:
     """The name under which the tool is offered, and the namespace that is in it."""
     name, space = fields.need("name").word(), fields.take("namespace")
     return (f"{space.word()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
@@ -267,14 +281,14 @@ def _image(fields: Fields) -> m.Image:
     url, file_id = fields.string("image_url"), fields.string("file_id")
     if not url and not file_id:
         raise RequestError("missing required field 'image_url' or 'file_id'", fields.path)
-    return m.Image(media_at(url) if url else m.Media(file_id=file_id), fields.rest())
+    return m.Image(media_at(url) if url else m.MediaSource(file_id=file_id), fields.rest())
 
 
 def _file(fields: Fields) -> m.Document:
     title, data, url, file_id = (fields.string(name) for name in ("filename", "file_data", "file_url", "file_id"))
     if not (data or url or file_id):
         raise RequestError("missing required field 'file_data', 'file_url' or 'file_id'", fields.path)
-    bare = m.Media(data=data) if data else m.Media(url=url, file_id="" if url else file_id)
+    bare = m.MediaSource(data=data) if data else m.MediaSource(url=url, file_id="" if url else file_id)
     return m.Document(media_at(data) if data.startswith("data:") else bare, title, fields.rest())
 
 
@@ -284,7 +298,7 @@ def _refusal(fields: Fields) -> m.Refusal:
 
 def _audio(fields: Fields) -> m.Audio:
     inner = fields.need("input_audio").fields()
-    return m.Audio(m.Media(f"audio/{inner.need('format').string()}", inner.need("data").string()))
+    return m.Audio(m.MediaSource(f"audio/{inner.need('format').string()}", inner.need("data").string()))
 
 
 _RESULT_PARTS: Final[dict[str, Callable[[Fields], m.ResultPart]]] = {
@@ -356,7 +370,7 @@ def is_custom(tool: Tool) -> bool:
     return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
 
 
-def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, m.Extra]:
+def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, m.ExtraFields]:
     """The tools that may be called, how freely, and what is left to say of it."""
     found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
     word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"

@@ -48,13 +48,12 @@ from dragoman.core.identifiers import ANY, NAME_FORM
 from dragoman.core.messages import (
     Audio,
     Document,
-    Earlier,
-    Extra,
+    ExtraFields,
     Image,
-    Media,
+    MediaSource,
     Message,
-    Opaque,
     Part,
+    PreviousResponseRef,
     Reasoning,
     Refusal,
     Request,
@@ -63,6 +62,7 @@ from dragoman.core.messages import (
     ToolCall,
     ToolChoice,
     ToolResult,
+    UnknownPart,
 )
 from dragoman.core.response_details import PHASE, phase_of
 from dragoman.dialects.openai_responses.request_reader import (
@@ -79,10 +79,10 @@ from dragoman.schema.free_text import INPUT
 from dragoman.schema.targets import OPENAI, OPENAI_STRICT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import string_member
-from dragoman.wire.dialect import Outgoing
+from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.openai_fields import custom_in_responses, in_responses, merged
 from dragoman.wire.translation import REDACTED as REDACTED_REASONING
-from dragoman.wire.translation import UNPROVEN, Ledger, told_as_error
+from dragoman.wire.translation import UNPROVEN, TranslationReport, told_as_error
 
 Json = dict[str, object]
 
@@ -95,12 +95,12 @@ _PROOF: Final = re.compile(r"(rs_[0-9a-f]{16,}):(.+)", re.DOTALL)
 _Words = Text | Image | Document | Audio | Refusal
 
 
-def write_request(request: Request, model: str) -> Outgoing:
+def write_request(request: Request, model: str) -> UpstreamRequest:
     """The body that asks this server for `model`, and warnings of what it cannot say.
 
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
-    ledger = Ledger(request, NAME)
+    ledger = TranslationReport(request, NAME)
     request = ledger.spelled(request, NAME_FORM, ANY)
     instructions, messages = _instructions(request, ledger)
     body: Json = {"model": model, **({"instructions": instructions} if instructions else {})}
@@ -125,7 +125,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     return ledger.close({**merged(body, shared), **ledger.kept(left)})
 
 
-def _instructions(request: Request, ledger: Ledger) -> tuple[str, Sequence[Message]]:
+def _instructions(request: Request, ledger: TranslationReport) -> tuple[str, Sequence[Message]]:
     """The system's text, where that is all that the first message of several is; and the other messages."""
     match request.messages:
         case [Message("system", [Text(text, extra)], more), *rest] if rest and not (extra or more):
@@ -134,7 +134,7 @@ def _instructions(request: Request, ledger: Ledger) -> tuple[str, Sequence[Messa
     return "", request.messages
 
 
-def _limits(request: Request, ledger: Ledger) -> Json:
+def _limits(request: Request, ledger: TranslationReport) -> Json:
     said: Json = {}
     for name, value in msgspec.structs.asdict(request.sampling).items():
         if name in ("temperature", "top_p"):
@@ -148,7 +148,7 @@ def _limits(request: Request, ledger: Ledger) -> Json:
     return said | ({"max_output_tokens": limit} if limit is not None else {})
 
 
-def _format(request: Request, ledger: Ledger) -> Json:
+def _format(request: Request, ledger: TranslationReport) -> Json:
     if request.response_schema == _ANY_OBJECT:
         return {"type": "json_object"}
     named: Json = {"type": "json_schema", "name": request.response_name or "reply"}
@@ -160,7 +160,7 @@ def _format(request: Request, ledger: Ledger) -> Json:
 # Tools
 
 
-def _tools(request: Request, ledger: Ledger) -> Json:
+def _tools(request: Request, ledger: TranslationReport) -> Json:
     tools = ledger.offered(request)
     choice = request.tool_choice
     known = {tool.name if tool.kind == "function" else tool.kind: tool for tool in tools}
@@ -191,7 +191,7 @@ def _apart(name: str, space: str) -> Json:
     return {"name": name.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": name}
 
 
-def _listed(tools: Sequence[Tool], ledger: Ledger) -> list[object]:
+def _listed(tools: Sequence[Tool], ledger: TranslationReport) -> list[object]:
     """The tools as they came, those of a namespace in it again."""
     listed: list[object] = []
     for about, group in _grouped(tools, ABOUT_NAMESPACE, ledger):
@@ -200,14 +200,16 @@ def _listed(tools: Sequence[Tool], ledger: Ledger) -> list[object]:
     return listed
 
 
-def _grouped(tools: Sequence[Tool], note: str, ledger: Ledger) -> "Iterator[tuple[msgspec.Raw | None, list[Tool]]]":
+def _grouped(
+    tools: Sequence[Tool], note: str, ledger: TranslationReport
+) -> "Iterator[tuple[msgspec.Raw | None, list[Tool]]]":
     """Tools in a row that came with one note, and that note; a long note is not compared for each of many tools."""
     for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(note)) if ledger.native else 0):
         together = list(group)
         yield (together[0].extra.get(note) if ledger.native else None), together
 
 
-def _tool(tool: Tool, ledger: Ledger) -> Json:
+def _tool(tool: Tool, ledger: TranslationReport) -> Json:
     free = is_custom(tool) and ledger.openai
     custom, left = custom_in_responses(tool.extra) if free else ({}, tool.extra)
     kept = ledger.kept(left)
@@ -231,7 +233,7 @@ def _tool(tool: Tool, ledger: Ledger) -> Json:
 # The conversation
 
 
-def _input(messages: Sequence[Message], tools: Sequence[Tool], ledger: Ledger) -> object:
+def _input(messages: Sequence[Message], tools: Sequence[Tool], ledger: TranslationReport) -> object:
     """A string where all that is said is one text of the user, else items."""
     added = _items_of_tools(tools, ledger)
     match messages:
@@ -283,7 +285,7 @@ def _as_custom(messages: Sequence[Message]) -> Sequence[Message]:
     return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages] if ids else messages
 
 
-def _items_of_tools(tools: Sequence[Tool], ledger: Ledger) -> dict[int, list[object]]:
+def _items_of_tools(tools: Sequence[Tool], ledger: TranslationReport) -> dict[int, list[object]]:
     """The items that tools came in, by how many messages stand behind each."""
     items: dict[int, list[object]] = {}
     for note, group in _grouped(tools, IN_ITEM, ledger):
@@ -294,7 +296,7 @@ def _items_of_tools(tools: Sequence[Tool], ledger: Ledger) -> dict[int, list[obj
     return items
 
 
-def _items(message: Message, ledger: Ledger) -> Iterator[object]:
+def _items(message: Message, ledger: TranslationReport) -> Iterator[object]:
     """A turn as items: results first, then all else in its order, words that stand together in one message."""
     extra = ledger.kept(message.extra)
     yield from (_result(part, ledger) for part in message.parts if isinstance(part, ToolResult))
@@ -313,36 +315,36 @@ def _items(message: Message, ledger: Ledger) -> Iterator[object]:
 
 def _is_content(part: Part) -> bool:
     """It stands in a message; it is no item of its own."""
-    if isinstance(part, Opaque):
+    if isinstance(part, UnknownPart):
         return part.path.rpartition(".")[2].startswith("content")
     return isinstance(part, _Words)
 
 
-def _message(role: str, parts: Sequence[Part], extra: Extra, ledger: Ledger) -> Json:
+def _message(role: str, parts: Sequence[Part], extra: ExtraFields, ledger: TranslationReport) -> Json:
     return {"type": "message", "role": role, "content": _content(parts, ledger, role, plain=not extra), **extra}
 
 
-def _item(part: Part, ledger: Ledger) -> list[object]:
+def _item(part: Part, ledger: TranslationReport) -> list[object]:
     match part:
         case Reasoning():
             return _thoughts(part, ledger)
         case ToolCall():
             return [_call(part, ledger)]
-        case Opaque():
+        case UnknownPart():
             return [ledger.raw(part)]
-        case Earlier(reply_id, number):
+        case PreviousResponseRef(reply_id, number):
             return [{"type": "item_reference", "id": f"msg_{reply_id}_{number}"}]
         case _:
             raise ledger.refused_part(part)
 
 
-def _kept(extra: Extra, custom: bytes, ledger: Ledger) -> dict[str, msgspec.Raw]:
+def _kept(extra: ExtraFields, custom: bytes, ledger: TranslationReport) -> dict[str, msgspec.Raw]:
     """The fields of this API; of the other API of OpenAI's that the tool takes free text."""
     kept = dict(ledger.kept(extra))
     return {"type": extra["type"]} if not ledger.native and bytes(extra.get("type", b"")) == custom else kept
 
 
-def _call(call: ToolCall, ledger: Ledger) -> Json:
+def _call(call: ToolCall, ledger: TranslationReport) -> Json:
     extra = _kept(call.extra, _CUSTOM_CALL, ledger)
     space, kind = extra.pop("namespace", None), extra.pop("type", msgspec.Raw(b'"function_call"'))
     name = _apart(call.name, json_cursor.Cursor(space, "$.namespace").string() if space is not None else "")
@@ -358,7 +360,7 @@ def proof(id: str, encrypted: str) -> str:
     return joint if _PROOF.fullmatch(joint) else encrypted
 
 
-def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
+def _thoughts(part: Reasoning, ledger: TranslationReport) -> list[object]:
     extra = dict(ledger.kept(part.extra))
     proven = part.signature or part.redacted
     summary: object = [{"type": "summary_text", "text": part.text}] if part.text else []
@@ -376,14 +378,14 @@ def _thoughts(part: Reasoning, ledger: Ledger) -> list[object]:
     return [{**said, **({"encrypted_content": proven} if proven else {}), **extra}]
 
 
-def _result(result: ToolResult, ledger: Ledger) -> Json:
+def _result(result: ToolResult, ledger: TranslationReport) -> Json:
     extra = _kept(result.extra, _CUSTOM_RESULT, ledger)
     parts = told_as_error(result.parts) if result.is_error else result.parts
     kind = extra.pop("type", "function_call_output")
     return {"type": kind, "call_id": result.call_id, "output": _content(parts, ledger, "tool"), **extra}
 
 
-def _content(parts: Sequence[Part], ledger: Ledger, role: str, *, plain: bool = True) -> object:
+def _content(parts: Sequence[Part], ledger: TranslationReport, role: str, *, plain: bool = True) -> object:
     """A string where all is one text, else blocks."""
     match parts:
         case [] if plain and role == "tool":
@@ -395,7 +397,7 @@ def _content(parts: Sequence[Part], ledger: Ledger, role: str, *, plain: bool = 
     return [_block(part, ledger, "output_text" if role == "assistant" else "input_text") for part in parts]
 
 
-def _block(part: Part, ledger: Ledger, text_type: str) -> object:
+def _block(part: Part, ledger: TranslationReport, text_type: str) -> object:
     match part:
         case Text(text, extra):
             kept = {name: raw for name, raw in ledger.kept(extra).items() if name != PHASE}
@@ -407,20 +409,20 @@ def _block(part: Part, ledger: Ledger, text_type: str) -> object:
             return {"type": "input_image", **_source(source, "image_url", ledger), **detail, **ledger.kept(extra)}
         case Document():
             return _document(part, ledger, text_type)
-        case Opaque():
+        case UnknownPart():
             return ledger.raw(part)
         case Audio(source) if ledger.same:
             said = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
             return {"type": "input_audio", "input_audio": said}
         case Audio():
             raise ledger.refused("audio")
-        case Reasoning() | ToolCall() | ToolResult() | Earlier():
+        case Reasoning() | ToolCall() | ToolResult() | PreviousResponseRef():
             raise ledger.refused_part(part)
         case _:
             assert_never(part)
 
 
-def _document(part: Document, ledger: Ledger, text_type: str) -> Json:
+def _document(part: Document, ledger: TranslationReport, text_type: str) -> Json:
     source, extra = part.source, ledger.kept(part.extra)
     if source.text:
         return {"type": text_type, "text": f"{part.title}\n{source.text}" if part.title else source.text, **extra}
@@ -430,7 +432,7 @@ def _document(part: Document, ledger: Ledger, text_type: str) -> Json:
     return {"type": "input_file", **named, **_source(source, "file_url", ledger), **extra}
 
 
-def _source(source: Media, url: str, ledger: Ledger) -> Mapping[str, object]:
+def _source(source: MediaSource, url: str, ledger: TranslationReport) -> Mapping[str, object]:
     """Where the bytes are, in the fields of a picture or a file."""
     if source.file_id:
         if not ledger.native:

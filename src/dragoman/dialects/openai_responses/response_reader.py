@@ -28,7 +28,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.events import BREAK
 from dragoman.core.identifiers import NAME_FORM
@@ -125,12 +125,12 @@ class _Item:
         return rest
 
 
-class Reader(UpstreamReader):
+class ResponsesResponseReader(UpstreamReader):
     """One answer."""
 
     __slots__ = ("_by_id", "_by_index", "_items", "_latest", "_reason")
 
-    def __init__(self, request: Request, turn: Turn) -> None:
+    def __init__(self, request: Request, turn: ExchangeContext) -> None:
         super().__init__(assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._items: list[_Item] = []

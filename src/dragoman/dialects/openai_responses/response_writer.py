@@ -9,8 +9,8 @@ from msgspec import Raw
 from dragoman.core import events, messages
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, RequestError
-from dragoman.core.events import NOTHING, AnyEvent, Block, Start, Step, ToolCallStart
-from dragoman.core.messages import Opaque, Part, Reply, Request, Text, Tool, ToolCall, Usage
+from dragoman.core.events import NO_CHANGE, AnyEvent, Block, BlockChange, Start, ToolCallStart
+from dragoman.core.messages import Part, Reply, Request, Text, Tool, ToolCall, UnknownPart, Usage
 from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, is_for, items
 from dragoman.dialects.openai_responses.client_tools import client_kinds, item_of
 from dragoman.dialects.openai_responses.request_reader import (
@@ -95,7 +95,7 @@ _Others: TypeAlias = (
 """Events but for the two that come most, and the one that ends all."""
 
 
-class Writer:
+class ResponsesResponseWriter:
     """One streamed reply."""
 
     __slots__ = (
@@ -116,7 +116,7 @@ class Writer:
         self._annotations = 0
         """Of the open text."""
         self._waiting: list[events.Detail] = []
-        self._phase: messages.Extra = {}
+        self._phase: messages.ExtraFields = {}
         """Of the text that comes next."""
         self._delta = (b"", b"", b"")
         """What stands around the number and the words of a delta."""
@@ -130,7 +130,7 @@ class Writer:
         """
         step = self._collector.send(event)
         match event:
-            case events.TextDelta() if step is NOTHING:  # most events are one of these two
+            case events.TextDelta() if step is NO_CHANGE:  # most events are one of these two
                 return self._words(event.text) if event.text else b""
             case events.ToolCallDelta():
                 text = self._input.feed(event.text) if self._said is _INPUT else event.text
@@ -140,7 +140,7 @@ class Writer:
             case _:
                 return self._step(event, step)
 
-    def _step(self, event: _Others, step: Step) -> bytes:
+    def _step(self, event: _Others, step: BlockChange) -> bytes:
         closes, opens, ends = step
         before = self._close(closes) if closes else b""
         if opens:
@@ -342,7 +342,7 @@ class _Items:
             case events.RefusalDelta():
                 return messages.Refusal(""), _REFUSAL
             case events.VendorBlock(dialect, kind, json):
-                return Opaque(kind, msgspec.Raw(json.encode()), dialect=dialect), _VENDOR
+                return UnknownPart(kind, msgspec.Raw(json.encode()), dialect=dialect), _VENDOR
             case _:
                 return Text(""), _TEXT
 
@@ -378,9 +378,15 @@ class _Items:
                         "input": string_member(arguments, INPUT),
                     }
                 return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
-            case Opaque(raw=raw, dialect=dialect):
+            case UnknownPart(raw=raw, dialect=dialect):
                 return dict(json_cursor.at(bytes(raw)).fields().rest()) if dialect == NAME else {}
-            case messages.Image() | messages.Document() | messages.Audio() | messages.ToolResult() | messages.Earlier():
+            case (
+                messages.Image()
+                | messages.Document()
+                | messages.Audio()
+                | messages.ToolResult()
+                | messages.PreviousResponseRef()
+            ):
                 return {}
             case _:
                 assert_never(part)

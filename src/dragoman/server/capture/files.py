@@ -24,7 +24,7 @@ import msgspec
 
 from dragoman import __version__, dialects
 from dragoman.backends.text_mode import completions
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta
 from dragoman.core.messages import Request
@@ -33,7 +33,7 @@ from dragoman.redaction import redact
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.recorder import Asked, Capture, Heard, Timed
 from dragoman.wire import sse
-from dragoman.wire.dialect import Reader
+from dragoman.wire.dialect import ResponseReader
 
 SUMMARY: Final = "summary.json"
 _PACKAGES: Final = ("aiohttp", "jsonschema-rs", "llguidance", "msgspec", "uvicorn", "xllamacpp")
@@ -233,9 +233,9 @@ def _text(heard: Heard, request: Request) -> str:
     return "".join(event.text for event in (*events, *reader.close()) if isinstance(event, TextDelta))
 
 
-def reader_of(to: str, request: Request) -> Reader | None:
+def reader_of(to: str, request: Request) -> ResponseReader | None:
     """What reads the answers from there."""
-    turn = Turn("", 0, lambda: "")
+    turn = ExchangeContext("", 0, lambda: "")
     if to == completions.PATH:
         return completions.Reader(request, turn)
     known = {dialects.get(name).path: name for name in dialects.names()} | {"claude": "anthropic_messages"}

@@ -2,9 +2,9 @@
 
     came → values → asked, as often as a backend was → said → events → reply
 
-It stands beside the straight line and changes nothing in it: as the exchange's `Tap` it hears what backends are asked
-and what models say, and it is put around the events that leave and around what is sent to the client. What it has
-heard becomes files in `stages`; who keeps them is `captures`.
+It stands beside the straight line and changes nothing in it: as the exchange's `ExchangeObserver` it hears what
+backends are asked and what models say, and it is put around the events that leave and around what is sent to the
+client. What it has heard becomes files in `stages`; who keeps them is `captures`.
 """
 
 import time
@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from dragoman.core.backend import Backend, Described, Turn
+from dragoman.core.backend import Backend, ExchangeContext, SupportsReplay
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
@@ -73,7 +73,7 @@ class Capture(Hearing):
         self.method, self.path, self.headers = method, path, headers
         self.body = b""
         self.request: Request | None = None
-        self.turn = Turn("", 0, str)
+        self.turn = ExchangeContext("", 0, str)
         """As the exchange had it, without this."""
         self.ids: list[str] = []
         """Those that were made for it."""
@@ -104,10 +104,10 @@ class Capture(Hearing):
         """What it was read as."""
         self.request = request
 
-    def tapped(self, turn: Turn) -> Turn:
+    def tapped(self, turn: ExchangeContext) -> ExchangeContext:
         """The same, heard from now on."""
         self.turn = turn
-        return Turn(turn.id, turn.created, self._noted(turn.new_id), turn.leave, self)
+        return ExchangeContext(turn.id, turn.created, self._noted(turn.new_id), turn.leave, self)
 
     def _noted(self, new_id: NewId) -> NewId:
         def noted() -> str:
@@ -117,12 +117,12 @@ class Capture(Hearing):
         return noted
 
     def asks(self, backend: Backend, request: Request) -> None:
-        """See `Tap`."""
-        shown = backend.shown(request) if isinstance(backend, Described) else request
+        """See `ExchangeObserver`."""
+        shown = backend.shown(request) if isinstance(backend, SupportsReplay) else request
         self.asked.append(Asked(backend, shown, self.ms, _facts(backend, request)))
 
     async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """See `Tap`."""
+        """See `ExchangeObserver`."""
         asked = self.asked[-1]
         asked.is_read = True
         try:
@@ -135,7 +135,7 @@ class Capture(Hearing):
             raise
 
     async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """See `Tap`."""
+        """See `ExchangeObserver`."""
         heard = self._heard(to, sent)
         try:
             async with aclosing(pieces):
@@ -181,6 +181,6 @@ class Capture(Hearing):
 def _facts(backend: Backend, request: Request) -> Mapping[str, object]:
     """What it tells of itself; an answer does not fail for that it cannot, as where its template's file is gone."""
     try:
-        return backend.facts(request.model) if isinstance(backend, Described) else {}
+        return backend.facts(request.model) if isinstance(backend, SupportsReplay) else {}
     except DragomanError as error:
         return {"untold": error.message}

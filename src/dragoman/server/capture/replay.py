@@ -14,9 +14,9 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Backend, Relay, Turn
+from dragoman.core.backend import Backend, ExchangeContext, PassthroughResponse
 from dragoman.core.errors import BackendError, ConfigError
-from dragoman.core.messages import Earlier, Request
+from dragoman.core.messages import PreviousResponseRef, Request
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import Memory, Recalled
@@ -51,11 +51,13 @@ class Replay(Capture):
         self.read_of: dict[tuple[int, int], Read] = {}
         """By the number of the question, and of what was sent."""
 
-    def tapped(self, turn: Turn) -> Turn:
+    def tapped(self, turn: ExchangeContext) -> ExchangeContext:
         """As it was: the same ids, at the same time."""
         told = self._turn
         more = iter([*told.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
-        return super().tapped(Turn(told.get("id", turn.id), told.get("created", 0), more.__next__, turn.leave))
+        return super().tapped(
+            ExchangeContext(told.get("id", turn.id), told.get("created", 0), more.__next__, turn.leave)
+        )
 
     async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """What was heard then; nobody is asked."""
@@ -206,7 +208,7 @@ class _Memory(Memory):
 
     def recall(self, request: Request) -> Recalled:
         """See `Memory`; whole again as it was then."""
-        names = request.previous or any(isinstance(p, Earlier) for m in request.messages for p in m.parts)
+        names = request.previous or any(isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts)
         if "1/values.json" not in self._was.files or not names:
             return super().recall(request)
         whole = request_of(self._was.json("1/values.json"))
@@ -215,7 +217,7 @@ class _Memory(Memory):
 
 def goes_on(was: Captured) -> bool:
     """Whether the request names earlier answers, which are in no capture."""
-    return b'"is": "Earlier"' in was.files.get("values.json", b"")
+    return b'"is": "PreviousResponseRef"' in was.files.get("values.json", b"")
 
 
 class _Gateway(Gateway):
@@ -234,6 +236,6 @@ class _Gateway(Gateway):
             raise BackendError("no backend was asked in the capture")
         return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
-    def relay(self, request: Request, body: bytes, turn: Turn) -> Relay | None:
+    def relay(self, request: Request, body: bytes, turn: ExchangeContext) -> PassthroughResponse | None:
         """Where it was one."""
         return super().relay(request, body, turn) if self._is_relayed else None

@@ -1,8 +1,9 @@
 """Backends as they were when an exchange was captured, with nothing behind them.
 
-    backend = played(facts, model, reads, cut)      `facts`: what `Described.facts` told then
+    backend = played(facts, model, reads, cut)      `facts`: what `SupportsReplay.facts` told then
 
-They ask and read as the real ones do, since they are those; what a model says to them comes from the exchange's `Tap`,
+They ask and read as the real ones do, since they are those; what a model says to them comes from the
+exchange's `ExchangeObserver`,
 which gives what was captured in place of asking anybody. What reads the model's text is noted in `reads`.
 """
 
@@ -22,11 +23,11 @@ from dragoman.backends.http.model_modes import Way
 from dragoman.backends.http.request_plan import Asking
 from dragoman.backends.http.response import Reading
 from dragoman.backends.text_mode import request as text_mode_request
-from dragoman.core.backend import Backend, Model, Turn
+from dragoman.core.backend import Backend, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import Request, Tool
 from dragoman.parsing.format import Format
-from dragoman.wire.dialect import Dialect, Outgoing, Reader
+from dragoman.wire.dialect import Dialect, ResponseReader, UpstreamRequest
 
 Cut: TypeAlias = Literal["recorded", "whole", "chars", "random"]
 _LONGEST: Final = 12
@@ -73,7 +74,7 @@ class Recut:
 class _CutReader:
     """A reader whose text comes in other pieces."""
 
-    def __init__(self, reader: Reader, recut: Recut) -> None:
+    def __init__(self, reader: ResponseReader, recut: Recut) -> None:
         self._reader, self._recut = reader, recut
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
@@ -101,7 +102,7 @@ class _Asking(Asking):
         super().__init__(name, config, dialect)
         self._reads, self._recut = reads, recut
 
-    def reading(self, request: Request, turn: Turn, way: Way, outgoing: Outgoing) -> Reading:
+    def reading(self, request: Request, turn: ExchangeContext, way: Way, outgoing: UpstreamRequest) -> Reading:
         """As the real one."""
         reading = super().reading(request, turn, way, outgoing)
         tools, _ = text_mode_request.spelled(text_mode_request.offered(request), self._form(request, way))
@@ -133,7 +134,7 @@ class _Http(Http):
     def expect(self, facts: Mapping[str, Any]) -> None:
         self._captured_ways.append(_way_of(facts))
 
-    def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         if self._captured_ways:
             self.ways.take(self._asked_model, self._captured_ways.pop(0))
         return super().ask(request, turn)
@@ -153,7 +154,7 @@ def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Ca
         def learn(self, request: Request) -> None:
             self.own_words.learn(request)
 
-        def reader(self, request: Request, turn: Turn, prepared: Any) -> ReplyReader:
+        def reader(self, request: Request, turn: ExchangeContext, prepared: Any) -> ReplyReader:
             tools = request.tools if prepared.has_tools else ()
             reads.append(Read(self.format, tools, prepared.tail, lenient=prepared.has_tools))
             return super().reader(request, turn, prepared)
@@ -183,7 +184,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Call
             return cast("float | None", facts.get("cost_usd"))
 
     class Played(backend.ClaudeCli):
-        def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+        def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
             self._tools = text_mode_request.offered(request)
             return super().ask(request, turn)
 
@@ -202,15 +203,15 @@ class _Given:
     """One that only gives the events that it gave, as nothing else is known of it."""
 
     def __init__(self, facts: Mapping[str, Any], model: str) -> None:
-        self._name, self._model = str(facts.get("backend", "")), Model(model)
+        self._name, self._model = str(facts.get("backend", "")), ServedModel(model)
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         return (self._model,)
 
     async def refresh(self) -> None:
         """It has no others."""
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         async for event in turn.heard("", b"", _nothing()):
             yield event
 

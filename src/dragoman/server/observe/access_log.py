@@ -13,10 +13,10 @@ from dragoman.core.collect import finish_of
 from dragoman.core.errors import DragomanError, logged
 from dragoman.core.events import (
     AnyEvent,
+    EventOrder,
     Failure,
     Finish,
     Notice,
-    Order,
     ReasoningDelta,
     Start,
     TextDelta,
@@ -73,7 +73,7 @@ class Record:
             "method": method,
             "path": path[:NAME_LIMIT_CHARS],
         }
-        self._calls = Order()
+        self._calls = EventOrder()
         """Only counts calls here; the writers follow every event."""
 
     def asked(self, dialect: str, request: Request) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, MutableMapping
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
-from dragoman.core.backend import Backend, Turn
+from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Request
 
@@ -26,7 +26,7 @@ class Hearing:
     def read(self, request: Request) -> None:
         """It has been understood."""
 
-    def tapped(self, turn: Turn) -> Turn:
+    def tapped(self, turn: ExchangeContext) -> ExchangeContext:
         """The turn by which backends are asked, heard from now on."""
         return replace(turn, tap=self)
 
@@ -66,7 +66,7 @@ class Several(Hearing):
         for one in self._each:
             one.read(request)
 
-    def tapped(self, turn: Turn) -> Turn:
+    def tapped(self, turn: ExchangeContext) -> ExchangeContext:
         """Each has its part in it."""
         for one in self._each:
             turn = one.tapped(turn)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from dragoman.core.progress import Progress
+from dragoman.core.progress import PromptProgress
 
 _TELL_S: Final = 10.0
 """Between two lines of the log."""
@@ -19,10 +19,10 @@ class Reading:
         self._listener = listener
         self._clock = clock
         self._first: tuple[float, int] | None = None
-        self._now = Progress(0, 0)
+        self._now = PromptProgress(0, 0)
         self._told_s = 0.0
 
-    def saw(self, progress: Progress) -> None:
+    def saw(self, progress: PromptProgress) -> None:
         """Take what the backend reports."""
         if self._first is None:
             self._first = (self._clock(), progress.done)
@@ -60,4 +60,4 @@ class Reading:
         """The answer has begun, or the request has ended."""
         if self.is_on and self._listener is not None:
             self._listener("")
-        self._now = Progress(0, 0)
+        self._now = PromptProgress(0, 0)

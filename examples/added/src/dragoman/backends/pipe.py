@@ -17,7 +17,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 from dragoman import formats
-from dragoman.core.backend import Model, Turn
+from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request, ToolCall
@@ -33,12 +33,12 @@ class Pipe:
     """One model, which is a command."""
 
     def __init__(self, name: str, command: Sequence[str], format: str = "hermes") -> None:
-        self._model = Model(name)
+        self._model = ServedModel(name)
         self._command = command
         self._format = formats.get(format)
         self._active = 0
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[ServedModel]:
         """The one."""
         return (self._model,)
 
@@ -58,7 +58,7 @@ class Pipe:
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def ask(self, request: Request, turn: Turn) -> AsyncGenerator[AnyEvent, None]:
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The answer; closing this ends the program.
 
         Raises: BackendError: it could not be started.
@@ -84,7 +84,7 @@ class Pipe:
                 yield event
         yield Finish("stop_sequence" if stops.found else "stop", stops.found)
 
-    def _reader(self, request: Request, turn: Turn) -> ReplyReader:
+    def _reader(self, request: Request, turn: ExchangeContext) -> ReplyReader:
         tools = () if request.tool_choice.mode == "none" else request.tools
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
         mends = MENDS.difference(turn.leave)

@@ -6,7 +6,7 @@ import zlib
 
 from dragoman.backends.probe.context import Subject, shown, why
 from dragoman.backends.probe.report import Finding
-from dragoman.core.messages import Image, Media
+from dragoman.core.messages import Image, MediaSource
 
 WHAT = "images"
 _SIDE = 64
@@ -18,7 +18,7 @@ _SEEN_TOKENS = 16
 async def measure(subject: Subject) -> Finding:
     """Some servers take a picture and do not show it to the model: then the prompt grows by little."""
     asker = subject.asker
-    picture = Image(Media("image/png", base64.b64encode(red_png()).decode()))
+    picture = Image(MediaSource("image/png", base64.b64encode(red_png()).decode()))
     heard = await asker.ask(asker.request(_WORDS, picture, tokens=8))
     if heard.reply is None:
         return Finding(WHAT, "no", why(heard))

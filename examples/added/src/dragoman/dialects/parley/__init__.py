@@ -24,34 +24,34 @@ from typing import Final
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.dialects.parley.request_reader import read_request
 from dragoman.dialects.parley.request_writer import write_request
-from dragoman.dialects.parley.response_reader import Reader
-from dragoman.dialects.parley.response_writer import Writer, status, write_error, write_reply
+from dragoman.dialects.parley.response_reader import ParleyResponseReader
+from dragoman.dialects.parley.response_writer import ParleyResponseWriter, status, write_error, write_reply
 from dragoman.wire import sse
-from dragoman.wire.dialect import Dialect, Form
+from dragoman.wire.dialect import Dialect, ObjectForm
 from dragoman.wire.openai_errors import sign
 
 DIALECT: Final = Dialect(
     name="parley",
     path="/v1/parley",
     read_request=read_request,
-    writer=Writer,
+    writer=ParleyResponseWriter,
     write_reply=write_reply,
     write_error=write_error,
     status=status,
     ping=sse.comment("ping"),
     write_request=write_request,
-    reader=Reader,
+    reader=ParleyResponseReader,
     sign=sign,
     names=NAME_FORM,
     forms={
-        "tool": Form(
+        "tool": ObjectForm(
             example='{"tool": …, "about": …, "with": …}',
             marks={"about": ""},
             request='{"model":"-","turns":[{"by":"user","say":"-"}],"tools":$}',
             path="$.tools",
             written=("tools",),
         ),
-        "call": Form(
+        "call": ObjectForm(
             example='{"id": …, "tool": …, "with": {…}}',
             marks={"tool": "", "with": ""},
             request='{"model":"-","turns":[{"by":"model","do":$}]}',
@@ -59,7 +59,7 @@ DIALECT: Final = Dialect(
             written=("turns", 1, "do"),
             arguments="with",
         ),
-        "result": Form(
+        "result": ObjectForm(
             example='{"id": …, "say": …}',
             marks={"id": "", "say": ""},
             request='{"model":"-","turns":[{"by":"tools","told":$}]}',

@@ -17,20 +17,20 @@ from dragoman.core.identifiers import ANY, NAME_FORM
 from dragoman.core.messages import Message, Part, Reasoning, Refusal, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.schema.targets import OPENAI
 from dragoman.text.json_cursor import at
-from dragoman.wire.dialect import Outgoing
-from dragoman.wire.translation import Ledger
+from dragoman.wire.dialect import UpstreamRequest
+from dragoman.wire.translation import TranslationReport
 
 NAME: Final = "parley"
 _BY: Final = {"system": "host", "developer": "host", "user": "user", "assistant": "model", "tool": "tools"}
 _MUST: Final = {"none": "say", "required": "do"}
 
 
-def write_request(request: Request, model: str) -> Outgoing:
+def write_request(request: Request, model: str) -> UpstreamRequest:
     """The body that asks this server for `model`, and warnings of what it cannot say.
 
     Raises: UnsupportedError: a part cannot be sent on.
     """
-    ledger = Ledger(request, NAME)
+    ledger = TranslationReport(request, NAME)
     request = ledger.spelled(request, NAME_FORM, ANY)
     turns = [turn for message in request.messages for turn in _turns(message, ledger)]
     body: dict[str, object] = {"model": model, "turns": turns}
@@ -55,7 +55,7 @@ def write_request(request: Request, model: str) -> Outgoing:
     return ledger.close({**body, **ledger.kept(request.extra)})
 
 
-def _turns(message: Message, ledger: Ledger) -> list[object]:
+def _turns(message: Message, ledger: TranslationReport) -> list[object]:
     """One turn, and before it one with the results that the message holds."""
     told = [_result(part, ledger) for part in message.parts if isinstance(part, ToolResult)]
     rest = [part for part in message.parts if not isinstance(part, ToolResult)]
@@ -70,7 +70,7 @@ def _turns(message: Message, ledger: Ledger) -> list[object]:
     return [*turns, {**turn, **extra}]
 
 
-def _words(part: Part, ledger: Ledger) -> str:
+def _words(part: Part, ledger: TranslationReport) -> str:
     match part:
         case Text(text, extra) | Refusal(text, extra):
             ledger.kept(extra)
@@ -84,7 +84,7 @@ def _words(part: Part, ledger: Ledger) -> str:
             raise ledger.refused(f"a {type(part).__name__}")
 
 
-def _call(call: ToolCall, ledger: Ledger) -> dict[str, object]:
+def _call(call: ToolCall, ledger: TranslationReport) -> dict[str, object]:
     try:
         given = at(call.arguments).object()
     except RequestError:  # it was cut off, back then
@@ -94,13 +94,13 @@ def _call(call: ToolCall, ledger: Ledger) -> dict[str, object]:
     return {"id": call.id, "tool": call.name, "with": raw, **ledger.kept(call.extra)}
 
 
-def _result(result: ToolResult, ledger: Ledger) -> dict[str, object]:
+def _result(result: ToolResult, ledger: TranslationReport) -> dict[str, object]:
     said = "\n".join(_words(part, ledger) for part in result.parts)
     failed = {"failed": True} if result.is_error else {}
     return {"id": result.call_id, "say": said, **failed, **ledger.kept(result.extra)}
 
 
-def _tool(tool: Tool, ledger: Ledger) -> dict[str, object]:
+def _tool(tool: Tool, ledger: TranslationReport) -> dict[str, object]:
     about = {"about": tool.description} if tool.description else {}
     schema = ledger.schema(tool.parameters, OPENAI, tool.name)
     return {"tool": tool.name, **about, "with": schema, **ledger.kept(tool.extra)}

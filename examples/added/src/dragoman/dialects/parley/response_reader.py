@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from dragoman.core.backend import Turn
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import UpstreamError
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
@@ -25,10 +25,10 @@ _piece: Final = msgspec.json.Decoder(_Piece).decode
 _DONE: Final[dict[str, FinishReason]] = {"say": "stop", "do": "tool_calls", "cut": "length"}
 
 
-class Reader(UpstreamReader):
+class ParleyResponseReader(UpstreamReader):
     """One answer."""
 
-    def __init__(self, request: Request, turn: Turn) -> None:
+    def __init__(self, request: Request, turn: ExchangeContext) -> None:
         super().__init__(assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._calls = 0

@@ -7,7 +7,7 @@ import msgspec
 from dragoman.core import events
 from dragoman.core.collect import finish_of
 from dragoman.core.errors import DragomanError, RequestError
-from dragoman.core.events import AnyEvent, Finish, Order
+from dragoman.core.events import AnyEvent, EventOrder, Finish
 from dragoman.core.messages import FinishReason, Refusal, Reply, Request, Text, ToolCall, Usage
 from dragoman.wire import sse
 
@@ -17,11 +17,11 @@ _DONE: Final[dict[FinishReason, str]] = {"tool_calls": "do", "length": "cut", "p
 _encode = msgspec.json.Encoder().encode
 
 
-class Writer:
+class ParleyResponseWriter:
     """One streamed reply."""
 
     def __init__(self, request: Request) -> None:
-        self._order = Order(NAME)
+        self._order = EventOrder(NAME)
         self._usage = Usage()
 
     def send(self, event: AnyEvent) -> bytes:
