@@ -50,7 +50,7 @@ _CONTRARY: Final = frozenset({"not", "if", "oneOf", "maxContains"})
 _DRAFTS: Final = (Draft202012Validator, Draft7Validator, Draft4Validator)
 """Tried in this order where a schema names no draft: in the second `items` may be a list, in the third, which OpenAPI
 3.0 is near to, `exclusiveMinimum` may be true."""
-_TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]|\(\?<?[=!]|[()|]|.", re.DOTALL)
+_TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*+(?:\]|\\?\Z)|\(\?<?[=!]|[()|]|.", re.DOTALL)
 
 
 def made(root: Any) -> "tuple[Validator | None, str, tuple[str, ...]]":

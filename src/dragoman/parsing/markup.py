@@ -387,11 +387,12 @@ def _end_draft(s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
         if closer:
             sink.warn("stray_closer", f"dropped {closer} that closes nothing", closer)
         return False
-    if closer:
+    kept = s.draft().removesuffix(closer)
+    if closer and not (draft.broken and closer in kept):
         sink.settle(meant=False)
-        sink.reasoning(s.draft().removesuffix(closer).rstrip(SPACE))
+        sink.reasoning(kept.rstrip(SPACE))
         s.forget_draft()
-    else:
+    else:  # a call that is broken had no right to hide what closes the reasoning
         yield from _reread(s, sink, draft.closer, True)
     yield from _blank_lines(s)
     return True
