@@ -88,7 +88,8 @@ machines. All are read and written; `auto` recognises those with an opener of th
   `ours`, where it writes none.
 - *arguments* stand in a call as one JSON object, each between tags (`tagged`), in a `notation` of the format's own, or
   as Python's keyword arguments.
-- *held*: a model can be held to calls that fit the tools' JSON Schemas (`dragoman.constrain`, the embedded engine).
+- *constrained*: decoding can be constrained to calls that fit the tools' JSON Schemas (`dragoman.build_constraint`,
+  the embedded engine).
 - *cases*: texts in `tests/data/formats` that are read as they should be, in every cut.
 - *neutral suite*: fixtures of canitoolcall {suite} for this format that are read as they expect, calls passed on as
   they come. `tests/test_canitoolcall.py` says which is not, and why; with `atomic` delivery all are.

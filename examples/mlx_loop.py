@@ -17,8 +17,8 @@ import dragoman
 
 def answer(model: Any, tokenizer: Any, body: bytes, api: str) -> Iterator[bytes]:
     """What the client gets, piece by piece as the model writes."""
-    found = dragoman.format_for(tokenizer.name_or_path, chat_template=tokenizer.chat_template or "")
-    reply = dragoman.Answer(body, found.format, api=api, created=int(time.time()))
+    found = dragoman.detect_format(tokenizer.name_or_path, chat_template=tokenizer.chat_template or "")
+    reply = dragoman.EngineSession(body, found.format, api=api, created=int(time.time()))
     prompt = tokenizer.apply_chat_template(reply.messages, add_generation_prompt=True, tokenize=False)
     asked = reply.request
     settings = {

@@ -101,7 +101,7 @@ def test_a_gateway_has_settings_and_no_flags(outcome: str, where: str) -> None:
     text = {"CALL": call, "OTHER": call.replace("get_", "set_"), "CUT": call[:60]}.get(text, text)
     cut = "--cut-off" in flags
     for name in ("hermes", "mistral"):
-        spans = explain(text, name, TOOLS, lenient="--lenient" in flags, finish="length" if cut else "stop")
+        spans = explain(text, name, TOOLS, lenient="--lenient" in flags, finish_reason="length" if cut else "stop")
         said = advice(spans, How("native" if where == "native" else "gateway", offered=True, cut=cut))
         assert said.startswith((CHANGE, NOTHING))
         assert "--" not in said

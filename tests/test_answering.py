@@ -23,12 +23,12 @@ def asked(**more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "stream": True, **more}
 
 
-def answer(body: Any, format: str = "hermes", **settings: Any) -> dragoman.Answer:
-    return dragoman.Answer(body, format, created=7, id="1", **settings)
+def answer(body: Any, format: str = "hermes", **settings: Any) -> dragoman.EngineSession:
+    return dragoman.EngineSession(body, format, created=7, id="1", **settings)
 
 
 def run(
-    made: dragoman.Answer, text: str, finish: Any = "stop", prompt: str = CHATML, api: str = "openai_chat"
+    made: dragoman.EngineSession, text: str, finish: Any = "stop", prompt: str = CHATML, api: str = "openai_chat"
 ) -> tuple[dragoman.Reply, int]:
     """What a client reads of the bytes, and how many characters the engine wrote for it."""
     made.prompt(prompt)

@@ -51,15 +51,15 @@ pairs = pytest.mark.parametrize(("source", "to"), list(itertools.product(dialect
 
 @pairs
 def test_a_tool(source: str, to: str) -> None:
-    converted = dragoman.convert_tools([TOOLS[source]], to=to, source=source)
+    converted = dragoman.convert_tools([TOOLS[source]], api=to, source_api=source)
     assert converted == [TOOLS[to]]
     assert converted.warnings == ()
-    assert dragoman.convert_tools(TOOLS[source], to=to) == converted, "one by itself"
+    assert dragoman.convert_tools(TOOLS[source], api=to) == converted, "one by itself"
 
 
 @pairs
 def test_a_call(source: str, to: str) -> None:
-    (converted,) = dragoman.convert_calls([CALLS[source]], to=to)
+    (converted,) = dragoman.convert_calls([CALLS[source]], api=to)
     for call in (converted, expected := json.loads(json.dumps(CALLS[to]))):
         holder = call.get("function", call)
         if "arguments" in holder:
@@ -69,82 +69,82 @@ def test_a_call(source: str, to: str) -> None:
 
 @pairs
 def test_a_result(source: str, to: str) -> None:
-    assert dragoman.convert_results([RESULTS[source]], to=to) == [RESULTS[to]]
+    assert dragoman.convert_results([RESULTS[source]], api=to) == [RESULTS[to]]
 
 
 def test_arguments_stay_as_they_were_written() -> None:
     written = '{"n": 1.50,  "big": 9223372036854775808123, "n": "\\u00e9"}'
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": written}}
-    (item,) = dragoman.convert_calls(call, to="openai_responses")
+    (item,) = dragoman.convert_calls(call, api="openai_responses")
     assert item["arguments"] == written
-    (block,) = dragoman.convert_calls(call, to="anthropic_messages")
+    (block,) = dragoman.convert_calls(call, api="anthropic_messages")
     assert block["input"] == {"n": "é", "big": 9223372036854775808123}
 
 
 @pytest.mark.parametrize("arguments", ["", None, {}, "{}"])
 def test_empty_arguments(arguments: Any) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    assert dragoman.convert_calls(call, to="anthropic_messages") == [
+    assert dragoman.convert_calls(call, api="anthropic_messages") == [
         {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     ]
 
 
 def test_values_and_several_shapes_at_once() -> None:
     mixed = [dragoman.Tool("f"), TOOLS["openai_chat"], TOOLS["anthropic_messages"], TOOLS["openai_responses"]]
-    names = [tool["name"] for tool in dragoman.convert_tools(mixed, to="anthropic_messages")]
+    names = [tool["name"] for tool in dragoman.convert_tools(mixed, api="anthropic_messages")]
     assert names == ["f", "Read", "Read", "Read"]
     call = dragoman.ToolCall("a", "f", "{}")
-    assert dragoman.convert_calls(call, to="openai_chat")[0]["function"] == {"name": "f", "arguments": "{}"}
+    assert dragoman.convert_calls(call, api="openai_chat")[0]["function"] == {"name": "f", "arguments": "{}"}
     failed = dragoman.ToolResult("a", (dragoman.Text("no"),), is_error=True)
-    assert dragoman.convert_results([failed], to="openai_chat")[0]["content"] == "Error: no"
+    assert dragoman.convert_results([failed], api="openai_chat")[0]["content"] == "Error: no"
 
 
 def test_objects_of_the_sdks() -> None:
     call = ChatCompletionMessageFunctionToolCall.model_validate(CALLS["openai_chat"])
-    assert dragoman.convert_calls([call], to="anthropic_messages") == [CALLS["anthropic_messages"]]
+    assert dragoman.convert_calls([call], api="anthropic_messages") == [CALLS["anthropic_messages"]]
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = Message.model_validate(
         {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [CALLS["anthropic_messages"]]}
         | {"stop_reason": "tool_use", "stop_sequence": None, "usage": usage}
     )
-    (item,) = dragoman.convert_calls(message.content, to="openai_responses")
+    (item,) = dragoman.convert_calls(message.content, api="openai_responses")
     assert (item["call_id"], json.loads(item["arguments"])) == ("call_1", {"path": "/t", "n": 1})
 
 
 def test_schemas_are_made_to_fit() -> None:
     either = {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
-    converted = dragoman.convert_tools([{"name": "f", "input_schema": either}], to="openai_chat")
+    converted = dragoman.convert_tools([{"name": "f", "input_schema": either}], api="openai_chat")
     assert converted[0]["function"]["parameters"] == {"type": "object", "properties": {}}
     assert [w.code for w in converted.warnings] == ["schema_adapted"]
 
 
 def test_schemas_for_a_server_that_takes_less() -> None:
     tool = {"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "string", "pattern": "a"}}}}
-    converted = dragoman.convert_tools(tool, to="openai_chat", schemas="llama_cpp")
+    converted = dragoman.convert_tools(tool, api="openai_chat", schemas="llama_cpp")
     assert converted[0]["function"]["parameters"]["properties"] == {"a": {"type": "string"}}
     assert [w.message for w in converted.warnings] == ["for llama_cpp: f ($.properties.a: pattern left out)"]
     with pytest.raises(ConfigError, match="unknown server 'llamacpp'; did you mean 'llama_cpp'"):
-        dragoman.convert_tools(tool, to="openai_chat", schemas="llamacpp")
+        dragoman.convert_tools(tool, api="openai_chat", schemas="llamacpp")
 
 
 def test_names_and_ids_come_back() -> None:
     long = "mcp__" + "server_" * 12
     tool = {"name": long, "input_schema": SCHEMA}
-    (sent,) = dragoman.convert_tools(tool, to="openai_chat")
+    (sent,) = dragoman.convert_tools(tool, api="openai_chat")
     name = sent["function"]["name"]
     assert len(name) <= 64
     call = {"id": "functions.Bash:0", "type": "function", "function": {"name": name, "arguments": ""}}
-    (block,) = dragoman.convert_calls(call, to="anthropic_messages", tools=[tool])
+    (block,) = dragoman.convert_calls(call, api="anthropic_messages", tools=[tool])
     assert (block["name"], block["id"][:2]) == (long, "dm")
-    assert dragoman.convert_calls(call, to="anthropic_messages")[0]["name"] == name
+    assert dragoman.convert_calls(call, api="anthropic_messages")[0]["name"] == name
     result = {"type": "tool_result", "tool_use_id": block["id"], "content": "x"}
-    assert dragoman.convert_results(result, to="openai_chat")[0]["tool_call_id"] == "functions.Bash:0"
+    assert dragoman.convert_results(result, api="openai_chat")[0]["tool_call_id"] == "functions.Bash:0"
 
 
 def test_pictures_of_results() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": [picture]}
-    converted = dragoman.convert_results([result], to="openai_chat")
+    converted = dragoman.convert_results([result], api="openai_chat")
     assert [message["role"] for message in converted] == ["tool", "user"]
     assert [w.code for w in converted.warnings] == ["request_adapted"]
 
@@ -229,17 +229,17 @@ SLIPS = [
 def test_slips_are_told(what: str, given_: Any, error: type[Exception], says: str) -> None:
     convert = {"tools": dragoman.convert_tools, "calls": dragoman.convert_calls, "results": dragoman.convert_results}
     with pytest.raises(error) as raised:
-        convert[what](given_, to="openai_chat")
+        convert[what](given_, api="openai_chat")
     assert says in str(raised.value)
 
 
 def test_the_wrong_source_and_target_are_told() -> None:
     with pytest.raises(RequestError, match=r"this is the shape of anthropic_messages; leave `source` out"):
-        dragoman.convert_tools(TOOLS["anthropic_messages"], to="openai_chat", source="openai_chat")
+        dragoman.convert_tools(TOOLS["anthropic_messages"], api="openai_chat", source_api="openai_chat")
     with pytest.raises(RequestError, match=r"'parameters' given, 'input_schema' expected - at tools\[0\]"):
-        dragoman.convert_tools(INSIDE, to="openai_chat", source="anthropic_messages")
+        dragoman.convert_tools(INSIDE, api="openai_chat", source_api="anthropic_messages")
     with pytest.raises(ConfigError, match="did you mean 'openai_chat'"):
-        dragoman.convert_tools([], to="openai")
+        dragoman.convert_tools([], api="openai")
 
 
 # Pieces.

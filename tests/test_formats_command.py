@@ -63,7 +63,7 @@ def test_what_is_shown_is_read_as_what_it_says(name: str) -> None:
     ]
     assert [(call.name, call.arguments) for call in calls] == [(call.name, call.arguments) for call in CALLS]
     assert (calls[0].id == formats.get(name).numbered(CALLS[0], 0).id) == (known.ids == "model's")
-    assert known.constrained == (dragoman.constrain(name, [TOOL], dragoman.ToolChoice("required")) is not None)
+    assert known.constrained == (dragoman.build_constraint(name, [TOOL], dragoman.ToolChoice("required")) is not None)
     shown = full(formats.get(name))
     assert all(line in shown for line in (known.source, *known.call.splitlines(), *known.result.splitlines()))
 
@@ -106,7 +106,7 @@ def test_a_model_for_a_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_format_is_shown_by_its_name() -> None:
-    assert repr(dragoman.format_for("Qwen3-8B")).startswith("Identified(format=<Format hermes>, by='model', ")
+    assert repr(dragoman.detect_format("Qwen3-8B")).startswith("FormatMatch(format=<Format hermes>, by='model', ")
 
 
 def test_the_page_has_every_format() -> None:

@@ -12,17 +12,17 @@ from dragoman.api.parse import parse
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
 from dragoman.constraints.constraint import Constraint, HeldCall
-from dragoman.constraints.gbnf import Gbnf, gbnf
+from dragoman.constraints.gbnf import Gbnf, to_gbnf
 from dragoman.constraints.grammar import Json, Raw
 from dragoman.constraints.llguidance import lark
-from dragoman.constraints.structural_tag import structural_tag
+from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from engines import accepts
 
 
 def of(schema: Any) -> Gbnf:
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    return gbnf(Constraint("", ("", ""), (HeldCall("", Json(text, arguments=True), ""),), "", many=False))
+    return to_gbnf(Constraint("", ("", ""), (HeldCall("", Json(text, arguments=True), ""),), "", many=False))
 
 
 def props(**properties: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ RAW: list[tuple[str, tuple[str, ...], list[str], list[str]]] = [
 @pytest.mark.parametrize(("end", "never", "fits", "others"), RAW)
 def test_raw_text_ends_at_the_first_end(end: str, never: tuple[str, ...], fits: list[str], others: list[str]) -> None:
     constraint = Constraint("", ("", ""), (HeldCall("", Raw(end, never), ""),), "", many=False)
-    for grammar in (gbnf(constraint).grammar, lark(constraint), structural_tag(constraint)):
+    for grammar in (to_gbnf(constraint).grammar, lark(constraint), to_structural_tag(constraint)):
         assert [text for text in fits if not accepts(grammar, text)] == []
         assert [text for text in others if accepts(grammar, text)] == []
 
@@ -175,7 +175,7 @@ def complete(engine: Any, prompt: str, held: Gbnf) -> str:
 def test_llama_cpp_writes_the_call(engine: Any, name: str) -> None:
     constraint = formats.get(name).constrain(TOOLS, v.ToolChoice("named", "get_weather"))
     assert constraint is not None
-    text = complete(engine, "The weather in Paris:\n", gbnf(constraint))
+    text = complete(engine, "The weather in Paris:\n", to_gbnf(constraint))
     (call,) = parse(text, name, TOOLS).parts
     assert isinstance(call, v.ToolCall)
     assert json.loads(call.arguments).keys() == {"city", "unit"}
@@ -193,7 +193,7 @@ def test_llama_cpp_writes_raw_strings(engine: Any, name: str, rest: str) -> None
     tools = [v.Tool("get_weather", "", json.dumps(schema))]
     constraint = formats.get(name).constrain(tools, v.ToolChoice("named", "get_weather"))
     assert constraint is not None
-    text = complete(engine, "The weather in Paris:\n", gbnf(constraint))
+    text = complete(engine, "The weather in Paris:\n", to_gbnf(constraint))
     (call,) = (part for part in parse(text + rest, name, tools).parts if isinstance(part, v.ToolCall))
     assert re.match(r'\{"city": "(Paris|Rome)", "note": "', call.arguments)
 
@@ -201,7 +201,7 @@ def test_llama_cpp_writes_raw_strings(engine: Any, name: str, rest: str) -> None
 @pytest.mark.model
 def test_llama_cpp_begins_to_hold_at_the_trigger(engine: Any) -> None:
     call = HeldCall("9, a city: ", Json(json.dumps(CITY | {"required": ["city"]})), "!")
-    held = gbnf(Constraint("9", ("", ""), (call,), "", many=False, free=True))
+    held = to_gbnf(Constraint("9", ("", ""), (call,), "", many=False, free=True))
     text = complete(engine, "1, 2, 3, 4, 5, 6,", held)
     assert text.startswith(' 7, 8, 9, a city: {"city":')
     assert text.endswith("}!")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from dragoman import formats
 from dragoman.constraints.constraint import Constraint
-from dragoman.constraints.gbnf import gbnf
+from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.llguidance import lark
 from dragoman.constraints.reply_schema import json_schema
-from dragoman.constraints.structural_tag import structural_tag
+from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import collect
@@ -68,7 +68,7 @@ HELD = [f for f in map(formats.get, formats.names()) if f.constrain(TOOLS, v.Too
 each = pytest.mark.parametrize("format", HELD, ids=lambda f: f.name)
 FREE = [f for f in HELD if f.constrain(TOOLS, v.ToolChoice())]
 each_free = pytest.mark.parametrize("format", FREE, ids=lambda f: f.name)
-WRITERS = {"structural_tag": structural_tag, "gbnf": lambda constraint: gbnf(constraint).grammar, "lark": lark}
+WRITERS = {"structural_tag": to_structural_tag, "gbnf": lambda constraint: to_gbnf(constraint).grammar, "lark": lark}
 FEW = settings.default.max_examples // 20
 """Of examples, for each format and writer."""
 writers = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
@@ -229,7 +229,7 @@ def test_arguments_are_an_object_whatever_the_schema_says(stated: str) -> None:
     hermes, tool = formats.get("hermes"), v.Tool("f", "", stated)
     constraint = hermes.constrain([tool], CHOICES["required"])
     assert constraint is not None
-    for grammar in (gbnf(constraint).grammar, lark(constraint), structural_tag(constraint)):
+    for grammar in (to_gbnf(constraint).grammar, lark(constraint), to_structural_tag(constraint)):
         assert accepts(grammar, hermes.write_call(v.ToolCall("", "f", "{}")))
         for other in ("5", '"x"', "null", "[]"):
             assert not accepts(grammar, hermes.write_call(v.ToolCall("", "f", "{}")).replace("{}", other))
@@ -254,7 +254,7 @@ def test_nothing_but_calls_where_one_is_required(format: Format, write: Any) -> 
 
 @each_free
 def test_with_free_choice_only_calls_are_held(format: Format) -> None:
-    tag = structural_tag(constraint(format, CHOICES["auto"]))
+    tag = to_structural_tag(constraint(format, CHOICES["auto"]))
     call = written(format, [("ping", {})])
     for text in ("", "It is sunny.\n< 5 degrees", call, f"Wait.\n{call}"):
         assert accepts(tag, text)
@@ -264,7 +264,7 @@ def test_with_free_choice_only_calls_are_held(format: Format) -> None:
 
 @each_free
 def test_the_trigger_is_how_a_call_begins(format: Format) -> None:
-    free = gbnf(constraint(format, CHOICES["auto"]))
+    free = to_gbnf(constraint(format, CHOICES["auto"]))
     assert free.trigger
     assert written(format, [("ping", {})]).startswith(free.trigger)
     assert free.body() == {
@@ -273,5 +273,5 @@ def test_the_trigger_is_how_a_call_begins(format: Format) -> None:
         "grammar_triggers": [{"type": 1, "value": free.trigger}],
         "preserved_tokens": [free.trigger],
     }
-    held = gbnf(constraint(format, CHOICES["required"]))
+    held = to_gbnf(constraint(format, CHOICES["required"]))
     assert held.body() == {"grammar": held.grammar}

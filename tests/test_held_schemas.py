@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dragoman import formats
 from dragoman.backends.embedded.grammar import for_tools
-from dragoman.constraints.gbnf import gbnf
-from dragoman.constraints.structural_tag import structural_tag
+from dragoman.constraints.gbnf import to_gbnf
+from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import collect
@@ -48,8 +48,8 @@ def written(make: Callable[[Any], str]) -> Callable[[v.Tool], str]:
 
 WRITERS: Final = {
     "lark": embedded,
-    "gbnf": written(lambda constraint: gbnf(constraint).grammar),
-    "structural_tag": written(structural_tag),
+    "gbnf": written(lambda constraint: to_gbnf(constraint).grammar),
+    "structural_tag": written(to_structural_tag),
 }
 writers = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 

@@ -69,14 +69,14 @@ def test_those_of_an_answer_of_ones_own_engine() -> None:
     heard = Heard()
     hooks = [raises, heard]
     with pytest.raises(RequestError):
-        dragoman.Answer({**HELLO, "messages": 7}, "hermes", created=1, id="first", on_error=hooks)
-    made = dragoman.Answer(HELLO, "hermes", created=1, on_error=hooks)
+        dragoman.EngineSession({**HELLO, "messages": 7}, "hermes", created=1, id="first", on_error=hooks)
+    made = dragoman.EngineSession(HELLO, "hermes", created=1, on_error=hooks)
     with pytest.raises(DragomanError):
         made.feed(7)  # type: ignore[arg-type]
     assert json.loads(made.fail("the engine broke"))["error"]["message"] == "the engine broke"
     kinds = [(type(error).__name__, id) for error, id in heard.errors]
     assert kinds == [("RequestError", "first"), ("MisuseError", made.id), ("BackendError", made.id)]
-    good = dragoman.Answer(HELLO, "hermes", created=1, on_error=hooks)
+    good = dragoman.EngineSession(HELLO, "hermes", created=1, on_error=hooks)
     good.feed("Hello")
     assert json.loads(good.close())["choices"][0]["message"]["content"] == "Hello"
     assert len(heard.errors) == 3

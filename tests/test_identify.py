@@ -12,7 +12,7 @@ import dragoman
 from dragoman import formats
 from dragoman.cli import main
 from dragoman.core.errors import MisuseError
-from dragoman.identify import chat_template, format_for
+from dragoman.identify import chat_template, detect_format
 from dragoman.identify.chat_template import CALLS
 from test_gguf import WHOLE, gguf, text
 
@@ -118,7 +118,7 @@ TEMPLATES = {
 @pytest.mark.parametrize("title", TEMPLATES)
 def test_template_tells_the_format(title: str) -> None:
     source, format, tail, thoughts = TEMPLATES[title]
-    found = format_for("gpt-oss", chat_template=source)
+    found = detect_format("gpt-oss", chat_template=source)
     assert (found.format.name, found.by, found.prompt_tail, found.thoughts) == (format, "chat_template", tail, thoughts)
     assert f"read back by {format}" in found.why
 
@@ -157,24 +157,24 @@ def test_each_format_is_told_from_all_others(name: str) -> None:
     ],
 )
 def test_literals_tell_where_rendering_cannot(source: str, why: str) -> None:
-    found = format_for("my-model", chat_template=source)
+    found = detect_format("my-model", chat_template=source)
     assert (found.format.name, found.by) == ("lfm2", "chat_template")
     assert found.why.startswith("'<|tool_call_start|>' stands in the chat template (")
     assert why in found.why
-    assert format_for("qwen3:8b", chat_template=source).by == "model", "a name counts more than a literal"
+    assert detect_format("qwen3:8b", chat_template=source).by == "model", "a name counts more than a literal"
 
 
 def test_nothing_tells() -> None:
-    found = format_for("my-model", chat_template=chatml("", "<think>\n"))
+    found = detect_format("my-model", chat_template=chatml("", "<think>\n"))
     assert (found.format.name, found.by, found.prompt_tail) == ("auto", "nothing", "<think>\n")
     assert "'my-model'" in found.why
     assert "names no tool-call markers" in found.why
-    assert format_for().format.name == "auto"
-    assert format_for("Qwen/Qwen3-Embedding-0.6B").format.name == "auto"
+    assert detect_format().format.name == "auto"
+    assert detect_format("Qwen/Qwen3-Embedding-0.6B").format.name == "auto"
 
 
 def test_name_tells_and_the_template_says_what_is_open() -> None:
-    found = format_for("Qwen/Qwen3-4B-Thinking-2507", chat_template=chatml("", "<think>\n"))
+    found = detect_format("Qwen/Qwen3-4B-Thinking-2507", chat_template=chatml("", "<think>\n"))
     assert (found.format.name, found.by, found.prompt_tail) == ("hermes", "model", "<think>\n")
     assert "Qwen3" in found.why
     assert found.why.endswith("; the chat template names no tool-call markers (it writes no calls)")
@@ -182,13 +182,13 @@ def test_name_tells_and_the_template_says_what_is_open() -> None:
 
 def test_template_for_tools_is_taken_of_several() -> None:
     several = {"default": chatml(""), "tool_use": chatml(XML)}
-    assert format_for(chat_template=several).format.name == "qwen3_xml"
-    assert format_for(chat_template={"default": chatml(GLM)}).format.name == "glm47"
-    assert format_for("qwen3:8b", chat_template={"rag": ""}).by == "model"
+    assert detect_format(chat_template=several).format.name == "qwen3_xml"
+    assert detect_format(chat_template={"default": chatml(GLM)}).format.name == "glm47"
+    assert detect_format("qwen3:8b", chat_template={"rag": ""}).by == "model"
 
 
 def test_result_goes_into_a_reader() -> None:
-    found = dragoman.format_for(chat_template=chatml(XML, "<think>\n"))
+    found = dragoman.detect_format(chat_template=chatml(XML, "<think>\n"))
     text = "Hm.\n</think>\n\n<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>"
     reply = dragoman.parse(text, found.format, prompt_tail=found.prompt_tail)
     assert [type(part).__name__ for part in reply.parts] == ["Reasoning", "ToolCall"]
@@ -199,7 +199,7 @@ def test_result_goes_into_a_reader() -> None:
 )
 def test_misuse(args: tuple[str, ...], kwargs: dict[str, str]) -> None:
     with pytest.raises(MisuseError, match="got int - at"):
-        format_for(*args, **kwargs)
+        detect_format(*args, **kwargs)
 
 
 HOSTILE = {
@@ -216,7 +216,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("title", HOSTILE)
 def test_a_hostile_template_raises_nothing(title: str) -> None:
-    assert format_for("qwen3:8b", chat_template=HOSTILE[title]).by == "model"
+    assert detect_format("qwen3:8b", chat_template=HOSTILE[title]).by == "model"
 
 
 @given(st.data())

@@ -27,7 +27,7 @@ from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.errors import RequestError
-from dragoman.identify import format_for
+from dragoman.identify import detect_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting.chat_renderer import ChatTurn, as_chat, own_markup
@@ -161,7 +161,7 @@ TAG = re.compile(r"</?[A-Za-z][\w:.|-]{0,40}>|\[/?[A-Z_]{2,20}\]")
 def test_by_the_chat_templates_of_real_models(path: Path) -> None:
     """Tools, calls and results go through those that know them; the others get plain turns."""
     source = path.read_text()
-    format = format_for(chat_template=source).format
+    format = detect_format(chat_template=source).format
     template = ChatTemplate(source, "", "", sorted(control_tokens(source)))
     own = {*control_tokens(source)}
     try:

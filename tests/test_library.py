@@ -72,7 +72,7 @@ def test_without_tags_only_where_it_is_allowed() -> None:
 
 
 def test_a_text_that_a_limit_ended() -> None:
-    reply = dragoman.parse(CALL[:40], "hermes", finish="length")
+    reply = dragoman.parse(CALL[:40], "hermes", finish_reason="length")
     assert reply.finish == "length"
     assert reply.parts == (dragoman.Text(CALL[:40]),)
 
@@ -96,7 +96,7 @@ def test_what_the_prompt_has_opened() -> None:
         ("hermes", [dragoman.Tool("f", "", {})], r"got dict; write it with json.dumps - at tools\[0\].parameters"),  # type: ignore[arg-type]
         ("hermes", [OPENAI, dragoman.Tool(5)], r"expected str, got int - at tools\[1\].name"),  # type: ignore[arg-type]
         (None, [], "expected a format or its name, got NoneType - at format"),
-        (dragoman.format_for("Qwen3-8B"), [], "got Identified; take its `format` - at format"),
+        (dragoman.detect_format("Qwen3-8B"), [], "got FormatMatch; take its `format` - at format"),
         ("hermes", [len], "expected tools as an API's JSON has them: .* - at tools"),
     ],
 )
@@ -116,18 +116,18 @@ def test_slips_are_told(format: Any, tools: Any, message: str) -> None:
 def test_a_choice_that_is_none(choice: Any, message: str) -> None:
     """Such a slip is not taken for a choice that leaves the model free."""
     for held in (
-        lambda: dragoman.constrain("hermes", [OPENAI], choice),
-        lambda: dragoman.json_schema([OPENAI], choice),
+        lambda: dragoman.build_constraint("hermes", [OPENAI], choice),
+        lambda: dragoman.to_json_schema([OPENAI], choice),
     ):
         with pytest.raises(MisuseError, match=re.escape(message)):
             held()
 
 
 def test_nothing_to_hold_is_no_grammar() -> None:
-    nothing: Any = dragoman.constrain("hermes", [OPENAI], dragoman.ToolChoice("none"))
+    nothing: Any = dragoman.build_constraint("hermes", [OPENAI], dragoman.ToolChoice("none"))
     assert nothing is None
-    for write in (dragoman.gbnf, dragoman.structural_tag):
-        with pytest.raises(MisuseError, match="got NoneType; where `constrain` gives None"):
+    for write in (dragoman.to_gbnf, dragoman.to_structural_tag):
+        with pytest.raises(MisuseError, match="got NoneType; where `build_constraint` returns None"):
             write(nothing)
 
 
@@ -140,14 +140,14 @@ def test_bytes_are_refused() -> None:
 
 def test_render_takes_a_request_in_any_form() -> None:
     value = {"messages": [{"role": "user", "content": "hi"}], "tools": [OPENAI]}
-    messages = dragoman.render(value, "hermes")
+    messages = dragoman.render_messages(value, "hermes")
     assert [m["role"] for m in messages] == ["system", "user"]
     body = json.dumps({"model": "m", **value}, separators=(",", ":")).encode()
-    assert dragoman.render(body, "hermes") == messages
+    assert dragoman.render_messages(body, "hermes") == messages
     request = dialects.get("openai_chat").read_request(body)
-    assert dragoman.render(request, formats.get("hermes")) == messages
+    assert dragoman.render_messages(request, formats.get("hermes")) == messages
     anthropic = {"messages": value["messages"], "tools": [{"name": "f", "input_schema": {}}], "system": "Be kind."}
-    assert dragoman.render(anthropic, "hermes", api="anthropic_messages")[0]["content"].startswith(
+    assert dragoman.render_messages(anthropic, "hermes", api="anthropic_messages")[0]["content"].startswith(
         "Be kind.\n\n# Tools"
     )
 
@@ -169,4 +169,4 @@ def test_render_takes_a_request_in_any_form() -> None:
 )
 def test_render_refuses(request_: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):
-        dragoman.render(request_, "hermes")
+        dragoman.render_messages(request_, "hermes")

@@ -8,9 +8,9 @@ import pytest
 from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.constraints.constraint import Constraint
-from dragoman.constraints.gbnf import gbnf
+from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.llguidance import lark
-from dragoman.constraints.structural_tag import structural_tag
+from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from engines import accepts
 
@@ -33,7 +33,7 @@ def written(format: str, arguments: Any) -> str:
 
 
 def through(constraint: Constraint, text: str) -> list[bool]:
-    return [accepts(g, text) for g in (structural_tag(constraint), gbnf(constraint).grammar, lark(constraint))]
+    return [accepts(g, text) for g in (to_structural_tag(constraint), to_gbnf(constraint).grammar, lark(constraint))]
 
 
 def read(format: str, text: str, tool: v.Tool) -> Any:
@@ -168,4 +168,4 @@ def test_what_stands_often_is_written_once(format: str) -> None:
     tool = v.Tool("f", "", json.dumps({"properties": {"a": {"$ref": "#/$defs/n0"}}, "$defs": nodes | {"n20": INTEGER}}))
     constraint = formats.get(format).constrain([tool], ONE)
     assert constraint is not None
-    assert len(gbnf(constraint).grammar) < 30_000
+    assert len(to_gbnf(constraint).grammar) < 30_000

@@ -8,9 +8,9 @@ import pytest
 from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.backends.embedded.grammar import for_tools
-from dragoman.constraints.gbnf import gbnf
+from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.llguidance import lark
-from dragoman.constraints.structural_tag import structural_tag
+from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from engines import accepts
 
@@ -62,7 +62,7 @@ def held(format: str, schema: Any) -> Any:
 @pytest.mark.parametrize(("format", "schema", "fits", "others"), [r[1:] for r in VALUES], ids=[r[0] for r in VALUES])
 def test_which_values_get_through(format: str, schema: Any, fits: list[tuple[str, Any]], others: list[str]) -> None:
     constraint, tool = held(format, schema)
-    for grammar in (structural_tag(constraint), gbnf(constraint).grammar, lark(constraint)):
+    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, lark(constraint)):
         for text, value in fits:
             assert accepts(grammar, written(format, text)), text
             (call,) = parse(written(format, text), format, [tool]).parts
@@ -86,7 +86,7 @@ RELAXED: list[tuple[str, Any]] = [
 def test_what_is_not_held_is_told(word: str, schema: Any) -> None:
     constraint, _ = held("qwen3_xml", schema)
     assert word in constraint.calls[0].relaxed
-    assert word in gbnf(constraint).relaxed
+    assert word in to_gbnf(constraint).relaxed
 
 
 SHAPES: list[tuple[str, Any, list[list[str]], list[list[str]]]] = [
@@ -110,7 +110,7 @@ def test_which_parameters_get_through(format: str, schema: Any, fits: list[Any],
         call = v.ToolCall("", "f", json.dumps(dict.fromkeys(names, "x")))
         return made.section[0] + made.write_call(call) + made.section[1]
 
-    for grammar in (structural_tag(constraint), gbnf(constraint).grammar, lark(constraint)):
+    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, lark(constraint)):
         assert [names for names in fits if not accepts(grammar, text(names))] == []
         assert [names for names in others if accepts(grammar, text(names))] == []
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dragoman
 from dragoman.core.errors import ConfigError, UnsupportedError
 from dragoman.core.messages import Reasoning, Text, ToolCall
-from dragoman.identify import format_for
+from dragoman.identify import detect_format
 from dragoman.parsing.format import Format
 
 THINK = {"open": "<think>", "close_pattern": r"</think>\s*"}
@@ -90,7 +90,7 @@ KNOWN = {
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_format_is_told(name: str) -> None:
-    found = format_for("gpt-oss:20b", response_template=KNOWN[name])
+    found = detect_format("gpt-oss:20b", response_template=KNOWN[name])
     assert (found.format.name, found.by) == (name, "response_template")
     assert found.why == f"the response template reads what {name} writes"
 
@@ -190,14 +190,14 @@ def test_made_format_reads_as_transformers_does(title: str) -> None:
     template, text = MADE[title]
     message = chat_parsing.parse_response(text, template, prefix="")
     calls = [call["function"] for call in message.get("tool_calls", ())]
-    read = said(dragoman.parse(text, format_for(response_template=template).format))
+    read = said(dragoman.parse(text, detect_format(response_template=template).format))
     assert read == {"content": message.get("content", ""), "thinking": message.get("thinking", ""), "tool_calls": calls}
     assert bool(calls) == (title != "no calls")
 
 
 @cache
 def made(title: str) -> Format:
-    found = format_for(response_template=MADE[title][0])
+    found = detect_format(response_template=MADE[title][0])
     assert found.why == "the response template describes no known format"
     return found.format
 
@@ -259,7 +259,7 @@ def test_text_is_of_the_type_that_the_schema_states() -> None:
     )
     tool = dragoman.Tool("f", "", '{"properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}')
     text = "<run f>n: 7\ns: 7\nx: 7</run>"
-    format = format_for(response_template=template).format
+    format = detect_format(response_template=template).format
     (call,) = dragoman.parse(text, format, [tool]).parts
     assert isinstance(call, ToolCall)
     assert call.arguments == '{"n": 7, "s": "7", "x": "7"}'
@@ -319,7 +319,7 @@ def floats(text: str) -> list[str]:
         "content_args": {"value_parser": {"name": "float"}},
         "transform": NAMED,
     }
-    parts = dragoman.parse(f"[f]n:{text}[/]", format_for(response_template=spec(field)).format).parts
+    parts = dragoman.parse(f"[f]n:{text}[/]", detect_format(response_template=spec(field)).format).parts
     return [part.arguments for part in parts if isinstance(part, ToolCall)]
 
 
@@ -348,7 +348,7 @@ def test_what_is_plain_can_be_written() -> None:
         call = ToolCall("call_1", "f", '{"n": 1.50, "s": "</act>"}')
         written = format.write_call(call)
         assert dragoman.parse(written, format, new_id=lambda: "1").parts == (call,)
-        assert dragoman.constrain(format, [dragoman.Tool("f")], dragoman.ToolChoice("required")) is not None
+        assert dragoman.build_constraint(format, [dragoman.Tool("f")], dragoman.ToolChoice("required")) is not None
 
 
 @pytest.mark.parametrize("title", ["tags", "lines", "strings in marks", "a list"])
@@ -363,8 +363,8 @@ def test_others_can_be_read_only(title: str) -> None:
 def test_a_known_way_of_the_chat_template_counts_more_than_a_made_format() -> None:
     call = "<tool_call>{{ c.function | tojson }}</tool_call>"
     template = "{% for m in messages %}{% for c in m.tool_calls or [] %}" + call + "{% endfor %}{% endfor %}"
-    assert format_for("m", chat_template=template, response_template=PLAIN).format.name == "hermes"
-    assert format_for("qwen3:8b", response_template=PLAIN).by == "response_template"
+    assert detect_format("m", chat_template=template, response_template=PLAIN).format.name == "hermes"
+    assert detect_format("qwen3:8b", response_template=PLAIN).by == "response_template"
 
 
 FIELD = {"open": "<a>", "close": "</a>"}
@@ -398,7 +398,7 @@ INNER = {"value_parser": {"name": "xml-inline", "args": {"tag_pattern": "("}}}
 )
 def test_broken_template_is_refused(broken: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        format_for(response_template=broken)
+        detect_format(response_template=broken)
 
 
 @given(st.data())

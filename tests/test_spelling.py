@@ -8,9 +8,9 @@ import pytest
 from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.backends.embedded.grammar import for_tools
-from dragoman.constraints.gbnf import gbnf
+from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.llguidance import lark
-from dragoman.constraints.structural_tag import structural_tag
+from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from engines import accepts
 
@@ -66,7 +66,7 @@ def test_what_gets_through(format: str, schema: Any, fits: list[Any], others: li
     for arguments in fits:
         (call,) = parse(written(arguments), format, [tool]).parts
         assert json.loads(call.arguments) == arguments  # type: ignore[union-attr]
-    for grammar in (structural_tag(constraint), gbnf(constraint).grammar, lark(constraint)):
+    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, lark(constraint)):
         assert [arguments for arguments in fits if not accepts(grammar, written(arguments))] == []
         assert [arguments for arguments in others if accepts(grammar, written(arguments))] == []
 
@@ -80,7 +80,7 @@ def test_members_come_in_the_order_of_the_schema_or_of_the_format(format: str, f
         text = formats.get(format).write_call(v.ToolCall("", "f", arguments))
         whole = "".join((constraint.section[0], text, constraint.section[1]))
         begins = text.partition("f")[2][1] == first
-        assert [accepts(write(constraint), whole) for write in (structural_tag, lark)] == [begins, begins]
+        assert [accepts(write(constraint), whole) for write in (to_structural_tag, lark)] == [begins, begins]
 
 
 RELAXED: list[tuple[str, str, Any]] = [
@@ -105,7 +105,7 @@ def test_an_argument_that_python_cannot_name_is_left_out_and_said_so() -> None:
     constraint = formats.get("pythonic").constrain([tool], ONE)
     assert constraint is not None
     assert constraint.calls[0].relaxed == ("properties",)
-    assert accepts(gbnf(constraint).grammar, "[f(c=1)]")
+    assert accepts(to_gbnf(constraint).grammar, "[f(c=1)]")
 
 
 @pytest.mark.parametrize("format", ["pythonic", "gemma4"])
@@ -146,8 +146,8 @@ def test_odd_schemas_take_no_time_and_raise_nothing(format: str, schema: Any) ->
     made, tool = formats.get(format), v.Tool("f", "", json.dumps(schema))
     constraint = made.constrain([tool], ONE)
     assert constraint is not None
-    assert len(gbnf(constraint).grammar) < 20_000
-    assert len(structural_tag(constraint)) < 20_000
+    assert len(to_gbnf(constraint).grammar) < 20_000
+    assert len(to_structural_tag(constraint)) < 20_000
     assert len(lark(constraint)) < 20_000
     (call,) = parse(
         made.section[0] + made.write_call(v.ToolCall("", "f", '{"a": [[]]}')) + made.section[1], format, [tool]

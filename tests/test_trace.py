@@ -26,7 +26,7 @@ def spans(case: Case) -> tuple[dragoman.Span, ...]:
         case.text,
         case.format,
         None if case.options.get("tools") == "any" else TOOLS,
-        finish=case.reason,
+        finish_reason=case.reason,
         prompt_tail=case.options.get("tail", "").replace("\\n", "\n"),
         lenient="lenient" in case.options,
     )

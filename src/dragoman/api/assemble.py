@@ -52,14 +52,14 @@ _STEPS: Final = ("tool_call_start", "tool_call_delta", "tool_call_end", "tool_ca
 _DONE: Final = sse.encode(b"[DONE]")
 
 
-class Assembled(list[ToolCall]):
+class AssembledCalls(list[ToolCall]):
     """The calls, in the order in which they began."""
 
     warnings: tuple[Notice, ...] = ()
     """What was not as it should be; docs/warnings.md has the codes."""
 
 
-def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assembled:
+def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> AssembledCalls:
     """The calls that these pieces are, all of them whole; `convert_calls` writes them for an API.
 
     `names` are the tools that were offered: they tell where a name ends that comes in pieces.
@@ -72,7 +72,7 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
     parts = CallAssembler(names)
     begun: list[ToolCallStart] = []
     said: list[list[str]] = []
-    made, warnings, cut = Assembled(), list[Notice](), list[RequestError]()
+    made, warnings, cut = AssembledCalls(), list[Notice](), list[RequestError]()
     for event in [*(event for piece in pieces for event in parts.feed(piece)), *parts.close()]:
         match event:
             case ToolCallStart():

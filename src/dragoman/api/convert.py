@@ -1,8 +1,8 @@
 """Tools, calls and results of one API as another has them, by hand.
 
-    tools = convert_tools(anthropic_tools, to="openai_chat")         {"name", "input_schema"} -> {"type": "function", …}
-    blocks = convert_calls(message.tool_calls, to="anthropic_messages")           -> {"type": "tool_use", …}
-    items = convert_results(blocks, to="openai_responses")
+    tools = convert_tools(anthropic_tools, api="openai_chat")        {"name", "input_schema"} -> {"type": "function", …}
+    blocks = convert_calls(message.tool_calls, api="anthropic_messages")           -> {"type": "tool_use", …}
+    items = convert_results(blocks, api="openai_responses")
 
 Which API they come from is seen by their fields. There is no converter of pairs: they are read into values and written
 from those, by what reads and writes requests (`dragoman.dialects`).
@@ -46,7 +46,7 @@ Given: TypeAlias = Thing | Mapping[str, Any] | Model
 """A value, JSON as an API has it, or an object of the vendor's SDK."""
 
 
-class Converted(list[dict[str, Any]]):
+class ConvertedItems(list[dict[str, Any]]):
     """What was converted, as JSON of the other API."""
 
     warnings: tuple[Notice, ...] = ()
@@ -54,25 +54,25 @@ class Converted(list[dict[str, Any]]):
 
 
 def convert_tools(
-    tools: Given | Iterable[Given], *, to: str, source: str | None = None, schemas: str | None = None
-) -> Converted:
-    """Definitions of tools, one or several, as the API `to` has them: `dragoman.dialects.names()`.
+    tools: Given | Iterable[Given], *, api: str, source_api: str | None = None, schemas: str | None = None
+) -> ConvertedItems:
+    """Definitions of tools, one or several, as the API `api` has them: `dragoman.dialects.names()`.
 
     Their JSON Schemas are made to fit what that API takes, and a server that takes less, `schemas`: `llama_cpp`,
     `lm_studio`, `ollama`, `vllm`, `gemini`. It is told where something is lost. Names that the API does not take are
-    spelled otherwise. `source` is the tools' own API, where it is to be checked.
+    spelled otherwise. `source_api` is the tools' own API, where it is to be checked.
 
     Raises: RequestError: a tool is as no API has it, or not as the source has it; the message says which, where, and
     what the slip may be. UnsupportedError: it is one that the vendor runs itself; leave it out. ConfigError: there is
     no such API. MisuseError: this is no list of tools.
     """
-    return _converted(_values(tools, "tool", "tools", source), "tool", to, relaxing(schemas) if schemas else None)
+    return _converted(_values(tools, "tool", "tools", source_api), "tool", api, relaxing(schemas) if schemas else None)
 
 
 def convert_calls(
-    calls: Given | Iterable[Given], *, to: str, source: str | None = None, tools: Given | Iterable[Given] = ()
-) -> Converted:
-    """Calls that a model made, one or several, as the API `to` has them in a conversation.
+    calls: Given | Iterable[Given], *, api: str, source_api: str | None = None, tools: Given | Iterable[Given] = ()
+) -> ConvertedItems:
+    """Calls that a model made, one or several, as the API `api` has them in a conversation.
 
     Arguments go as they were written where that API has them as a string. Arguments that are empty are `{}`. An id that
     it does not take is spelled otherwise, so that it can be read back. `tools` as they were before they were converted
@@ -81,24 +81,24 @@ def convert_calls(
     Raises: as `convert_tools`; RequestError too where arguments are no JSON object, as of a call that was cut off.
     """
     offered = [tool for _, things in _values(tools, "tool", "tools", None) for tool in things]
-    return _converted(_renamed(_values(calls, "call", "calls", source), offered), "call", to)
+    return _converted(_renamed(_values(calls, "call", "calls", source_api), offered), "call", api)
 
 
-def convert_results(results: Given | Iterable[Given], *, to: str, source: str | None = None) -> Converted:
-    """Results of calls, one or several, as the API `to` has them: for Chat Completions messages, of role `tool`.
+def convert_results(results: Given | Iterable[Given], *, api: str, source_api: str | None = None) -> ConvertedItems:
+    """Results of calls, one or several, as the API `api` has them: for Chat Completions messages, of role `tool`.
 
     Pictures stand there in a message of role `user` behind all of them, as that API has no other place for them.
 
     Raises: as `convert_tools`.
     """
-    return _converted(_values(results, "result", "results", source), "result", to)
+    return _converted(_values(results, "result", "results", source_api), "result", api)
 
 
-def _converted(values: Iterable[Values], kind: ObjectKind, to: str, target: Target | None = None) -> Converted:
-    dialect = dialects.get(to)
-    made, warnings = Converted(), dict[Notice, None]()
-    for api, things in values:
-        request, told = _request(kind, things, api), tuple[Notice, ...]()
+def _converted(values: Iterable[Values], kind: ObjectKind, api: str, target: Target | None = None) -> ConvertedItems:
+    dialect = dialects.get(api)
+    made, warnings = ConvertedItems(), dict[Notice, None]()
+    for source_api, things in values:
+        request, told = _request(kind, things, source_api), tuple[Notice, ...]()
         if target is not None:
             request, told = fitted(request, target)
         outgoing = dialect.write_request(request, "-")
@@ -111,10 +111,12 @@ def _converted(values: Iterable[Values], kind: ObjectKind, to: str, target: Targ
     return made
 
 
-def _values(given: object, kind: ObjectKind, where: str, source: str | None) -> Iterator[Values]:
+def _values(given: object, kind: ObjectKind, where: str, source_api: str | None) -> Iterator[Values]:
     """What was given as values, with the API of those that come one after the other; "" of values."""
     start = 0
-    for api, group in groupby(_recognised(_listed(given, kind, where), kind, where, source), key=lambda each: each[0]):
+    for api, group in groupby(
+        _recognised(_listed(given, kind, where), kind, where, source_api), key=lambda each: each[0]
+    ):
         items = [item for _, item in group]
         things = _read(api, kind, items, where, start) if api else items
         for n, thing in enumerate(things, start):
@@ -142,10 +144,10 @@ def _listed(given: object, kind: ObjectKind, where: str) -> list[object]:
 
 
 def _recognised(
-    given: list[object], kind: ObjectKind, where: str, source: str | None
+    given: list[object], kind: ObjectKind, where: str, source_api: str | None
 ) -> Iterator[tuple[Dialect | None, Any]]:
     """Each with its API, as JSON text; None for a value."""
-    known = dialects.get(source) if source else None
+    known = dialects.get(source_api) if source_api else None
     for n, each in enumerate(given):
         if isinstance(each, _TYPES[kind]):
             yield None, each

@@ -1,6 +1,6 @@
 """One request of a client, answered by an engine of your own.
 
-    answer = Answer(body, format, created=int(time.time()))
+    answer = EngineSession(body, format, created=int(time.time()))
     prompt = answer.prompt(apply_chat_template(answer.messages, add_generation_prompt=True, tokenize=False))
     for text in generate(prompt):
         send(answer.feed(text))
@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from dragoman import dialects
-from dragoman.api.parse import as_format, as_request, render
-from dragoman.api.prompt_tail import prompt_tail
+from dragoman.api.parse import as_format, as_request, render_messages
+from dragoman.api.prompt_tail import open_reasoning_prefix
 from dragoman.core import hooks
 from dragoman.core.call_limit import CALLS_LIMIT, one_call
 from dragoman.core.collect import Collector
@@ -35,7 +35,7 @@ from dragoman.parsing.reply_reader import Delivery, ReplyReader
 from dragoman.text.stop_strings import StopStrings
 
 
-class Answer:
+class EngineSession:
     """A client's request, and the answer that becomes of a model's text.
 
     `body` is the request as it came, or what a dialect has read of it; `api` is by which it came
@@ -84,7 +84,7 @@ class Answer:
     @cached_property
     def messages(self) -> list[dict[str, str]]:
         """The conversation as plain messages for a chat template, tools and how to call them in the first."""
-        return render(self.request, self.format)
+        return render_messages(self.request, self.format)
 
     @property
     def warnings(self) -> list[Notice]:
@@ -102,7 +102,7 @@ class Answer:
         To be asked before the first piece of text, as the reader learns here what the prompt has opened: thoughts, by
         the template, or a call. Where a call must come of several tools the model still says which.
         """
-        tail = prompt_tail(rendered)
+        tail = open_reasoning_prefix(rendered)
         opening = self._opening(tail)
         self._reader = self._read(tail + opening)
         return rendered + opening
@@ -117,15 +117,15 @@ class Answer:
         with hooks.watching(self._on_error, self.id):
             return self._send([] if self.over else self._reader.feed(text, plain=plain))
 
-    def close(self, finish: Literal["stop", "length"] = "stop", usage: Usage | None = None) -> bytes:
-        """The last that the client is to be sent; `finish` is "length" where the engine stopped at a limit.
+    def close(self, finish_reason: Literal["stop", "length"] = "stop", usage: Usage | None = None) -> bytes:
+        """The last that the client is to be sent; `finish_reason` is "length" where the engine stopped at a limit.
 
         Raises: MisuseError: the answer is closed already, or there is no such finish.
         """
         with hooks.watching(self._on_error, self.id):
-            out = b"" if self.over else self._send(self._reader.close(finish))
+            out = b"" if self.over else self._send(self._reader.close(finish_reason))
             found = self._stops.found
-            reason = "stop_sequence" if found else "stop" if self.over else finish
+            reason = "stop_sequence" if found else "stop" if self.over else finish_reason
             self.over = True
             out += self._pass([*self._stops.end(), UsageUpdate(usage or Usage()), Finish(reason, found)])
             return out if self.request.stream else self._dialect.write_reply(self.reply, self.request)

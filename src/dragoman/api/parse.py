@@ -80,24 +80,24 @@ def parse(
     format: str | Format,
     tools: Iterable[AnyTool] | None = None,
     *,
-    finish: Literal["stop", "length"] = "stop",
+    finish_reason: Literal["stop", "length"] = "stop",
     prompt_tail: str = "",
     lenient: bool = False,
     new_id: NewId | None = None,
 ) -> Reply:
     """The whole reply that a model's text is: texts, thoughts and calls in order; see `ToolCallReader`.
 
-    `finish` is "length" where a limit cut the text off, and so is the reply's own then. A call that is not whole is in
-    the reply as text.
+    `finish_reason` is "length" where a limit cut the text off, and so is the reply's own then. A call that is not whole
+    is in the reply as text.
     """
     reader = ToolCallReader(format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
     collector = Collector(late_ids=True)
-    for event in [Start("", "", 0), *reader.feed(text), *reader.close(finish), Finish(finish)]:
+    for event in [Start("", "", 0), *reader.feed(text), *reader.close(finish_reason), Finish(finish_reason)]:
         collector.send(event)
     return collector.reply()
 
 
-def check_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection[str] = ()) -> "Checked":
+def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection[str] = ()) -> "Checked":
     """The call as it may be run, checked against its tool's JSON Schema and mended where it is plain what was meant.
 
     `leave`: steps of mending that are not taken, by the names of docs/guard.md.
@@ -115,7 +115,7 @@ def explain(
     format: str | Format,
     tools: Iterable[AnyTool] | None = None,
     *,
-    finish: Literal["stop", "length"] = "stop",
+    finish_reason: Literal["stop", "length"] = "stop",
     prompt_tail: str = "",
     lenient: bool = False,
     new_id: NewId | None = None,
@@ -127,7 +127,7 @@ def explain(
     if not isinstance(text, str):
         raise refused(text)
     offered = None if tools is None else as_tools(tools)
-    read = partial(_trace, text, offered, finish=finish, prompt_tail=prompt_tail, new_id=new_id)
+    read = partial(_trace, text, offered, finish_reason=finish_reason, prompt_tail=prompt_tail, new_id=new_id)
     spans = read(format, lenient=lenient)
     if any(span.index is not None for span in spans):
         return spans
@@ -143,7 +143,7 @@ def _trace(
     tools: tuple[Tool, ...] | None,
     format: str | Format,
     *,
-    finish: Literal["stop", "length"],
+    finish_reason: Literal["stop", "length"],
     prompt_tail: str,
     lenient: bool,
     new_id: NewId | None,
@@ -151,10 +151,10 @@ def _trace(
     found = as_format(format)
     tracer = Tracer(text, found, prompt_tail, [tool.name for tool in tools or ()])
     reader = ToolCallReader(tracer.format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
-    return tracer.spans([*reader.feed(text), *reader.close(finish)])
+    return tracer.spans([*reader.feed(text), *reader.close(finish_reason)])
 
 
-def render(
+def render_messages(
     request: Request | Mapping[str, Any] | bytes, format: str | Format, *, api: str = "openai_chat"
 ) -> list[dict[str, str]]:
     """A request as plain messages, `{"role": "system" | "user" | "assistant", "content": …}`, for chat templates.
@@ -197,11 +197,11 @@ def _body(request: object) -> bytes:
         raise MisuseError(f"expected a request as an API's JSON has it: {e} - at request") from None
 
 
-def constrain(format: str | Format, tools: Iterable[AnyTool], choice: ToolChoice) -> Constraint | None:
+def build_constraint(format: str | Format, tools: Iterable[AnyTool], choice: ToolChoice) -> Constraint | None:
     """What to hold a model to, so that it calls these tools, as the format has it and with arguments that fit.
 
     None where nothing is to be held (no tools, choice "none"), or nothing can be: a free choice where calls begin
-    as prose may, or a format that is for reading only. `structural_tag` and `gbnf` write it for an engine.
+    as prose may, or a format that is for reading only. `to_structural_tag` and `to_gbnf` write it for an engine.
 
     Raises: ConfigError: unknown format. RequestError, MisuseError: as `ToolCallReader` does, or the choice is none
     that these tools leave.
@@ -210,14 +210,14 @@ def constrain(format: str | Format, tools: Iterable[AnyTool], choice: ToolChoice
     return as_format(format).constrain(offered, _chosen(choice, offered))
 
 
-def json_schema(tools: Iterable[AnyTool], choice: ToolChoice) -> JsonText | None:
+def to_json_schema(tools: Iterable[AnyTool], choice: ToolChoice) -> JsonText | None:
     """One JSON Schema of a whole reply that calls these tools, for servers that take nothing else, such as LM Studio.
 
     The reply is `{"tool_calls": [{"name": …, "arguments": …}]}`; `parse(reply, "xlam", tools)` gives the calls.
     None where nothing is to be held: no tools, or choice "auto" or "none", as a schema cannot say that the reply may
     be text.
 
-    Raises: RequestError, MisuseError: as `constrain` does.
+    Raises: RequestError, MisuseError: as `build_constraint` does.
     """
     offered = as_tools(tools)
     return core_json_schema.json_schema(offered, _chosen(choice, offered))

@@ -8,10 +8,10 @@ from dragoman.core.errors import MisuseError
 from dragoman.parsing.format import Format
 
 
-def prompt_tail(prompt: str) -> str:
+def open_reasoning_prefix(prompt: str) -> str:
     """What a whole prompt leaves open, `<think>\\n` say: the reply begins within it, and its reader is to know.
 
-    It is of this prompt, where `Identified.prompt_tail` is of the template as it is without settings of a request.
+    It is of this prompt, where `FormatMatch.prompt_tail` is of the template as it is without settings of a request.
 
     Raises: MisuseError: the prompt is no text.
     """

@@ -17,7 +17,7 @@ from dragoman.constraints.constraint import HeldCall
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
-from dragoman.identify import format_for
+from dragoman.identify import detect_format
 from dragoman.parsing.format import Format, Notation
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.parsing.sink import ForwardingSink
@@ -111,7 +111,7 @@ def _named(name: str) -> Format:
     try:
         return formats.get(name)
     except ConfigError:
-        found = format_for(name)
+        found = detect_format(name)
         if found.by == "nothing":
             raise
     print(f"dragoman: format {found.format.name}: {found.why}", file=sys.stderr)

@@ -24,7 +24,7 @@ from dragoman.core.collect import Collector
 from dragoman.core.errors import ConfigError, RequestError
 from dragoman.core.events import AnyEvent, Finish, Start
 from dragoman.core.messages import Part, Reasoning, Text, Tool, ToolCall
-from dragoman.identify import Identified, format_for
+from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.trace import Span
 
@@ -92,14 +92,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _identified(named: str | None, model: str, template: Path | None) -> Identified:
+def _identified(named: str | None, model: str, template: Path | None) -> FormatMatch:
     """The format that is named, or that the model's name and template tell; what told it goes to standard error."""
     if named and (model or template):
         raise ConfigError("--format says what --model and --template are to tell: leave out one or the other")
     if not model and not template:
-        return Identified(formats.get(named or "auto"), "nothing", "")
+        return FormatMatch(formats.get(named or "auto"), "nothing", "")
     stated = _tokenizer(template) if template else _Tokenizer()
-    found = format_for(model, chat_template=stated.templates(), response_template=stated.response_template)
+    found = detect_format(model, chat_template=stated.templates(), response_template=stated.response_template)
     tail = f", the prompt ends in {found.prompt_tail!r}" if found.prompt_tail else ""
     print(f"dragoman: format {found.format.name}{tail}: {found.why}", file=sys.stderr)
     return found
@@ -175,7 +175,7 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         text,
         format,
         tools,
-        finish="length" if args.cut_off else "stop",
+        finish_reason="length" if args.cut_off else "stop",
         prompt_tail=tail,
         lenient=args.lenient,
     )

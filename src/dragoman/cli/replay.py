@@ -162,7 +162,7 @@ def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iter
                 text,
                 read.format if read and read.format else "auto",
                 read.tools if read else None,
-                finish="length" if cut else "stop",
+                finish_reason="length" if cut else "stop",
                 prompt_tail=read.tail if read else "",
                 lenient=bool(read and read.format and read.lenient),
                 new_id=map(str, itertools.count(1)).__next__,

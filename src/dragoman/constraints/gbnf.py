@@ -57,10 +57,10 @@ class Gbnf(NamedTuple):
         return {"grammar": self.grammar, **lazy}
 
 
-def gbnf(constraint: Constraint) -> Gbnf:
+def to_gbnf(constraint: Constraint) -> Gbnf:
     """The grammar of these calls.
 
-    Raises: MisuseError: there are none, as where `constrain` gave None.
+    Raises: MisuseError: there are none, as where `build_constraint` returned None.
     """
     checked(constraint)
     written = _Written({word for call in constraint.calls for word in call.relaxed})
@@ -77,7 +77,7 @@ def checked(constraint: object) -> None:
     Raises: MisuseError: it is none; ask the model unheld.
     """
     if not isinstance(constraint, Constraint):
-        hint = "; where `constrain` gives None, nothing is to be held or can be" if constraint is None else ""
+        hint = "; where `build_constraint` returns None, nothing is to be held or can be" if constraint is None else ""
         raise MisuseError(f"expected a Constraint, got {type(constraint).__name__}{hint} - at constraint")
 
 

@@ -22,10 +22,10 @@ from dragoman.schema.targets import XGRAMMAR
 _Json: TypeAlias = dict[str, Any]
 
 
-def structural_tag(constraint: Constraint) -> JsonText:
+def to_structural_tag(constraint: Constraint) -> JsonText:
     """The structural tag, as `response_format` or the engine's own parameter takes it.
 
-    Raises: MisuseError: there is no constraint, as where `constrain` gave None.
+    Raises: MisuseError: there is no constraint, as where `build_constraint` returned None.
     """
     checked(constraint)
     opening, closing = constraint.section

@@ -21,7 +21,7 @@ By: TypeAlias = Literal["response_template", "chat_template", "model", "nothing"
 
 
 @dataclass(frozen=True, slots=True)
-class Identified:
+class FormatMatch:
     """What is known of how a model writes."""
 
     format: Format
@@ -37,12 +37,12 @@ class Identified:
     """What opens and closes thoughts, as the chat template has it."""
 
 
-def format_for(
+def detect_format(
     model: str = "",
     *,
     chat_template: str | Mapping[str, str] = "",
     response_template: Mapping[str, Any] | None = None,
-) -> Identified:
+) -> FormatMatch:
     """The format that a model writes tool calls in.
 
     `model` is its name as a hub, an engine or a path of files has it: `Qwen/Qwen3-8B`, `qwen3:8b`.
@@ -63,9 +63,9 @@ def format_for(
     family = families.find(model)
     named = family.format if family else "auto"
 
-    def identified(format: str | Format, by: By, why: str) -> Identified:
+    def identified(format: str | Format, by: By, why: str) -> FormatMatch:
         found = formats.get(format) if isinstance(format, str) else format
-        return Identified(found, by, why, template.prompt_tail, template.thoughts)
+        return FormatMatch(found, by, why, template.prompt_tail, template.thoughts)
 
     stated = None if response_template is None else templates.read(response_template)
     if stated and (format := known(stated)):

@@ -21,10 +21,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from dragoman.constraints.constraint import UNREADABLE, Constraint, HeldCall
-from dragoman.constraints.gbnf import gbnf, grammar_of
+from dragoman.constraints.gbnf import grammar_of, to_gbnf
 from dragoman.constraints.grammar import Json
 from dragoman.constraints.reply_schema import json_schema
-from dragoman.constraints.structural_tag import structural_tag
+from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Tool, ToolChoice
 from dragoman.parsing.format import Format
@@ -123,7 +123,7 @@ def _unsaid_of(body: Json) -> tuple[str, ...]:
         body.read()
     except (ValueError, RecursionError):
         return (UNREADABLE,)
-    return gbnf(Constraint("", ("", ""), (HeldCall("", body, ""),), "", many=False)).relaxed
+    return to_gbnf(Constraint("", ("", ""), (HeldCall("", body, ""),), "", many=False)).relaxed
 
 
 def to_json(ways: Iterable[str], schema: JsonText) -> Held:
@@ -163,10 +163,10 @@ def _response_format(schema: Any) -> Fields:
 
 
 _CALLS: Final[Mapping[str, Callable[[Constraint], Fields]]] = {
-    "gbnf": lambda constraint: gbnf(constraint).body(),
-    "ebnf": lambda constraint: {"ebnf": gbnf(constraint).grammar},
-    "structured_outputs": lambda constraint: {"structured_outputs": {"grammar": gbnf(constraint).grammar}},
-    "structural_tag": lambda constraint: {"response_format": msgspec.Raw(structural_tag(constraint).encode())},
+    "gbnf": lambda constraint: to_gbnf(constraint).body(),
+    "ebnf": lambda constraint: {"ebnf": to_gbnf(constraint).grammar},
+    "structured_outputs": lambda constraint: {"structured_outputs": {"grammar": to_gbnf(constraint).grammar}},
+    "structural_tag": lambda constraint: {"response_format": msgspec.Raw(to_structural_tag(constraint).encode())},
 }
 _JSON: Final[Mapping[str, Callable[[JsonText], Fields]]] = {
     "gbnf": lambda schema: {"grammar": grammar_of(Json(schema))},

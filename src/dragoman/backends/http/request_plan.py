@@ -38,7 +38,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY
 from dragoman.core.messages import Reasoning, Request
-from dragoman.identify import Identified, format_for
+from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget
@@ -67,7 +67,7 @@ class Asking:
         self._templates = completions.Templates(name, config.first_byte_s)
         self._refused: set[bytes] = set()
         """What a server would not be held to with a free choice, by `_key`."""
-        self._told: dict[str, Identified] = {}
+        self._told: dict[str, FormatMatch] = {}
         """What such a file says of its model's text, where the server renders it itself."""
         self.rescued: Counter[str] = Counter()
         """By model, the calls that were found in its text."""
@@ -92,7 +92,7 @@ class Asking:
         if way.endpoint == "completions":
             self._templates.take(model, way.template, facts["template"], facts.get("eos", ""))
         else:
-            self._told[way.template] = format_for(chat_template=facts["template"])
+            self._told[way.template] = detect_format(chat_template=facts["template"])
 
     async def prepare(self, model: str, way: Way, connection: Connection) -> None:
         """Have at hand what asking this model in this way needs.
@@ -101,7 +101,7 @@ class Asking:
         """
         if way.endpoint == "chat" and way.mode != "native" and way.template and way.template not in self._told:
             source = completions.read(way.template, self._name)
-            self._told[way.template] = await asyncio.to_thread(format_for, chat_template=source)
+            self._told[way.template] = await asyncio.to_thread(detect_format, chat_template=source)
         if way.endpoint == "completions":
             await self._templates.prepare(model, way.template, connection)
 

@@ -7,7 +7,7 @@ from dragoman import formats
 from dragoman.core.events import Notice, TextDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Tool
-from dragoman.identify import format_for
+from dragoman.identify import detect_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 
@@ -30,7 +30,7 @@ def leaked(text: str, tools: Sequence[Tool], model: str) -> Leaked | None:
     """The call of these tools in this text; None where no reader finds a whole one."""
     if not text:
         return None
-    named = format_for(model).format
+    named = detect_format(model).format
     kindly = _left_over(named, text, tools, lenient=True)
     strict = {name: _left_over(formats.get(name), text, tools) for name in formats.names() if name != _ANY}
     least = min((left for left in (*strict.values(), kindly) if left is not None), default=None)
@@ -50,7 +50,7 @@ def calls_in(text: str, format: Format, tools: Sequence[Tool]) -> bool:
 
 def begun(text: str, tools: Sequence[Tool], model: str) -> tuple[str, ...]:
     """Names of the calls that begin in this text, whole or not, as models of this name write them."""
-    reader = ReplyReader(format_for(model).format, tools, new_id=random_id, lenient=True)
+    reader = ReplyReader(detect_format(model).format, tools, new_id=random_id, lenient=True)
     events = [*reader.feed(text), *reader.close("length")]
     return tuple(event.name for event in events if isinstance(event, ToolCallStart))
 

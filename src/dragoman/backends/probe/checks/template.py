@@ -5,7 +5,7 @@ from typing import Final
 
 from dragoman.backends.probe.context import Subject
 from dragoman.backends.probe.report import Finding
-from dragoman.identify import format_for
+from dragoman.identify import detect_format
 
 _TOOLS: Final = re.compile(r"\btools\b|\.Tools\b")
 """The variable in Jinja, as transformers has it, and in Ollama's templates of Go (its docs/template.md, 2026-11)."""
@@ -16,7 +16,7 @@ async def measure(subject: Subject) -> Finding:
     place = subject.kind.template if subject.kind else ""
     told = await subject.telling.told(place, subject.model) if place else None
     jinja = told if told and "{%" in told else ""
-    found = format_for(subject.model, chat_template=jinja)
+    found = detect_format(subject.model, chat_template=jinja)
     facts = {"format": found.format.name, "by": found.by}
     if told is None:
         return Finding("chat template", "unknown", f"not told; format by the model's name: {found.format.name}", facts)
