@@ -1,4 +1,4 @@
-"""What a backend is, and what it is given for one exchange."""
+"""Interface of backends, and the context that each exchange passes to them."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,120 +22,134 @@ class ServedModel:
     owner: str = "dragoman"
     aliases: tuple[str, ...] = ()
     display_name: str = ""
-    """For people, as the server has it; empty: the id."""
+    """Display name from the server; empty: use the id."""
     created: int = 0
-    """Seconds since 1970, as the server has it; 0: not known."""
+    """Seconds since 1970, from the server; 0: not known."""
 
 
 class ExchangeObserver(Protocol):
-    """Hears what passes between one exchange and its models; what goes through it comes out as it came."""
+    """Observes the traffic between one exchange and its models; everything passes through unchanged."""
 
     def asks(self, backend: "Backend", request: Request) -> None:
-        """This backend is asked, a hidden second time too."""
+        """Called before each request to a backend, re-asks included."""
 
     def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """Its events, before they are guarded."""
+        """Returns the backend's events unchanged; sees them before the guard does."""
 
     def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """A model is sent this; what it says, cut as it came."""
+        """Returns the model's output unchanged.
+
+        Args:
+            to: Where the request was sent.
+            sent: The request, as sent.
+            pieces: The model's output, split as it arrived.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeContext:
-    """What one exchange is given from outside: identity, time, chance."""
+    """Values that one exchange receives from outside: id, time, id generator and observer."""
 
     id: str
     created: int
     """Seconds since 1970."""
     new_id: NewId
     leave: Collection[str] = ()
-    """What is not to be mended in a call that is read, by the names of docs/guard.md."""
+    """Names of the repairs (docs/guard.md) that must not be applied to calls."""
     tap: ExchangeObserver | None = None
     is_partial: bool = False
-    """Of an answer only its beginning and end are read, so that a call without a name says nothing about the server."""
+    """Only the start and the end of the response are parsed, so an unnamed call is not evidence against the server."""
     progress: Callable[[PromptProgress], None] | None = None
-    """Takes how far the model has read its prompt, from backends that know."""
+    """Receives the progress of prompt evaluation, from backends that report it."""
     large: bool = False
-    """The request is so large that what is made of it is made in a thread, where that can be."""
+    """The request is so large that work on it is done in a thread where possible."""
     asked_again: bool = False
-    """This is the second generation of the exchange: a backend that re-asks by itself does not."""
+    """This is the second generation of the exchange: the backend must not re-ask by itself."""
 
     def ask(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
-        """The backend's events; as `Backend.ask`."""
+        """Returns the events of `Backend.ask`, observed."""
         if self.tap is None:
             return backend.ask(request, self)
         self.tap.asks(backend, request)
         return self.tap.gave(backend.ask(request, self))
 
     def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """What a model that is sent this says; a backend has all of it go through here."""
+        """Returns the model's output unchanged, observed; backends must pass all of it through here."""
         return pieces if self.tap is None else self.tap.heard(to, sent, pieces)
 
 
 class Backend(Protocol):
-    """Where replies come from."""
+    """Source of model responses: an upstream server, an embedded model or a command-line program."""
 
     def models(self) -> Sequence[ServedModel]:
-        """What it offers now."""
+        """Returns the models that are offered now."""
 
     async def refresh(self) -> None:
-        """Learn anew what it offers, as somebody asks for something else; nothing where that was done just now."""
+        """Updates the list of models, after a request for an unknown model; does nothing if it was updated just now."""
 
     def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        """The answer's events, from Start to Finish; closing the generator stops the model.
+        """Generates the events of one response, from Start to Finish; closing the generator stops the model.
 
-        Raises: DragomanError: before Start only; later, the stream ends with Failure.
+        Raises:
+            DragomanError: Before Start only; a later error ends the stream with a Failure event.
         """
 
     async def count_tokens(self, request: Request) -> int | None:
-        """Tokens of the prompt that the model would be shown; None where that is not known, or not now.
+        """Returns the number of prompt tokens of the request; None if it cannot be determined now.
 
-        Raises: DragomanError: the request itself could not be answered either.
+        Raises:
+            DragomanError: The request itself is not valid or not supported.
         """
 
     async def start(self) -> None:
-        """Make ready; called once before the first `ask`."""
+        """Prepares the backend; called once before the first request."""
 
     async def close(self) -> None:
-        """End everything that was started."""
+        """Stops everything that the backend started."""
 
     def state(self) -> Mapping[str, object]:
-        """Facts for /health: at least `ready` (bool)."""
+        """Returns status fields for /health: at least `ready` (bool)."""
 
 
 class PassthroughResponse(Protocol):
-    """An answer whose bytes go to the client as the server sent them."""
+    """A response whose bytes are forwarded to the client as the server sent them."""
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Whole events of a stream, or the whole body; closing the generator stops the server.
+        """Yields whole SSE events, or the whole body; closing the generator cancels the upstream request.
 
-        Raises: DragomanError: before the first piece only; later, the stream ends with the API's own error.
+        Raises:
+            DragomanError: Before the first bytes only; a later error ends the stream with the API's own error event.
         """
 
     def take(self) -> Sequence[AnyEvent]:
-        """What has become known of it since the last take: Start, at its end usage, and Finish or Failure."""
+        """Returns the events known since the last call: Start, and at the end usage and Finish or Failure."""
 
     def failed(self, error: DragomanError) -> bytes:
-        """What ends the stream where it can go no further."""
+        """Returns the bytes that end the stream after an error."""
 
 
 @runtime_checkable
 class SupportsPassthrough(Protocol):
-    """A backend that can do without reading an answer."""
+    """A backend that can forward responses without parsing them."""
 
     def relay(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> PassthroughResponse | None:
-        """The answer to this very body, which names the model as its client does; None: `ask` is the only way."""
+        """Returns the response to this request body; None: it must be generated with `ask`.
+
+        Args:
+            body: The client's body, byte for byte.
+            name: The model's name as the client wrote it.
+        """
 
 
 @runtime_checkable
 class SupportsReplay(Protocol):
-    """A backend whose answers can be replayed without what stands behind it."""
+    """A backend whose responses can be replayed without its server or model."""
 
     def facts(self, model: str) -> Mapping[str, object]:
-        """All that a replay has to know of it, as JSON has it; nothing secret."""
+        """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""
 
     def shown(self, request: Request) -> Request:
-        """The request with what it remembers of the model's own words, `Message.written`."""
+        """Returns the request with the remembered text of the model in `Message.written`."""
 
     def secrets(self) -> Sequence[str]:
-        """What is to be shown to nobody."""
+        """Returns values, such as API keys, that must be redacted from captures."""

@@ -1,4 +1,4 @@
-"""When two calls are the same: whatever the white space in their arguments and the order of the members."""
+"""Comparison of calls: white space in arguments and the order of members are ignored."""
 
 import json
 from typing import TypeAlias
@@ -9,7 +9,7 @@ CallKey: TypeAlias = tuple[str, str]
 
 
 def key(name: str, arguments: JsonText) -> CallKey:
-    """Equal for calls that are the same; by the text where Python cannot read it."""
+    """Returns a key that is equal for equal calls; arguments that are not valid JSON are compared as text."""
     try:
         return name, json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
@@ -17,7 +17,7 @@ def key(name: str, arguments: JsonText) -> CallKey:
 
 
 def answered_calls(request: Request) -> list[ToolCall]:
-    """The calls since the user's last words."""
+    """Returns the calls since the user's last text message."""
     calls: list[ToolCall] = []
     for message in reversed(request.messages):
         if message.role == "user" and any(isinstance(p, Text) for p in message.parts):

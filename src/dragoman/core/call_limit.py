@@ -1,8 +1,8 @@
-"""How many calls one answer may have.
+"""Limits on the number of calls in one response.
 
-A small model that must call a tool goes on to call others that the user never asked for: Qwen2.5-Coder 1.5B made 36
-calls to "Weather in Madrid?" (2026-11). So where a call is required, one is enough, unless the client states that it
-takes several.
+A small model that must call a tool continues with calls that the user never requested: Qwen2.5-Coder 1.5B made 36
+calls for "Weather in Madrid?" (2026-11). So if a call is required, the limit is one, unless the client states that it
+accepts several.
 """
 
 from collections.abc import AsyncGenerator
@@ -15,11 +15,11 @@ from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, T
 from dragoman.core.messages import Request
 
 CALLS_LIMIT: Final = 32
-"""Calls of one answer, unless the settings state another number."""
+"""Maximum calls of one response, unless the settings contain another number."""
 
 
 def one_call(request: Request) -> Request:
-    """The request, for one call where a call is required and the client has not stated that it takes several."""
+    """Returns the request, limited to one call if one is required and the client does not accept several."""
     choice = request.tool_choice
     if choice.mode not in ("required", "named") or request.several or not choice.parallel:
         return request
@@ -27,7 +27,7 @@ def one_call(request: Request) -> Request:
 
 
 async def with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-    """The same events, with one call at most, as the caller takes no more: there are servers that do not heed that."""
+    """Yields the events with the first call only: some servers ignore the request for a single call."""
     dropped = ""
     async with aclosing(events):
         async for event in events:

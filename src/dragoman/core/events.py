@@ -1,16 +1,16 @@
-"""What happens while a model answers, in order.
+"""Events of a model response, in order.
 
-    Start · (ReasoningDelta | TextDelta | RefusalDelta | VendorBlock | a call)* · (Finish | Failure)
-    a call = ToolCallStart(i) · ToolCallDelta(i)* · (ToolCallEnd(i) | ToolCallIncomplete(i))
+    Start · (ReasoningDelta | TextDelta | RefusalDelta | VendorBlock | call)* · (Finish | Failure)
+    call = ToolCallStart(i) · ToolCallDelta(i)* · (ToolCallEnd(i) | ToolCallIncomplete(i))
 
-`Usage`, `Detail` and `Notice` may come anywhere between Start and the end. Calls are numbered from 0 in the order
-they begin and never overlap with each other or with text. The joined deltas of a call are at every moment
-a prefix of one JSON object, and that whole object once ToolCallEnd has come. A delta without a word in it
-opens no block of its own (some servers begin every answer with an empty text). A signature ends its block of
-thoughts; redacted thoughts are a block each, and so is whatever only one vendor's API has. Failure may come at any
-time, also first; nothing comes after it or after Finish.
+`UsageUpdate`, `Detail` and `Notice` may appear anywhere between Start and the end. Calls are numbered from 0 in the
+order in which they begin. They never overlap with each other or with text. The joined deltas of a call are a prefix of
+one JSON object at every moment, and the whole object when ToolCallEnd arrives. A delta with empty text does not open
+a block (some servers begin every response with an empty text). A signature ends its block of reasoning. Each redacted
+reasoning and each vendor-specific part is a block of its own. Failure may appear at any time, also first. No event
+follows Finish or Failure.
 
-`EventOrder` is the one machine that knows this grammar. Every writer asks it, so none can write an illegal stream.
+`EventOrder` validates this grammar. Every writer uses it, so no writer can produce an invalid stream.
 """
 
 import re
@@ -23,69 +23,69 @@ from dragoman.core.errors import DragomanError, MisuseError
 from dragoman.core.messages import FinishReason, JsonText, Usage
 
 BREAK: Final = "text_block"
-"""The name of a detail that ends the open text."""
+"""Name of a `Detail` that ends the open text block."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One thing that happened."""
+    """Base class of all events."""
 
 
 class Start(Event, frozen=True):
-    """The backend has taken the request."""
+    """The backend has accepted the request."""
 
     id: str
-    """Unique, of `[A-Za-z0-9]`; each dialect puts its own prefix in front."""
+    """Unique, of `[A-Za-z0-9]`; each dialect adds its own prefix."""
     model: str
     created: int
     """Seconds since 1970."""
     input_tokens: int = 0
-    """Tokens of the prompt where they are known before the first word; else 0."""
+    """Tokens of the prompt if they are known before the first text; else 0."""
     headers: Mapping[str, str] = {}
-    """Of the upstream's response, what goes on to the client."""
+    """Headers of the upstream response that are forwarded to the client."""
 
 
 class ReasoningDelta(Event, frozen=True):
-    """More of the model's thoughts; a signature comes with or after the last of them."""
+    """More reasoning of the model; a signature arrives with the last of it or after it."""
 
     text: str
     signature: str = ""
     redacted: str = ""
-    """Opaque thoughts, whole, in place of text."""
+    """Encrypted reasoning, whole, in place of `text`."""
 
 
 class TextDelta(Event, frozen=True):
-    """More of the answer's text."""
+    """More text of the response."""
 
     text: str
 
 
 class RefusalDelta(Event, frozen=True):
-    """More of the words with which the model declines."""
+    """More text of a refusal."""
 
     text: str
 
 
 class VendorBlock(Event, frozen=True):
-    """A part of the answer that only one API has, whole: what a tool that the vendor runs was asked, or found."""
+    """A part of the response that only one API has, whole: a call of a tool that the vendor runs, or its result."""
 
     dialect: str
-    """The API that has it."""
+    """The API that defines it."""
     type: str
     json: JsonText
-    """As it came."""
+    """As received."""
 
 
 class Detail(Event, frozen=True):
-    """Something besides text and calls, such as probabilities of tokens or a source; see core/response_details.py."""
+    """Data other than text and calls, such as token probabilities or a source; see core/response_details.py."""
 
     name: str
     json: JsonText
     dialect: str = ""
-    """The API that has it; empty: both OpenAI APIs, in the form of Responses."""
+    """The API that defines it; empty: both OpenAI APIs, in the form of Responses."""
 
 
 class ToolCallStart(Event, frozen=True):
-    """A call has begun: its name is complete and names a tool."""
+    """A call begins: its name is complete and is the name of a tool."""
 
     index: int
     id: str
@@ -100,44 +100,44 @@ class ToolCallDelta(Event, frozen=True):
 
 
 class ToolCallEnd(Event, frozen=True, repr_omit_defaults=True):
-    """The call's arguments are one whole JSON object."""
+    """The call is complete: its arguments are one whole JSON object."""
 
     index: int
     mended: tuple[str, ...] = ()
-    """What was set right in the call, by the names of docs/guard.md, in the order in which it was done."""
+    """Names of the repairs that were applied to the call (docs/guard.md), in order."""
     valid: bool | None = None
-    """Whether the arguments are of the tool's schema; None: that was not, or could not be, looked at."""
+    """Whether the arguments match the tool's schema; None: they were not, or could not be, checked."""
     asked_again: bool = False
-    """The model was asked once more for this call, as what it wrote first was none, or not of its schema."""
+    """The model was re-asked for this call because its first attempt was unreadable or did not match the schema."""
     id: str = ""
     """The id that the model wrote after the arguments, for calls that are delivered whole."""
 
     def named(self, start: ToolCallStart) -> ToolCallStart:
-        """Returns the start of this call under the model's own id, where it came only here."""
+        """Returns `start` with the model's own id if the id arrived only with this event."""
         return msgspec.structs.replace(start, id=self.id) if self.id else start
 
 
 class ToolCallIncomplete(Event, frozen=True):
-    """The call was cut off or its arguments broke: it must not be run. `raw` is all the model wrote of it."""
+    """The call was cut off or its arguments are invalid: it must not be run. `raw` is the model's text of it."""
 
     index: int
     raw: str
 
 
 class Notice(Event, frozen=True):
-    """Something the caller or operator should know; the answer goes on."""
+    """Something the caller or operator should know; the response continues."""
 
     code: str
-    """One word of the kind `missing_closer`; docs/warnings.md lists them."""
+    """One word such as `missing_closer`; docs/warnings.md lists them."""
     message: str
     raw: str = ""
-    """The span of model text that it is about."""
+    """The span of model text that the notice is about."""
     detail: str = ""
-    """The name of what it is about, where there is one: a field of an API, a type, a server. No user text."""
+    """Name of the subject, if there is one: an API field, a type, a server. Never user text."""
 
     @property
     def label(self) -> str:
-        """Returns the code with the name, `content_dropped: strict`, as the header, the stream and the log show it.
+        """Returns the code with the detail, `content_dropped: strict`, as the header, the stream and the log show it.
 
         ASCII without commas, at most `DETAIL_LIMIT_CHARS` characters after the code.
         """
@@ -149,21 +149,21 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.:$/@+>() \[\]-]+")
 
 
 class UsageUpdate(Event, frozen=True):
-    """Token counts so far; a later one replaces an earlier one."""
+    """Token counts so far; a later event replaces an earlier one."""
 
     usage: Usage
 
 
 class Finish(Event, frozen=True):
-    """The answer is complete."""
+    """The response is complete."""
 
     reason: FinishReason
     stop_sequence: str = ""
-    """Which of the request's stop strings ended it, where reason is "stop_sequence"."""
+    """The stop string of the request that ended it, if `reason` is "stop_sequence"."""
 
 
 class Failure(Event, frozen=True, gc=True):
-    """The answer ends here because something broke."""
+    """The response ends here because of an error."""
 
     error: DragomanError
 
@@ -189,14 +189,14 @@ BlockKind: TypeAlias = Literal["reasoning", "text", "refusal", "tool_call", "ven
 
 
 class Block(NamedTuple):
-    """A run of events that belong together; blocks are numbered from 0 and never overlap."""
+    """A run of consecutive events of one kind; blocks are numbered from 0 and never overlap."""
 
     kind: BlockKind
     number: int
 
 
 class BlockChange(NamedTuple):
-    """What an event does to the blocks: `closes` happens before it, `opens` before it, `ends` after it."""
+    """Blocks that an event closes and opens: `closes` and then `opens` apply before the event, `ends` after it."""
 
     closes: Block | None = None
     opens: Block | None = None
@@ -204,22 +204,22 @@ class BlockChange(NamedTuple):
 
 
 class OrderError(MisuseError):
-    """An event came where the grammar above has no place for it: a bug in whoever sent it."""
+    """An event violates the grammar above: a bug in the code that sent it."""
 
 
 NO_CHANGE: Final = BlockChange()
-"""This very value where an event opens and closes none, as most do."""
+"""The one value that is returned for events that change no block, as most do (compare with `is`)."""
 WHOLE_STREAM: Final = "send Start(id, model, created), then what the reader gives, then Finish(reason)"
-"""What to do, for those who forget one end."""
+"""Advice in errors about a missing Start or Finish."""
 
 
 class EventOrder:
-    """Follows one stream of events, says which blocks open and close, and refuses what the grammar forbids."""
+    """Validates one stream of events and reports which blocks open and close."""
 
     __slots__ = ("_dialect", "_signed", "block", "blocks", "calls", "incomplete", "phase")
 
     def __init__(self, dialect: str = "") -> None:
-        """For the writer of this API, which passes over what only another one has."""
+        """Creates a validator; vendor blocks of APIs other than `dialect` are ignored (empty: none are ignored)."""
         self._dialect = dialect
         self.phase: Literal["new", "open", "ended"] = "new"
         self.block: Block | None = None
@@ -227,12 +227,13 @@ class EventOrder:
         self.calls = 0
         self.incomplete = 0
         self._signed = False
-        """The open block takes no more: its next event begins another."""
+        """The open block is complete: the next event of its kind opens another block."""
 
     def step(self, event: AnyEvent) -> BlockChange:
-        """The blocks that this event opens and closes.
+        """Validates the event and returns the blocks that it opens and closes.
 
-        Raises: OrderError: the event may not come now.
+        Raises:
+            OrderError: The event is not allowed at this point of the stream.
         """
         self._admit(event)
         match event:
@@ -268,12 +269,12 @@ class EventOrder:
 
     @property
     def is_text(self) -> bool:
-        """Whether a text is open that takes more."""
+        """Whether a text or refusal block is open that accepts more text."""
         return self.block is not None and self.block.kind in ("text", "refusal") and not self._signed
 
     @property
     def is_full_text(self) -> bool:
-        """Whether a text is open that takes no more: the next one is another."""
+        """Whether the open text or refusal block is complete: the next text opens another block."""
         return self.block is not None and self.block.kind in ("text", "refusal") and self._signed
 
     def _admit(self, event: AnyEvent) -> None:

@@ -1,8 +1,9 @@
-"""Callbacks of the program around Dragoman.
+"""Error callbacks of the program that embeds Dragoman.
 
     def on_error(error: BaseException, exchange_id: str) -> None: ...
 
-They are called where an exchange has failed, with its id. What they raise is logged, and changes no answer.
+They are called when an exchange has failed, with its id. Exceptions in a hook are logged and do not change the
+response.
 """
 
 import logging
@@ -11,13 +12,13 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 OnError: TypeAlias = Callable[[BaseException, str], object]
-"""Gets the exception and the id of the exchange."""
+"""Receives the exception and the id of the exchange."""
 
 log = logging.getLogger("dragoman.hooks")
 
 
 def call(hooks: Iterable[OnError], error: BaseException, exchange_id: str) -> None:
-    """Call each hook; none can raise."""
+    """Calls each hook; exceptions in hooks are logged, not raised."""
     for hook in hooks:
         try:
             hook(error, exchange_id)
@@ -27,7 +28,7 @@ def call(hooks: Iterable[OnError], error: BaseException, exchange_id: str) -> No
 
 @contextmanager
 def watching(hooks: Iterable[OnError], exchange_id: str) -> Iterator[None]:
-    """Calls the hooks with an exception of the block, which goes on."""
+    """Calls the hooks with an exception raised in the block, then re-raises it."""
     try:
         yield
     except Exception as error:

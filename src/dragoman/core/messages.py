@@ -1,8 +1,8 @@
-"""What a conversation is made of, in no API's own shape.
+"""Vendor-neutral data types of a conversation: messages, parts, tools, requests and replies.
 
-A dialect reads API JSON into these values and writes them back; formats and backends see nothing else.
-All values are frozen. JSON that Dragoman has no reason to look into stays text (`JsonText`) or bytes
-(`msgspec.Raw`), exactly as it came: digits, key order and escapes survive.
+A dialect reads API JSON into these types and writes them back; formats and backends see nothing else.
+All values are frozen. JSON that Dragoman does not need to parse stays text (`JsonText`) or bytes
+(`msgspec.Raw`), exactly as it arrived: digits, key order and escapes are preserved.
 """
 
 from collections.abc import Mapping
@@ -11,52 +11,53 @@ from typing import Literal, TypeAlias
 import msgspec
 
 JsonText: TypeAlias = str
-"""JSON as text, verbatim."""
+"""JSON as text, unchanged."""
 
 ExtraFields: TypeAlias = Mapping[str, msgspec.Raw]
-"""Fields of the caller's JSON that have no place of their own here: carried, never dropped."""
+"""Fields of the caller's JSON that these types do not model: carried along, never dropped."""
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
-"""`tool` messages hold `ToolResult` parts only (the OpenAI shape); Anthropic's results sit in `user` messages."""
+"""`tool` messages contain `ToolResult` parts only (the OpenAI shape); Anthropic's results are in `user` messages."""
 
 FinishReason: TypeAlias = Literal["stop", "stop_sequence", "length", "tool_calls", "content_filter", "pause"]
-"""`pause`: the vendor's own tools took long; the client sends the reply back as it is, and the model goes on."""
+"""`pause`: a tool that the vendor runs took too long; the client returns the reply unchanged and the model
+continues."""
 
 
 class FrozenStruct(msgspec.Struct, frozen=True, gc=False):
-    """A frozen value; equality is by content."""
+    """Base class: a frozen struct, compared by content."""
 
 
 class MediaSource(FrozenStruct, frozen=True):
     """Where the bytes of an image, document or recording are: exactly one of `data`, `url`, `file_id`, `text`."""
 
     media_type: str = ""
-    """MIME type, or empty where the API does not say."""
+    """MIME type; empty where the API does not report one."""
     data: str = ""
     """Base64."""
     url: str = ""
-    """Never fetched by Dragoman."""
+    """Dragoman never fetches it."""
     file_id: str = ""
     text: str = ""
     """Plain text of a document."""
 
 
 class Text(FrozenStruct, frozen=True):
-    """Words of the user or the model."""
+    """Text of the user or the model."""
 
     text: str
     extra: ExtraFields = {}
 
 
 class Image(FrozenStruct, frozen=True):
-    """A picture."""
+    """An image in a message or a tool result."""
 
     source: MediaSource
     extra: ExtraFields = {}
 
 
 class Document(FrozenStruct, frozen=True):
-    """A PDF or a text with a title."""
+    """A PDF or a text, with an optional title."""
 
     source: MediaSource
     title: str = ""
@@ -64,24 +65,24 @@ class Document(FrozenStruct, frozen=True):
 
 
 class Audio(FrozenStruct, frozen=True):
-    """A recording."""
+    """An audio recording."""
 
     source: MediaSource
     extra: ExtraFields = {}
 
 
 class Reasoning(FrozenStruct, frozen=True):
-    """The model's thoughts; `signature` or `redacted` prove to the vendor that they are its own."""
+    """Reasoning of the model; `signature` or `redacted` prove to the vendor that its model wrote it."""
 
     text: str
     signature: str = ""
     redacted: str = ""
-    """Opaque thoughts in place of `text`."""
+    """Encrypted reasoning, in place of `text`."""
     extra: ExtraFields = {}
 
 
 class Refusal(FrozenStruct, frozen=True):
-    """The model's words when it declines (OpenAI keeps them apart from text)."""
+    """Text with which the model declines (OpenAI separates it from other text)."""
 
     text: str
     extra: ExtraFields = {}
@@ -93,37 +94,37 @@ class ToolCall(FrozenStruct, frozen=True):
     id: str
     name: str
     arguments: JsonText
-    """One JSON object; not necessarily complete when the model was cut off."""
+    """One JSON object; it may be incomplete if the model was cut off."""
     extra: ExtraFields = {}
 
 
 class UnknownPart(FrozenStruct, frozen=True):
-    """A part that this version does not know: carried as it is, or refused by name where it cannot go on."""
+    """A part of an unknown type: carried unchanged, or rejected by name where it cannot be sent."""
 
     type: str
     raw: msgspec.Raw
     path: str = ""
-    """Where it stood in the caller's JSON, `$.messages[0].content[1]`."""
+    """Position in the caller's JSON, such as `$.messages[0].content[1]`."""
     dialect: str = ""
-    """The API that has it, where it is part of a reply."""
+    """The API that defines the type, if the part belongs to a reply."""
 
 
 class PreviousResponseRef(FrozenStruct, frozen=True):
-    """An answer that was given before, or a part of it, named in place of being said again."""
+    """A reference to an earlier response, or to a part of one, in place of its content."""
 
     reply_id: str
-    """As `Reply.id`."""
+    """Same value as `Reply.id`."""
     number: int | None = None
-    """Of the part, from 0; None: the whole conversation up to that answer."""
+    """Index of the part, from 0; None: the whole conversation up to and including that response."""
     path: str = ""
-    """Where it stood in the caller's JSON."""
+    """Position in the caller's JSON."""
 
 
 ResultPart: TypeAlias = Text | Image | Document | Audio | UnknownPart
 
 
 class ToolResult(FrozenStruct, frozen=True):
-    """What came of a call."""
+    """The result of a tool call."""
 
     call_id: str
     parts: tuple[ResultPart, ...]
@@ -137,17 +138,18 @@ Part: TypeAlias = (
 
 
 class Message(FrozenStruct, frozen=True):
-    """One turn of one speaker; parts in the order they were said."""
+    """One message of one role; parts are in the order in which they were written."""
 
     role: Role
     parts: tuple[Part, ...]
     extra: ExtraFields = {}
     written: str = ""
-    """The model's own text of all this, word for word; it is shown that in place of the parts. Empty: not known."""
+    """The model's own text of this message, verbatim. It is shown to the model in place of the parts. Empty: not
+    known."""
 
 
 class Tool(FrozenStruct, frozen=True):
-    """A function that the model may ask for."""
+    """A tool that the model may call."""
 
     name: str
     description: str = ""
@@ -157,21 +159,21 @@ class Tool(FrozenStruct, frozen=True):
     """For a tool that the vendor runs itself (`kind` other than "function"): all of its fields."""
     kind: str = "function"
     strict: bool = False
-    """The model must be constrained to `parameters`, where the API distinguishes that."""
+    """The model must be constrained to `parameters`, in APIs that have this option."""
 
 
 class ToolChoice(FrozenStruct, frozen=True):
-    """How free the model is to call tools."""
+    """Whether the model may, must or must not call tools."""
 
     mode: Literal["auto", "none", "required", "named"] = "auto"
     name: str = ""
-    """The tool, where mode is "named"."""
+    """Name of the tool if `mode` is "named"."""
     parallel: bool = True
-    """False: one call a reply at most."""
+    """False: at most one call per response."""
 
 
 class Sampling(FrozenStruct, frozen=True):
-    """How the next token is picked. None: the backend's own default."""
+    """Sampling parameters. None: the backend's default."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -182,7 +184,7 @@ class Sampling(FrozenStruct, frozen=True):
 
 
 class Request(FrozenStruct, frozen=True):
-    """One question to a model. A system prompt is the first message."""
+    """A request for one model response. A system prompt is the first message."""
 
     model: str
     messages: tuple[Message, ...]
@@ -190,61 +192,61 @@ class Request(FrozenStruct, frozen=True):
     tool_choice: ToolChoice = ToolChoice()
     sampling: Sampling = Sampling()
     max_tokens: int | None = None
-    """Tokens of the reply, thoughts included."""
+    """Tokens of the response, reasoning included."""
     stop: tuple[str, ...] = ()
     response_schema: JsonText = ""
-    """The reply's text must be JSON of this schema; empty: free text."""
+    """The response text must be JSON of this schema; empty: free text."""
     stream: bool = False
     stream_usage: bool = False
     """OpenAI's `stream_options.include_usage`; Anthropic always reports usage."""
     extra: ExtraFields = {}
     effort: str = ""
-    """How long to think: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`; empty: as the model does."""
+    """Reasoning effort: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`; empty: the model's default."""
     dialect: str = ""
-    """The API whose fields `extra` holds, here and in all parts; empty: whichever it is sent to."""
+    """The API that defines the fields in `extra`, here and in all parts; empty: the API that the request is sent to."""
     headers: Mapping[str, str] = {}
-    """What the client's headers ask of a server of its own API, such as `anthropic-beta`."""
+    """Client headers for a server of the same API, such as `anthropic-beta`."""
     previous: PreviousResponseRef | None = None
-    """The answer that this goes on from; its conversation stands before the messages here."""
+    """The response that this request continues; its conversation comes before the messages here."""
     instructions: int = 0
-    """Messages at the beginning that hold for this answer alone: what goes on from it does not inherit them."""
+    """Number of leading messages that apply to this response only: a continuation does not inherit them."""
     thoughts_as: str = ""
-    """The field in which the server behind gives the model its past thoughts, where its API has several; empty: any."""
+    """Field in which the upstream server accepts past reasoning, where its API has several; empty: any."""
     response_name: str = ""
-    """The name of the reply's schema."""
+    """Name of the response schema."""
     response_description: str = ""
-    """What the reply's schema is for."""
+    """Description of the response schema."""
     response_strict: bool = False
-    """The reply must be of the schema, where an API has weaker promises too."""
+    """The response must match the schema, in APIs that also have weaker guarantees."""
     choices: int = 1
-    """Answers to give at once, `n` of Chat Completions."""
+    """Number of responses to generate at once, `n` of Chat Completions."""
     keep: bool = False
-    """The answer may be gone on from, or parts of it be named: whoever answers keeps it for a while."""
+    """The response may be continued, or parts of it referenced, later: the gateway stores it for a while."""
     several: bool = False
-    """The client states that it takes several calls in one answer, also where a call is required."""
+    """The client states that it accepts several calls in one response, also where a call is required."""
 
 
 class Usage(FrozenStruct, frozen=True):
-    """Tokens of one exchange, in the model's own tokens."""
+    """Token counts of one exchange, in tokens of the model's own tokenizer."""
 
     input_tokens: int = 0
-    """All of the prompt, cached part included."""
+    """Whole prompt, cached part included."""
     output_tokens: int = 0
     cached_input_tokens: int = 0
-    """Of them, read from the cache."""
+    """Part of `input_tokens` that was read from the cache."""
     reasoning_tokens: int = 0
     cache_write_tokens: int = 0
-    """Written to the cache."""
+    """Part of `input_tokens` that was written to the cache."""
     cost_usd: float | None = None
-    """All of it, in US dollars, where the backend tells that."""
+    """Total cost in US dollars, if the backend reports it."""
     extra: ExtraFields = {}
-    """What else the upstream counts, by the names of its API."""
+    """Other counts of the upstream server, by their names in its API."""
     dialect: str = ""
-    """The API of `extra`."""
+    """The API that defines the names in `extra`."""
 
 
 class Reply(FrozenStruct, frozen=True):
-    """A whole answer, as `collect` makes it from events."""
+    """A whole response, as `collect` builds it from events."""
 
     id: str
     model: str
@@ -255,11 +257,11 @@ class Reply(FrozenStruct, frozen=True):
     stop_sequence: str = ""
     usage: Usage = Usage()
     details: ExtraFields = {}
-    """What the client's API has besides the parts, such as `audio` and `service_tier`."""
+    """Fields of the client's API other than the parts, such as `audio` and `service_tier`."""
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
-    """The tokens of two answers; what they cost where both tell."""
+    """Returns the sum of the token counts of two responses; `cost_usd` only if both report it."""
     cost = None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd
     return Usage(
         one.input_tokens + other.input_tokens,

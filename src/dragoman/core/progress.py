@@ -1,13 +1,13 @@
-"""How far a model has read its prompt."""
+"""Progress of prompt evaluation."""
 
 from typing import NamedTuple
 
 
 class PromptProgress(NamedTuple):
-    """Tokens of a prompt."""
+    """Progress of prompt evaluation, in tokens."""
 
     done: int
-    """Read so far, those from the prompt cache included."""
+    """Tokens evaluated so far, those from the prompt cache included."""
     total: int
     cut: str = ""
-    """What was left out of the request so that it is read in time; empty: nothing."""
+    """Name of what was trimmed from the request to shorten evaluation; empty: nothing."""

@@ -1,4 +1,4 @@
-"""The record that describes one API: how clients ask and are answered, and how servers are asked and answer."""
+"""Description of one API: how its requests and responses are read and written, on the client side and upstream."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,73 +14,78 @@ from dragoman.wire.passing import StreamPassthrough
 
 
 class ResponseWriter(Protocol):
-    """Turns events into one API's stream."""
+    """Writes events as one API's SSE stream."""
 
     def send(self, event: AnyEvent) -> bytes:
-        """The bytes that this event adds; b"" where it adds none.
+        """Returns the bytes for this event; b"" if it adds none.
 
-        Raises: OrderError: a bug in whoever sent it.
+        Raises:
+            OrderError: The event violates the grammar of core/events.py: a bug in the code that sent it.
         """
 
 
 class UpstreamRequest(NamedTuple):
-    """What to send to a server behind."""
+    """A request body for an upstream server, with what must be done for its response."""
 
     body: bytes
     warnings: tuple[Notice, ...]
-    """What its API cannot say, or says in another way."""
+    """Fields that the server's API cannot represent, or represents differently."""
     watched: tuple[str, ...] = ()
-    """Stop strings that the server does not know of: whoever reads the answer ends it there."""
+    """Stop strings that the server does not support: the reader of the response ends it at the first of them."""
     opened: str = ""
-    """Of a prompt: what of the reply it has opened already, such as `<think>`."""
+    """For a prompt: the beginning of the reply that the prompt already contains, such as `<think>`."""
     written_as: str = ""
-    """The format that the answer is held to, where that is none of the model's own."""
+    """The format to which the response is constrained, if it is not the model's own."""
 
 
 class ResponseReader(Protocol):
-    """Reads a server's answer, streamed or whole, in any cut; never raises, as an answer that is none is a Failure."""
+    """Parses a server's response, streamed or whole, in chunks of any size.
+
+    It never raises: an invalid response yields a Failure event.
+    """
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
-        """The events that these bytes add."""
+        """Returns the events that these bytes complete."""
 
     def close(self) -> list[AnyEvent]:
-        """The events that the end of the answer adds."""
+        """Returns the events that the end of the response adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCounting:
-    """How an API is asked for the number of a request's tokens alone."""
+    """How an API counts the tokens of a request without generating."""
 
     path: str
-    """Where, `/v1/messages/count_tokens`."""
+    """URL path, such as `/v1/messages/count_tokens`."""
     read_request: Callable[[bytes | str], Request]
-    """Raises: CallerError: what is wrong with the body, and where."""
+    """Raises `CallerError` with the problem in the body and its position."""
     write_count: Callable[[int, int | None], bytes]
-    """The body of the answer: the tokens, and how many of them context edits removed before; None: no edit is asked."""
+    """Returns the response body for a token count and the tokens removed by context edits (None: no edits
+    requested)."""
     members: frozenset[str]
-    """Of the body of a request, what a server behind is asked with: some refuse any other."""
+    """Fields of a request body that are sent upstream; some servers reject any other field."""
     read_count: Callable[[bytes], int]
-    """The number in a server's answer. Raises: RequestError: there is none."""
+    """Returns the count in a server's response. Raises `RequestError` if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectForm:
-    """How an API writes tools, calls or results, for those who convert them by hand; its request knows the rest."""
+    """JSON form of tools, calls or results in an API, for `convert_tools` and its siblings."""
 
     example: str
-    """One of them, for people."""
+    """An example object, shown in error messages."""
     marks: Mapping[str, str]
-    """The fields that tell it, and their values; empty: any value."""
+    """Fields that identify the form, and their values; an empty value matches any."""
     request: str
-    """The smallest request, with `$` in the place of a list of them."""
+    """The smallest request, with `$` in place of a list of such objects."""
     path: str
-    """Where the list stands in that, `$.messages[0].tool_calls`."""
+    """Path of the list in that request, such as `$.messages[0].tool_calls`."""
     written: tuple[str | int | slice, ...]
-    """Where they stand in what `write_request` makes of the model's words and theirs."""
+    """Path of the list in the output of `write_request`."""
     slips: Mapping[str, str] = field(default_factory=dict)
-    """What another API calls a field, by its path, and what this one does."""
+    """Names that other APIs give to a field, by path, and the name in this API; used in error messages."""
     arguments: str = ""
-    """Of a call: where its arguments stand."""
+    """For a call: the path of its arguments."""
 
 
 ObjectKind: TypeAlias = Literal["tool", "call", "result"]
@@ -88,52 +93,50 @@ ObjectKind: TypeAlias = Literal["tool", "call", "result"]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One API: how it asks and how it answers."""
+    """One API: its names, paths, readers and writers."""
 
     name: str
-    """The vendor's own name of the API, `anthropic_messages`."""
+    """The vendor's own name of the API, such as `anthropic_messages`."""
     path: str
-    """Where it is served, `/v1/messages`."""
+    """URL path at which the gateway serves it, such as `/v1/messages`."""
     read_request: Callable[[bytes | str], Request]
-    """Raises: CallerError: what is wrong with the body, and where."""
+    """Raises `CallerError` with the problem in the body and its position."""
     writer: Callable[[Request], ResponseWriter]
     write_reply: Callable[[Reply, Request], bytes]
     write_error: Callable[[DragomanError], bytes]
-    """The body of an error that comes before the answer has begun; its status is `status`."""
+    """Returns the body of an error that occurs before the response has begun; `status` is its HTTP status."""
     status: Callable[[DragomanError], int]
     ping: bytes
-    """What keeps a silent stream open."""
+    """Bytes sent as keep-alive while the backend is idle."""
     write_request: Callable[[Request, str], UpstreamRequest]
-    """The body for a server behind, which knows the model by this name.
+    """Returns the body for an upstream server, given the server's name of the model.
 
-    Raises: UnsupportedError: what its API cannot say, and cannot be left out.
-    """
+    Raises `UnsupportedError` for content that the server's API cannot represent and that must not be dropped."""
     reader: Callable[[Request, ExchangeContext], ResponseReader]
-    """Reads the answer of a server behind to this request."""
+    """Creates the reader of an upstream server's response to this request."""
     sign: Callable[[str], Mapping[str, str]]
-    """The headers that a server behind wants to see, with this key, or none where it is empty."""
+    """Returns the authentication headers of an upstream server for this key; none if the key is empty."""
     names: re.Pattern[str] = ANY
-    """Names of tools that its servers take; any other is spelled otherwise (core/identifiers.py)."""
+    """Tool names that servers of the API accept; other names are replaced (core/identifiers.py)."""
     versioned: bool = False
-    """Clients are told a base URL that has the version in it, `/v1` or another; else they add it themselves."""
+    """Clients expect a base URL that contains the version, such as `/v1`; else they add it themselves."""
     carries: tuple[str, ...] = ()
-    """Headers of a client, in small letters, that go on to a server of the same API."""
+    """Client headers, in lower case, that are forwarded to a server of the same API."""
     asides: frozenset[str] = frozenset()
-    """Members of a request's `extra` that are for the vendor's own servers, at `hosts`, and for no model to read."""
+    """Fields of a request's `extra` that only the vendor's own servers, at `vendor_hosts`, understand."""
     hosts: frozenset[str] = frozenset()
-    """Where the vendor's own servers are."""
+    """Host names of the vendor's own servers."""
     listed_as: Callable[[str], str] = str
-    """What a model is called where its clients list models; some pass over any other name."""
+    """Returns the name of a model in model lists for clients of this API; some ignore any other name."""
     meant_by: Callable[[str], str] = str
-    """The model that such a name means; any other name is as it is."""
+    """Returns the model of such a name; any other name is returned unchanged."""
     counting: TokenCounting | None = None
-    """Where the API has that."""
+    """How to count tokens; None: the API cannot."""
     passing: StreamPassthrough | None = None
-    """How a stream goes from a server to a client of this API unread; None: it is always read."""
+    """How to forward a stream of this API without parsing each event; None: streams are always parsed."""
     early_usage: bool = False
-    """Clients read the size of the prompt off the beginning of a stream."""
+    """Clients read the prompt's token count from the beginning of a stream."""
     forms: Mapping[ObjectKind, ObjectForm] = field(default_factory=dict)
     pieces: tuple[tuple[str, str, str], ...] = ()
-    """What shows that JSON is a piece of its stream: a field, a regular expression of its value, and what stands around
-    the piece in the stream, with `$` in its place; some SDKs hand out less than came.
-    """
+    """How to recognize JSON as a chunk of this API's stream: a field, a regular expression for its value, and the text
+    around the chunk in the stream, with `$` in its place. Some SDKs hand out less than the server sent."""

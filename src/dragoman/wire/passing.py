@@ -1,4 +1,4 @@
-"""What one has to know of an API's stream to pass its bytes on unread; wire/passthrough.py does so."""
+"""Description of an API's stream for forwarding it without parsing each event; used by wire/passthrough.py."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class StreamPassthrough:
-    """Of one API."""
+    """How to forward one API's SSE stream without parsing each event."""
 
     ends: re.Pattern[bytes]
-    """An event with which an answer is over, the API's own error too; tried at the beginning of an event."""
+    """Matches an event that ends a response, the API's own error included; matched at the start of an event."""
     end: bytes = b""
-    """What to write in its place where all but that has come; empty: it says more than that."""
+    """The event to append if it is the only one missing at the end; empty: the last event contains more than that."""
     within: str = ""
-    """The member of an event that holds the reply, and with it the model's name; empty: the event itself."""
+    """The field of an event that contains the response, and so the model's name; empty: the event itself."""
     wanted: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """What a request for a stream must say for the server to tell how many tokens it took."""
+    """Fields that a streaming request must have so that the server reports token usage."""
     unasked: tuple[bytes, ...] = ()
-    """One of these stands in an event that only comes for that; clients that have not asked for it are not told."""
+    """Markers of events that exist only to report usage; they are removed for clients that did not request usage."""
     joined: Callable[[bytes, Sequence[bytes]], bytes] | None = None
-    """An event written here as it stands behind these of the server, the first and some of the last; None: as it is."""
+    """Rewrites an event of the gateway to fit after the server's first and last events; None: written unchanged."""
