@@ -31,7 +31,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.core.messages import Request, Tool
-from dragoman.text.json_stream import JsonText
+from dragoman.text.json_stream import JsonStream
 from fuzz.mutate import damaged, run, smallest, spliced
 from fuzz.requests import WORDS, revalued
 
@@ -93,7 +93,7 @@ class _Arguments:
     """Of one call, as far as they have come."""
 
     def __init__(self) -> None:
-        self.json = JsonText()
+        self.json = JsonStream()
         self.waiting = ""
         """The end of what came, which may be the beginning of a number."""
 
@@ -162,7 +162,7 @@ def _arguments(event: AnyEvent, texts: dict[int, _Arguments]) -> str:
                 return "arguments are no JSON"
         case ToolCallEnd(index):
             text = texts[index]
-            if not (text.json.done and isinstance(json.loads(text.json.take()), dict)):
+            if not (text.json.done and isinstance(json.loads(text.json.drain()), dict)):
                 return "arguments are no whole object"
         case _:
             pass

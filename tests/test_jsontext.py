@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuts import cuttings, pieces, places
-from dragoman.text.json_stream import NUMBER_LIMIT_CHARS, JsonText
-from dragoman.text.tolerant_json import MendedJson
+from dragoman.text.json_stream import NUMBER_LIMIT_CHARS, JsonStream
+from dragoman.text.tolerant_json import TolerantJsonStream
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -26,12 +26,12 @@ junk = st.text('{}[]",:\\ux0 1.-eE+t\n\x01', max_size=4)
 
 def read(cut: list[str]) -> tuple[str, int, bool, str]:
     """Text passed on, characters taken, whether it is whole, and what is wrong with it."""
-    value, held, taken, out = JsonText(), "", 0, ""
+    value, held, taken, out = JsonStream(), "", 0, ""
     for i, piece in enumerate([*cut, ""]):
         held += piece
         pos = value.feed(held, 0, closed=i == len(cut))
         held, taken = held[pos:], taken + pos
-        out += value.take()
+        out += value.drain()
     return out, taken, value.done, value.problem
 
 
@@ -73,12 +73,12 @@ def _no_constant(word: str) -> None:
     raise ValueError(word)
 
 
-@pytest.mark.parametrize("kind", [JsonText, MendedJson])
+@pytest.mark.parametrize("kind", [JsonStream, TolerantJsonStream])
 @given(
     value=values, style=styles, at=st.integers(0, 60), thrown_in=junk | st.text("{}[]\"',:\\ux0 1-\nT#/é", max_size=6)
 )
 def test_what_is_passed_on_is_always_the_beginning_of_a_document(
-    kind: type[JsonText], value: object, style: dict, at: int, thrown_in: str
+    kind: type[JsonStream], value: object, style: dict, at: int, thrown_in: str
 ) -> None:
     text = json.dumps(value, **style)
     at %= len(text) + 1
@@ -87,7 +87,7 @@ def test_what_is_passed_on_is_always_the_beginning_of_a_document(
     for character in text:
         held += character
         held = held[machine.feed(held, 0) :]
-        out += machine.take()
+        out += machine.drain()
         if out.strip():
             jiter.from_json(out.encode(), partial_mode="trailing-strings")
         if machine.done:
@@ -138,11 +138,11 @@ def test_a_problem_says_what_was_expected(text: str, problem: str) -> None:
     "text", ['"\\', '"\\u', '"\\u00e', r'"\ud83d', r'"\ud83d\ud', "tru", "-", "1.", "[1", "{", '{"a', '{"a":tru']
 )
 def test_an_escape_a_literal_and_a_number_wait_until_they_are_whole(text: str) -> None:
-    machine = JsonText()
+    machine = JsonStream()
     taken = machine.feed(text, 0)
     assert not machine.done
     assert not machine.problem
-    assert machine.take() == text[:taken] == re.sub(r"((\\u?[0-9a-f]*)+|[-+.\w]+)\Z", "", text) or text == '{"a'
+    assert machine.drain() == text[:taken] == re.sub(r"((\\u?[0-9a-f]*)+|[-+.\w]+)\Z", "", text) or text == '{"a'
 
 
 def test_the_end_of_the_text_ends_a_number_that_stands_alone() -> None:
@@ -206,11 +206,11 @@ def test_nesting_has_no_limit(opening: str, closing: str, depth: int) -> None:
 
 
 def test_nothing_is_taken_after_the_end_or_a_problem() -> None:
-    machine = JsonText()
+    machine = JsonStream()
     assert machine.feed("{} {}", 0) == 2
     assert machine.feed(" {}", 0) == 0
-    machine = JsonText()
+    machine = JsonStream()
     assert machine.feed("[x1]", 0) == 1
     assert machine.feed("1]", 0) == 0
-    assert machine.take() == "["
-    assert machine.take() == ""
+    assert machine.drain() == "["
+    assert machine.drain() == ""

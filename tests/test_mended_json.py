@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuts import cuttings, places
-from dragoman.text.json_repairs import ALL_SLIPS, SLIPS
-from dragoman.text.json_stream import JsonText
-from dragoman.text.tolerant_json import GAP_LIMIT_CHARS, KEY_LIMIT_CHARS, MendedJson
+from dragoman.text.json_repairs import ALL_REPAIRS, REPAIRS
+from dragoman.text.json_stream import JsonStream
+from dragoman.text.tolerant_json import GAP_LIMIT_CHARS, KEY_LIMIT_CHARS, TolerantJsonStream
 from test_jsontext import junk, styles, tails, values
 
 
-def read(cut: list[str], mends: frozenset[str] = ALL_SLIPS) -> tuple[str, int, bool, str, tuple[str, ...]]:
+def read(cut: list[str], mends: frozenset[str] = ALL_REPAIRS) -> tuple[str, int, bool, str, tuple[str, ...]]:
     """Text passed on, characters taken, whether it is whole, what is wrong with it, what was mended."""
-    value, held, taken, out = MendedJson(mends), "", 0, ""
+    value, held, taken, out = TolerantJsonStream(mends), "", 0, ""
     for i, piece in enumerate([*cut, ""]):
         held += piece
         pos = value.feed(held, 0, closed=i == len(cut))
         held, taken = held[pos:], taken + pos
-        out += value.take()
-    return out, taken, value.done, value.problem, tuple(value.slips)
+        out += value.drain()
+    return out, taken, value.done, value.problem, tuple(value.repairs)
 
 
 @given(values, styles, tails, places)
@@ -39,18 +39,18 @@ def test_valid_json_passes_verbatim(value: object, style: dict[str, Any], tail: 
 def test_damage_has_one_outcome_and_no_mends_are_json_texts(
     value: object, style: dict[str, Any], at: int, thrown_in: str, gone: int, some: list[int]
 ) -> None:
-    """However it is cut; with nothing mended, it is that of `JsonText` but for control characters."""
+    """However it is cut; with nothing mended, it is that of `JsonStream` but for control characters."""
     text = json.dumps(value, **style)
     at %= len(text) + 1
     text = text[:at] + thrown_in + text[at + gone :]
-    whole, strict, nothing = read([text]), JsonText(), read([text], frozenset())
+    whole, strict, nothing = read([text]), JsonStream(), read([text], frozenset())
     taken = strict.feed(text, 0, closed=True)
     for cut in cuttings(text, some):
         assert read(cut) == whole, cut
         assert read(cut, frozenset()) == nothing, cut
     if strict.done:
         assert whole[2]
-        assert (whole[0], whole[1]) == (strict.take(), taken)
+        assert (whole[0], whole[1]) == (strict.drain(), taken)
     elif not re.search(r"[\x00-\x1f]", text):
         assert (nothing[1], nothing[2], nothing[3]) == (taken, False, strict.problem)
 
@@ -203,7 +203,7 @@ def test_a_slip_is_mended_by_its_name_and_not_without(slip: str, text: str, mean
     for cut in cuttings(text, [5, 9, 14]):
         assert read(cut) == read([text])
         assert read(cut, frozenset({slip}))[4] == (slip,)
-        assert read(cut, ALL_SLIPS - {slip})[2:4] != (True, "")
+        assert read(cut, ALL_REPAIRS - {slip})[2:4] != (True, "")
 
 
 UNCLEAR = [
@@ -248,7 +248,7 @@ def test_what_may_mean_two_things_is_not_mended(text: str, problem: str) -> None
 
 
 def test_every_slip_of_the_text_is_tried_here() -> None:
-    assert {row[0] for row in MENDED} == set(SLIPS) - {"doubled", "fences", "unclosed_object"}
+    assert {row[0] for row in MENDED} == set(REPAIRS) - {"doubled", "fences", "unclosed_object"}
 
 
 def test_white_space_without_end_stays_linear() -> None:
@@ -262,7 +262,7 @@ def test_white_space_without_end_stays_linear() -> None:
 @pytest.mark.parametrize("begun", ['{"a": "x"', "{'a': 'x'", '{"a": "say "x"', '{"a": 1, ', '{"a": 1 ', "[1, /* "])
 def test_text_without_end_stays_linear(begun: str, endless: str) -> None:
     """What waits to be told apart is bounded, or it would be looked through again with each piece."""
-    machine, held, most = MendedJson(), begun, 0
+    machine, held, most = TolerantJsonStream(), begun, 0
     for _ in range(3000):
         held += endless
         held = held[machine.feed(held, 0) :]
@@ -273,13 +273,13 @@ def test_text_without_end_stays_linear(begun: str, endless: str) -> None:
 
 
 def test_nothing_is_held_but_what_may_yet_be_a_slip() -> None:
-    machine = MendedJson()
+    machine = TolerantJsonStream()
     text = '{"a": "x'
     assert machine.feed(text, 0) == len(text)
-    assert machine.take() == text
+    assert machine.drain() == text
     assert machine.feed('"', 0) == 1
-    assert machine.take() == ""
+    assert machine.drain() == ""
     assert machine.feed(" ,", 0) == 2
-    assert machine.take() == '" '
+    assert machine.drain() == '" '
     assert machine.feed('"', 0) == 1
-    assert machine.take() == ',"'
+    assert machine.drain() == ',"'

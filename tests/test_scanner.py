@@ -11,10 +11,20 @@ from hypothesis import strategies as st
 
 from cuts import cuttings, pieces, places
 from dragoman.text.json_stream import NUMBER_LIMIT_CHARS
-from dragoman.text.scanner import CUT_OFF, SPACE, STRING_LIMIT_CHARS, Follow, Leaf, Markers, Plain, Scanner, markers
+from dragoman.text.scanner import (
+    CUT_OFF,
+    SPACE,
+    STRING_LIMIT_CHARS,
+    FastPath,
+    Follows,
+    Markers,
+    Parser,
+    Scanner,
+    markers,
+)
 
 Emit = Callable[[str], None]
-Run = Callable[[Scanner, Emit], Leaf[Any]]
+Run = Callable[[Scanner, Emit], Parser[Any]]
 
 
 class Read(NamedTuple):
@@ -31,21 +41,21 @@ class Read(NamedTuple):
 def read(run: Run, cut: list[str], stopped: bool = True, after_feed: Callable[[Scanner], None] | None = None) -> Read:
     """Drive a leaf as the reader does: a piece, as far as it goes; the end, as far as it goes."""
     s, said = Scanner(), list[str]()
-    s.keep(">")
+    s.start_capture(">")
     leaf = run(s, said.append)
     rest = list(cut)
     result: Any = None
-    plain: Plain | None = None
+    plain: FastPath | None = None
     waiting = ""
     try:
         while rest:
             piece = rest.pop(0)
             piece, waiting = waiting + piece, ""
-            stop = plain.stops(piece) if plain else None
-            at = len(piece) if plain and not stop else plain.waits(piece, stop) if plain and stop else -1
+            stop = plain.find_stop(piece) if plain else None
+            at = len(piece) if plain and not stop else plain.deferrable_from(piece, stop) if plain and stop else -1
             if at >= 0 and plain:
                 waiting = piece[at:]
-                s.pass_by(piece[:at])
+                s.skip(piece[:at])
                 if at:
                     plain.emit(piece[:at])
             else:
@@ -54,7 +64,7 @@ def read(run: Run, cut: list[str], stopped: bool = True, after_feed: Callable[[S
             if after_feed:
                 after_feed(s)
         s.feed(waiting)
-        s.closed, s.stopped = True, stopped
+        s.closed, s.stopped_by_model = True, stopped
         next(leaf)
         raise AssertionError("waits for more after the end")
     except StopIteration as end:
@@ -62,7 +72,7 @@ def read(run: Run, cut: list[str], stopped: bool = True, after_feed: Callable[[S
     text = "".join(cut)
     assert s.buf[s.pos :] + "".join(rest) == text[s.offset :], "lost text that it did not take"
     assert "" not in said, "emitted nothing at all as a piece"
-    return Read(result, "".join(said), s.offset, s.gap, s.kept(), tuple(s.slips))
+    return Read(result, "".join(said), s.offset, s.skipped_space, s.captured(), tuple(s.repairs))
 
 
 def read_all_ways(run: Run, text: str, some: list[int], stopped: bool = True) -> Read:
@@ -111,7 +121,7 @@ closings = st.dictionaries(st.text("ab<", min_size=1, max_size=4), follows, min_
 
 
 @given(closings, texts, places)
-def test_raw_until(closers: dict[str, Follow], text: str, some: list[int]) -> None:
+def test_raw_until(closers: dict[str, Follows], text: str, some: list[int]) -> None:
     got = read_all_ways(lambda s, emit: s.raw_until(closers, emit), text, some)
     for found in pattern(list(closers)).finditer(text):
         runs = (r"\s*".join(["", *(re.escape(each) or r"\Z" for each in run)]) for run in closers[found[0]])
@@ -145,7 +155,7 @@ def test_peek(text: str, count: int, some: list[int], after_space: bool) -> None
 
 @given(texts, places)
 def test_space(text: str, some: list[int]) -> None:
-    got = read_all_ways(lambda s, _: s.space(), text, some)
+    got = read_all_ways(lambda s, _: s.skip_space(), text, some)
     assert got.taken == len(text) - len(text.lstrip(SPACE))
 
 
@@ -229,14 +239,14 @@ def test_half_of_a_surrogate_pair_is_the_replacement_character() -> None:
     assert read(lambda s, _: s.json_string(), [r'"\ud83d\ude00"']).result == "😀"
 
 
-LEAVES: dict[str, Callable[[Scanner, Emit], Leaf[Any]]] = {
+LEAVES: dict[str, Callable[[Scanner, Emit], Parser[Any]]] = {
     "until": lambda s, emit: s.until(markers("<a>", "<ab"), emit),
     "verbatim": lambda s, emit: s.verbatim_until(markers("a", "bb"), emit),
     "raw": lambda s, emit: s.raw_until({"<a>": (("<",), ("b", "")), "b": (('"a',),)}, emit),
     "literal": lambda s, _: s.literal("<a", "<ab", "{"),
     "after space": lambda s, _: s.literal(":", '"', after_space=True),
     "peek": lambda s, _: s.peek(2, after_space=True),
-    "space": lambda s, _: s.space(),
+    "space": lambda s, _: s.skip_space(),
     "run": lambda s, emit: s.run(" `", emit),
     "value": lambda s, emit: s.json_value(emit),
     "string": lambda s, _: s.json_string(5),
@@ -245,11 +255,11 @@ LEAVES: dict[str, Callable[[Scanner, Emit], Leaf[Any]]] = {
 
 @given(st.lists(st.sampled_from(sorted(LEAVES)), max_size=6), st.text('ab<>{}:," \n\\1`', max_size=30), places)
 def test_what_is_built_of_leaves_inherits_the_rule(names: list[str], text: str, some: list[int]) -> None:
-    def run(s: Scanner, emit: Emit) -> Leaf[list[Any]]:
+    def run(s: Scanner, emit: Emit) -> Parser[list[Any]]:
         results = []
         for name in names:
             emit(f"|{name}:")
-            results.append(((yield from LEAVES[name](s, emit)), s.offset, s.gap))
+            results.append(((yield from LEAVES[name](s, emit)), s.offset, s.skipped_space))
         return results
 
     read_all_ways(run, text, some)
@@ -259,7 +269,7 @@ def test_what_is_built_of_leaves_inherits_the_rule(names: list[str], text: str, 
 def test_a_loop_over_leaves_makes_progress(text: str, some: list[int]) -> None:
     """Every leaf consumes, waits or gives up, so that a loop that ends on "nothing found" always ends."""
 
-    def run(s: Scanner, emit: Emit) -> Leaf[int]:
+    def run(s: Scanner, emit: Emit) -> Parser[int]:
         turns = 0
         while (yield from s.until(markers("<", "{"), emit)):
             turns += 1
@@ -316,12 +326,12 @@ def test_json_value_holds_back_no_more_than_an_escape_or_a_word(value: object, a
 
 @given(texts, st.text("ab< ", max_size=3), texts, places)
 def test_keep_begins_where_it_is_called(first: str, before: str, then: str, some: list[int]) -> None:
-    def run(s: Scanner, emit: Emit) -> Leaf[tuple[str, str, str]]:
+    def run(s: Scanner, emit: Emit) -> Parser[tuple[str, str, str]]:
         yield from s.verbatim_until(markers("|"), emit)
-        s.keep(before)
-        at_once = s.kept()
+        s.start_capture(before)
+        at_once = s.captured()
         yield from s.until(markers("|"), emit)
-        return at_once, s.kept(), s.gap
+        return at_once, s.captured(), s.skipped_space
 
     text = f"{first}|{then}|rest"
     whole = read(run, [text])
@@ -333,24 +343,24 @@ def test_keep_begins_where_it_is_called(first: str, before: str, then: str, some
 def test_forget_ends_keeping() -> None:
     s = Scanner()
     s.feed("abc")
-    s.keep()
+    s.start_capture()
     s.pos = 2
-    s.forget()
+    s.stop_capture()
     s.feed("d")
-    s.keep()
+    s.start_capture()
     s.pos += 1
-    assert s.kept() == "c"
+    assert s.captured() == "c"
 
 
 def test_cut_off_is_the_end_at_a_limit() -> None:
     s = Scanner()
     s.feed("ab")
-    s.closed, s.stopped = True, False
-    assert not s.cut_off
+    s.closed, s.stopped_by_model = True, False
+    assert not s.truncated
     s.pos = 2
-    assert s.cut_off
-    s.stopped = True
-    assert not s.cut_off
+    assert s.truncated
+    s.stopped_by_model = True
+    assert not s.truncated
 
 
 @pytest.mark.parametrize("text", ["<a", "<ab", "<abc"])

@@ -11,8 +11,8 @@ from dragoman.core import events as ev
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.messages import Request, Tool, ToolCall
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
-from dragoman.text.json_repairs import ALL_SLIPS, SLIPS
-from dragoman.text.unwrap_arguments import unwrapped
+from dragoman.text.json_repairs import ALL_REPAIRS, REPAIRS
+from dragoman.text.unwrap_arguments import unwrap_arguments
 
 TOOL = Tool("get_weather", parameters='{"type": "object", "properties": {"city": {"type": "string"}}}')
 MEANT = '{"city": "Paris", "on": true}'
@@ -120,9 +120,9 @@ WRAPPED = [
 
 @pytest.mark.parametrize(("text", "meant", "slips"), [row[1:] for row in WRAPPED], ids=[row[0] for row in WRAPPED])
 def test_wrappings_are_taken_off(text: str, meant: str, slips: tuple[str, ...]) -> None:
-    assert unwrapped(text, ALL_SLIPS) == (meant, slips, "")
+    assert unwrap_arguments(text, ALL_REPAIRS) == (meant, slips, "")
     for slip in slips:
-        assert unwrapped(text, ALL_SLIPS - {slip}).problem == "expected the arguments as an object"
+        assert unwrap_arguments(text, ALL_REPAIRS - {slip}).problem == "expected the arguments as an object"
 
 
 NO_OBJECT = ["1", "[]", '"x"', '"[1]"', "x", "'", '"', "```", "``` [] ```", f"{OBJECT} x", '"{"a": 1}', "[{}]"]
@@ -130,7 +130,7 @@ NO_OBJECT = ["1", "[]", '"x"', '"[1]"', "x", "'", '"', "```", "``` [] ```", f"{O
 
 @pytest.mark.parametrize("text", [*NO_OBJECT, json.dumps(json.dumps(json.dumps(json.dumps(OBJECT))))])
 def test_other_things_are_no_arguments(text: str) -> None:
-    assert unwrapped(text, ALL_SLIPS) == ("", (), "expected the arguments as an object")
+    assert unwrap_arguments(text, ALL_REPAIRS) == ("", (), "expected the arguments as an object")
 
 
 @pytest.mark.parametrize("row", [row for row in WRAPPED if row[1] and "closed" not in row[0]], ids=lambda row: row[0])
@@ -156,4 +156,4 @@ def test_each_slip_has_a_line_in_the_docs() -> None:
     from test_layout import ROOT
 
     page = (ROOT / "docs/liberties.md").read_text()
-    assert all(f"| `{slip}` |" in page for slip in SLIPS)
+    assert all(f"| `{slip}` |" in page for slip in REPAIRS)

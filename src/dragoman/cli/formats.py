@@ -21,7 +21,7 @@ from dragoman.identify import detect_format
 from dragoman.parsing.format import Format, Notation
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.parsing.sink import ForwardingSink
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 Ids: TypeAlias = Literal["model's", "replaced", "ours"]
 """Whose id a call has. Replaced: the model writes one, but no API takes it, or it comes behind the arguments."""
@@ -228,7 +228,7 @@ class _Ids(ForwardingSink):
         self.format = replace(format, read=self._read)
         self._format = format
 
-    def _read(self, s: Scanner, sink: object) -> Leaf[None]:
+    def _read(self, s: Scanner, sink: object) -> Parser[None]:
         self.sink = sink  # type: ignore[assignment]
         yield from self._format.read(s, self)
 

@@ -23,7 +23,7 @@ from dragoman.parsing.shapes.python_call import BARE_CALLS, PythonCalls
 from dragoman.parsing.shapes.python_dicts import PythonObjects
 from dragoman.parsing.sink import CallSink
 from dragoman.parsing.tool_markup import RESULT, TOOLS
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 SHARED: Final[Mapping[str, Mapping[str, str]]] = {
     "<tool_call>": {"{": "hermes", "[": "hermes", "`": "hermes", "<": "qwen3_xml", "": "glm"},
@@ -79,13 +79,13 @@ def _joined(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for some in several for each in some))
 
 
-def _listed(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+def _listed(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     """A list that begins the reply: of dicts as Sarashina has them, or of calls."""
     dicts = (yield from s.peek(3, after_space=True)) == "[{'"
     return (yield from (PythonObjects(tagged=False) if dicts else PythonCalls()).read(s, sink, opener))
 
 
-def read(s: Scanner, sink: CallSink) -> Leaf[None]:
+def read(s: Scanner, sink: CallSink) -> Parser[None]:
     """One reply."""
     name = yield from _opened_by_prompt(s, sink)
     if name:
@@ -95,7 +95,7 @@ def read(s: Scanner, sink: CallSink) -> Leaf[None]:
         yield from markup().read(s, sink)
 
 
-def _opened_by_prompt(s: Scanner, sink: CallSink) -> Leaf[str]:
+def _opened_by_prompt(s: Scanner, sink: CallSink) -> Parser[str]:
     """The format whose header, which the prompt has begun, goes on here; "" where none does.
 
     A recipient for Muse Glimmer; a line with the name of an offered tool, and an object or a token, for Functionary.
@@ -113,14 +113,14 @@ def _opened_by_prompt(s: Scanner, sink: CallSink) -> Leaf[str]:
     return "functionary_v2" if found["content"] else "functionary_v32" if found["name"] != "all" else ""
 
 
-def _read_call(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+def _read_call(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     """A call; once one has begun, the format is known, and reads the rest."""
     format = yield from _whose(s, sink, opener)
     if format.markup and format.markup.verbatim:
         s.pos -= len(opener)
-        sink.text(s.gap)
+        sink.text(s.skipped_space)
         s.pos += len(opener)
-        s.gap = ""
+        s.skipped_space = ""
     before = sink.calls
     whole = yield from format.calls[opener](s, sink, opener)
     rest = _rest(format.name)
@@ -129,7 +129,7 @@ def _read_call(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
     return whole
 
 
-def _whose(s: Scanner, sink: CallSink, opener: str) -> Leaf[Format]:
+def _whose(s: Scanner, sink: CallSink, opener: str) -> Parser[Format]:
     if opener in SHARED:
         by_next = SHARED[opener]
         name = by_next.get((yield from s.peek(after_space=True)), by_next[""])
@@ -146,7 +146,7 @@ def _rest(name: str) -> Markup | None:
     return own and replace(own, calls={o: _shared if o in SHARED else read for o, read in own.calls.items()})
 
 
-def _shared(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+def _shared(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     format = yield from _whose(s, sink, opener)
     return (yield from format.calls[opener](s, sink, opener))
 

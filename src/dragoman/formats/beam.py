@@ -22,7 +22,7 @@ from dragoman.parsing.define_format import text_format
 from dragoman.parsing.shapes.invoke_tags import Invoke
 from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.tagged import Tagged
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
@@ -44,14 +44,14 @@ def route(header: str, _: str) -> Route | None:
     return Route("reasoning" if match[2] == "analysis" else "text", problem)
 
 
-def head(_: Scanner, header: str) -> Leaf[Head | None]:
+def head(_: Scanner, header: str) -> Parser[Head | None]:
     """The recipient in the header, which has been read."""
     yield from ()
     match = _HEADER.fullmatch(header.removesuffix(MESSAGE))
     return Head((match[1] or match[3]).removeprefix("functions.")) if match else None
 
 
-def first(s: Scanner) -> Leaf[bool]:
+def first(s: Scanner) -> Parser[bool]:
     """Behind `<|start|>assistant` the recipient may come."""
     return bool((yield from s.literal("to=", after_space=True)))
 

@@ -19,14 +19,14 @@ from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
 from dragoman.parsing.tool_markup import ShownResult
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 SECTION: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 OPEN, SEPARATOR, CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 FENCE: Final = ("```json", "```")
 
 
-def head(s: Scanner, _: str) -> Leaf[Head | None]:
+def head(s: Scanner, _: str) -> Parser[Head | None]:
     """`function<｜tool▁sep｜>name`, then what opens the fence."""
     kind = yield from s.field(markers(SEPARATOR))
     if not kind:
@@ -35,7 +35,7 @@ def head(s: Scanner, _: str) -> Leaf[Head | None]:
     if not found:
         return None
     s.pos -= len(found[1])
-    yield from s.space()
+    yield from s.skip_space()
     yield from s.literal(*FENCE)
     return Head(found[0].strip() or kind[0].strip())  # V3.1 writes the name where V3 writes the type
 

@@ -20,7 +20,7 @@ from typing import Final
 from dragoman.parsing.channels import ANYTHING, Channels, Route, name_before
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 FROM, RECIPIENT, CONTENT, STOP, ALL = "<|from|>", "<|recipient|>", "<|content|>", "<|stop|>", "all"
 _HEADER = re.compile(r"\s*+(?:<\|from\|>\s*+assistant\s*+)?(?:<\|recipient\|>\s*+)?([\w.-]+)\s*+")
@@ -32,7 +32,7 @@ def route(header: str, _: str) -> Route | None:
     return Route("text" if found[1] == ALL else "call") if found else None
 
 
-def head(_: Scanner, header: str) -> Leaf[Head | None]:
+def head(_: Scanner, header: str) -> Parser[Head | None]:
     """The recipient in the header, which has been read."""
     yield from ()
     found = _HEADER.fullmatch(header.removesuffix(CONTENT))

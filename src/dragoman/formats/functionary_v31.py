@@ -14,12 +14,12 @@ from typing import Final
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 OPEN, CLOSE = "<function=", "</function>"
 
 
-def head(s: Scanner, _: str) -> Leaf[Head | None]:
+def head(s: Scanner, _: str) -> Parser[Head | None]:
     """`name>`."""
     found = yield from s.field(markers(">"))
     return Head(found[0].strip()) if found else None

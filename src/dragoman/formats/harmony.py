@@ -19,7 +19,7 @@ from typing import Final
 from dragoman.parsing.channels import ANYTHING, Channels, Route
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
@@ -61,14 +61,14 @@ def route(header: str, _: str) -> Route | None:
     return Route("reasoning" if channel == "analysis" else "text", problem)
 
 
-def head(_: Scanner, header: str) -> Leaf[Head | None]:
+def head(_: Scanner, header: str) -> Parser[Head | None]:
     """The recipient in the header, which has been read."""
     yield from ()
     found = parts(header.removesuffix(MESSAGE)) or {}
     return Head(recipient(found).removeprefix("functions."))
 
 
-def first(s: Scanner) -> Leaf[bool]:
+def first(s: Scanner) -> Parser[bool]:
     """Behind `<|start|>assistant` the recipient may come."""
     return bool((yield from s.literal("to=", after_space=True)))
 

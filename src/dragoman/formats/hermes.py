@@ -26,7 +26,7 @@ from dragoman.parsing.markup import Markup
 from dragoman.parsing.sink import CallSink
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
 from dragoman.parsing.untagged_json import fenced_calls, one_call, stray_brace
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 OPEN: Final = "<tool_call>"
 CLOSE: Final = "</tool_call>"
@@ -35,9 +35,9 @@ INVENTED: Final = "<tool_result"
 """How models that know no format are shown results: after a call, one that it writes itself is made up."""
 
 
-def read_block(s: Scanner, sink: CallSink, _: str) -> Leaf[bool]:
+def read_block(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
     """What follows an opening tag; whether it was a call."""
-    s.keep(s.gap + OPEN)
+    s.start_capture(s.skipped_space + OPEN)
     again = yield from s.literal(OPEN, after_space=True)
     if fence := (yield from opening(s)):
         whole = yield from fenced_calls(s, sink, fence, TAG, tagged=True)
@@ -47,16 +47,16 @@ def read_block(s: Scanner, sink: CallSink, _: str) -> Leaf[bool]:
         whole = yield from _calls(s, sink)
     if again and whole:
         sink.warn("stray_opener", f"dropped {OPEN} that opens nothing", OPEN)
-    s.forget()
+    s.stop_capture()
     return whole
 
 
-def _calls(s: Scanner, sink: CallSink) -> Leaf[bool]:
+def _calls(s: Scanner, sink: CallSink) -> Parser[bool]:
     """Calls one after the other, or a JSON array of them, and the closing tag; whether there is one."""
     listed = yield from s.literal("[", after_space=True)
     if listed and (yield from s.literal("]", after_space=True)):
         yield from s.literal(CLOSE, after_space=True)
-        sink.warn("empty_section", "dropped a list with no call in it", s.kept())
+        sink.warn("empty_section", "dropped a list with no call in it", s.captured())
         return True
     if listed:
         sink.listed(True)
@@ -67,17 +67,17 @@ def _calls(s: Scanner, sink: CallSink) -> Leaf[bool]:
             yield from stray_brace(s, sink)
         elif (yield from s.literal("]", after_space=True)):
             sink.listed(False)
-        s.keep()
+        s.start_capture()
         comma = yield from s.literal(",", after_space=True)
         if (yield from s.literal(CLOSE, after_space=True)):
             break
-        if not comma and s.cut_off_in(CLOSE):
+        if not comma and s.consume_truncated(CLOSE):
             break
         if (yield from s.peek(after_space=True)) != "{":
             sink.warn("missing_closer", f"expected {CLOSE} after the call")
-            sink.text(s.kept() if comma else "")
+            sink.text(s.captured() if comma else "")
             break
-    if not s.cut_off:
+    if not s.truncated:
         sink.listed(False)
     return whole
 

@@ -17,14 +17,14 @@ from typing import Final
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 SECTION: Final = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
 OPEN, ARGUMENTS, CLOSE = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
 _HEAD = re.compile(r"\s*((?:functions[._])?(.+?)(?:[:_!]\d+)?)\s*", re.S)
 
 
-def head(s: Scanner, _: str) -> Leaf[Head | None]:
+def head(s: Scanner, _: str) -> Parser[Head | None]:
     """The id, with the name in it."""
     found = yield from s.field(markers(ARGUMENTS))
     match = found and _HEAD.fullmatch(found[0])

@@ -17,7 +17,7 @@ from typing import Final
 from dragoman.parsing.shapes.json_block import JsonCalls, json_calls_format
 from dragoman.parsing.shapes.json_object import CallKeys
 from dragoman.parsing.sink import CallSink
-from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers
+from dragoman.text.scanner import CUT_OFF, Parser, Scanner, markers
 
 TAG: Final = "<|python_tag|>"
 KEYS: Final = CallKeys(("name", "function"), ("parameters", "arguments"))
@@ -27,34 +27,34 @@ _CALL: Final = markers(".call(")
 _EQUALS: Final = markers("=")
 
 
-def tagged(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+def tagged(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     """What follows the tag: JSON, a call of a built-in tool, or code."""
     if (yield from s.peek(after_space=True)) in ("{", "["):
         return (yield from TAGGED.read(s, sink, opener))
-    s.keep(s.gap + opener)
-    yield from s.space()
+    s.start_capture(s.skipped_space + opener)
+    yield from s.skip_space()
     head = yield from s.field(_CALL)
     name = sink.resolve(head[0]) if head else None
     if name is None:
         if head:
             sink.warn("unknown_tool", f"the model called {head[0]!r}, which is not an offered tool")
-        sink.text(s.kept())
-        s.forget()
+        sink.text(s.captured())
+        s.stop_capture()
         return False
     sink.start(name)
     problem = yield from _keywords(s, sink)
     if problem:
-        sink.incomplete(s.kept())
+        sink.incomplete(s.captured())
     else:
         sink.end()
     if problem and problem != CUT_OFF:
-        sink.warn("malformed_arguments", problem, s.kept())
-        sink.text(s.kept())
-    s.forget()
+        sink.warn("malformed_arguments", problem, s.captured())
+        sink.text(s.captured())
+    s.stop_capture()
     return not problem
 
 
-def _keywords(s: Scanner, sink: CallSink) -> Leaf[str]:
+def _keywords(s: Scanner, sink: CallSink) -> Parser[str]:
     """`key="value", …)`, values being JSON; why it is not, or ""."""
     before = "{"
     if (yield from s.literal(")", after_space=True)):
@@ -63,7 +63,7 @@ def _keywords(s: Scanner, sink: CallSink) -> Leaf[str]:
     while True:
         key = yield from s.field(_EQUALS)
         if key is None:
-            return CUT_OFF if s.cut_off_in("") or s.closed else "expected an argument's name"
+            return CUT_OFF if s.consume_truncated("") or s.closed else "expected an argument's name"
         sink.arguments(f"{before}{json.dumps(key[0].strip(), ensure_ascii=False)}: ")
         problem = yield from s.json_value(sink.arguments)
         end = "" if problem else (yield from s.literal(",", ")", after_space=True))

@@ -23,7 +23,7 @@ from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.nested_elements import Elements
 from dragoman.parsing.shapes.tagged import Wrapped
 from dragoman.parsing.tool_markup import ShownResult, ShownTools
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 MARK: Final = "]<]minimax[>["
 SECTION: Final = (f"{MARK}<tool_call>", f"{MARK}</tool_call>")
@@ -32,7 +32,7 @@ OPENERS: Final = (f"{INVOKE} ", f"{INVOKE}\n")
 THOUGHTS: Final = {"<mm:think>": "</mm:think>"}
 
 
-def head(s: Scanner, _: str) -> Leaf[Head | None]:
+def head(s: Scanner, _: str) -> Parser[Head | None]:
     """`name="get_weather">`."""
     found = yield from attributes(s, ">")
     return Head(found[0]["name"], closed=found[1]) if found and "name" in found[0] else None

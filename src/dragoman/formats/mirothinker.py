@@ -24,14 +24,14 @@ from dragoman.parsing.shapes.json_block import KEYS, THINK, JsonCalls
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
 from dragoman.parsing.shapes.tagged import Wrapped
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 OPEN, CLOSE = "<use_mcp_tool>", "</use_mcp_tool>"
 SERVER, NAME, ARGUMENTS = ((f"<{tag}>", f"</{tag}>") for tag in ("server_name", "tool_name", "arguments"))
 JSON_OPEN, JSON_CLOSE = "<tool_call>", "</tool_call>"
 
 
-def head(s: Scanner, opener: str) -> Leaf[Head | None]:
+def head(s: Scanner, opener: str) -> Parser[Head | None]:
     """The server, which may be missing, and the name, up to the arguments."""
     if opener == SERVER[0]:
         server = yield from s.field(markers(SERVER[1], "<"))

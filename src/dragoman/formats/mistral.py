@@ -18,14 +18,14 @@ from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
 from dragoman.parsing.tool_markup import ShownResult, ShownTools
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 OPEN, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 THOUGHTS: Final = {"[THINK]": "[/THINK]", "<think>": "</think>"}
 _NAME = re.compile(r"[\w.-]+")
 
 
-def head(s: Scanner, _: str) -> Leaf[Head | None]:
+def head(s: Scanner, _: str) -> Parser[Head | None]:
     """`name[CALL_ID]id[ARGS]`, of which the name alone has to be there."""
     found = yield from s.field(markers(ID, ARGUMENTS, "{"))
     name = found[0].strip() if found else ""

@@ -25,7 +25,7 @@ from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.tagged import Wrapped
 from dragoman.parsing.sink import CallSink
 from dragoman.parsing.tool_markup import ShownResult
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 START, MESSAGE, ENDS = "<|start|>", "<|message|>", ("<|eom|>", "<|eot|>")
 TAGS: Final = Invoke(
@@ -45,12 +45,12 @@ def route(header: str, _: str) -> Route | None:
     return Route("reasoning" if match[1] == "self" else "text" if match[1] in (None, "user") else "call")
 
 
-def first(s: Scanner) -> Leaf[bool]:
+def first(s: Scanner) -> Parser[bool]:
     """Behind `<|start|>assistant` the recipient comes."""
     return bool((yield from s.literal("to=", after_space=True)))
 
 
-def head(s: Scanner, opener: str) -> Leaf[Head | None]:
+def head(s: Scanner, opener: str) -> Parser[Head | None]:
     """The name in the invocation's tag, once."""
     found = yield from _TAGGED.head(s, opener)
     if not found:
@@ -60,10 +60,10 @@ def head(s: Scanner, opener: str) -> Leaf[Head | None]:
     return found._replace(name=name) if name == namespace else found
 
 
-def read_calls(s: Scanner, sink: CallSink, header: str) -> Leaf[bool]:
+def read_calls(s: Scanner, sink: CallSink, header: str) -> Parser[bool]:
     """The body of a message to a tool."""
     opened = yield from s.literal(TAGS.section[0], after_space=True)
-    s.gap = header
+    s.skipped_space = header
     whole = yield from _CALLS.read(s, sink, opened)
     while whole and (found := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
         sink.warn("stray_closer", f"dropped {found} that closes nothing", found)

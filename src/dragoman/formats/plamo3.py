@@ -16,7 +16,7 @@ from typing import Final
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 
 def tags(part: str) -> tuple[str, str]:
@@ -30,7 +30,7 @@ CONSTRAIN, MESSAGE, END = "<|plamo:constrain|>", "<|plamo:msg|>", "<|plamo:tag|>
 OPENS_JSON: Final = f"{ARGUMENTS[0]}{CONSTRAIN}json{MESSAGE}"
 
 
-def head(s: Scanner, _: str) -> Leaf[Head | None]:
+def head(s: Scanner, _: str) -> Parser[Head | None]:
     """The name between its tags, then what opens the arguments."""
     if not (yield from s.literal(NAME[0], after_space=True)):
         return None

@@ -17,7 +17,7 @@ from dragoman.parsing.channels import ANYTHING, Channels, Route
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
 from dragoman.parsing.tool_markup import ShownResult, ShownTools
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 BEGIN, THINK, CONTENT, CALLS = "<|begin|>", "<|think|>", "<|content|>", "<|tool_calls|>"
 OPEN, NAME, ARGUMENTS, CLOSE = "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"
@@ -33,7 +33,7 @@ def route(header: str, marker: str) -> Route | None:
     return ROUTES[marker] if fits else None
 
 
-def head(_: Scanner, header: str) -> Leaf[Head | None]:
+def head(_: Scanner, header: str) -> Parser[Head | None]:
     """Id and name in the header, which has been read."""
     yield from ()
     found = _CALL.fullmatch(header.removesuffix(ARGUMENTS))

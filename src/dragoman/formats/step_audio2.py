@@ -14,12 +14,12 @@ from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.json_block import THINK
 from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 OPEN, OPEN_CRLF, CLOSE = "<tool_call>function\n", "<tool_call>function\r\n", "</tool_call>"
 
 
-def head(s: Scanner, _: str) -> Leaf[Head | None]:
+def head(s: Scanner, _: str) -> Parser[Head | None]:
     """The name, up to the end of its line."""
     found = yield from s.field(markers("\n", "{", "<"))
     if found is None or found[1] == "<":

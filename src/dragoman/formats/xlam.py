@@ -15,7 +15,7 @@ from typing import Final
 from dragoman.parsing.code_fence import FENCE, opening
 from dragoman.parsing.shapes.json_block import KEYS, JsonCalls, json_calls_format
 from dragoman.parsing.sink import CallSink
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 TOKEN: Final = "[TOOL_CALLS]"
 BARE: Final = JsonCalls(KEYS, tagged=False)
@@ -24,30 +24,30 @@ MEMBER: Final = '{"tool_calls":'
 WRAPPED: Final = JsonCalls(KEYS, "}", tagged=False)
 
 
-def listed(s: Scanner, sink: CallSink, _: str) -> Leaf[bool]:
+def listed(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
     """An array that begins the reply, behind the token or not."""
-    s.keep()
+    s.start_capture()
     if (yield from s.literal(TOKEN, after_space=True)):
-        return (yield from JsonCalls(KEYS).read(s, sink, s.kept()))
+        return (yield from JsonCalls(KEYS).read(s, sink, s.captured()))
     return (yield from BARE.read(s, sink, ""))
 
 
-def wrapped(s: Scanner, sink: CallSink, _: str) -> Leaf[bool]:
+def wrapped(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
     """A call that begins the reply, or an object with an array of them."""
-    first = yield from s.ahead(markers(":"))
+    first = yield from s.peek_field(markers(":"))
     if not first or "".join("".join(first).split()) != MEMBER:
         return (yield from BARE.read(s, sink, ""))
-    s.keep()
+    s.start_capture()
     yield from s.literal("".join(first))
-    return (yield from WRAPPED.read(s, sink, s.kept()))
+    return (yield from WRAPPED.read(s, sink, s.captured()))
 
 
-def fenced(s: Scanner, sink: CallSink, _: str) -> Leaf[bool]:
+def fenced(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
     """Calls in a code fence that begins the reply."""
-    s.keep()
+    s.start_capture()
     if (yield from opening(s)):
         yield from s.literal("json")
-    return (yield from FENCED.read(s, sink, s.kept()))
+    return (yield from FENCED.read(s, sink, s.captured()))
 
 
 FORMAT: Final = json_calls_format(

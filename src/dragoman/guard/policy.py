@@ -9,7 +9,7 @@ from dragoman.core import tool_name_match
 from dragoman.core.call_limit import CALLS_LIMIT
 from dragoman.core.complete_calls import HOLD_CHARS
 from dragoman.core.errors import ConfigError, one_of, quote
-from dragoman.text.json_repairs import SLIPS
+from dragoman.text.json_repairs import REPAIRS
 
 Delivery: TypeAlias = Literal["stream", "short", "atomic"]
 DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
@@ -30,7 +30,7 @@ ARGUMENTS: Final = (
     "spread",
 )
 """What may be set right in arguments that have been read (guard/repair_steps.py)."""
-STEPS: Final = (*tool_name_match.STEPS, *SLIPS, *ARGUMENTS)
+STEPS: Final = (*tool_name_match.STEPS, *REPAIRS, *ARGUMENTS)
 
 
 def _doc(text: str, **limits: Any) -> msgspec.Meta:

@@ -14,9 +14,9 @@ from dragoman.parsing.partial_marker import drop_begun
 from dragoman.parsing.sink import CallSink, ReadCall
 from dragoman.parsing.trailing_json import OBJECTS, STARTS, trailing_calls
 from dragoman.parsing.untagged_json import bare_calls
-from dragoman.text.scanner import FIELD_LIMIT_CHARS, Follow, Leaf, Scanner, markers
+from dragoman.text.scanner import FIELD_LIMIT_CHARS, Follows, Parser, Scanner, markers
 
-ANYTHING: Final[Follow] = ((),)
+ANYTHING: Final[Follows] = ((),)
 """Whatever follows, this ends a message."""
 NAME_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 
@@ -46,49 +46,49 @@ class Channels:
     route: ReadRoute
     call: ReadCall
     """Reads the body of a call; it is given the whole header."""
-    ends: Mapping[str, Follow] = field(default_factory=dict)
+    ends: Mapping[str, Follows] = field(default_factory=dict)
     """What ends a body, and what has to follow."""
     breaks: tuple[str, ...] = ()
     """What cannot stand in a header."""
-    first: Callable[[Scanner], Leaf[bool]] | None = None
+    first: Callable[[Scanner], Parser[bool]] | None = None
     """Reads the beginning of a header that the prompt has opened; whether it is one."""
     blocks: tuple[str, ...] = ()
     """What begins a call where a message begins that is addressed as an answer."""
 
-    def read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+    def read(self, s: Scanner, sink: CallSink) -> Parser[None]:
         """One reply."""
-        s.keep()
+        s.start_capture()
         emit: Emit | None = None
         said = False
         if self.first and (yield from self.first(s)):
             emit, _ = yield from self._message(s, sink, "", None)
         else:
-            said = bool(s.kept())
-            sink.text(s.kept())
+            said = bool(s.captured())
+            sink.text(s.captured())
             if not said and sink.lenient:
                 said = yield from bare_calls(s, sink)
         yield from self._messages(s, sink, emit, said)
 
-    def read_on(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read_on(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """The rest of a reply, from behind the beginning of a header; whether it is one."""
-        s.keep(s.gap + opener)
+        s.start_capture(s.skipped_space + opener)
         emit, is_header = yield from self._message(s, sink, opener, None)
         if is_header:
             yield from self._messages(s, sink, emit)
         return is_header
 
-    def _messages(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Leaf[None]:
+    def _messages(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Parser[None]:
         """The rest of a message, and all that follow it."""
         while found := (yield from self._words(s, sink, emit, said)):
             said = False
-            s.keep(s.gap + found)
+            s.start_capture(s.skipped_space + found)
             emit = None if found in self.ends else (yield from self._message(s, sink, found, emit))[0]
 
-    def _message(self, s: Scanner, sink: CallSink, found: str, emit: Emit | None) -> Leaf[tuple[Emit | None, bool]]:
+    def _message(self, s: Scanner, sink: CallSink, found: str, emit: Emit | None) -> Parser[tuple[Emit | None, bool]]:
         """A header, and the whole of a call; where the words go that follow, and whether it is a header."""
         marker = found if found in self.bodies else (yield from self._header(s, sink))
-        header = s.kept()
-        s.forget()
+        header = s.captured()
+        s.stop_capture()
         route = self.route(header.removesuffix(marker), marker) if marker else None
         if route:
             return (yield from self._enter(s, sink, route, header)), True
@@ -96,9 +96,9 @@ class Channels:
         emit(header)
         return emit, False
 
-    def _words(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Leaf[str]:
+    def _words(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Parser[str]:
         """What a message says, or what stands between messages; what ends it."""
-        s.gap = ""
+        s.skipped_space = ""
         if not (emit or said) and sink.calls:
             yield from drop_begun(s, sink, *self.ends, *self.starts, *self.breaks)
         if sink.lenient and emit in (None, sink.text):
@@ -107,7 +107,7 @@ class Channels:
             return (yield from s.raw_until({**dict.fromkeys(self.starts, ANYTHING), **self.ends}, emit))
         return (yield from s.until(markers(*self.starts, *self.ends), sink.text, said))
 
-    def _answer(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool) -> Leaf[str]:
+    def _answer(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool) -> Parser[str]:
         """As `_words`, of an answer, and the calls in plain JSON that end the reply."""
         wanted = markers(*self.starts, *self.ends, *STARTS)
         line = s.offset
@@ -120,14 +120,14 @@ class Channels:
             else:
                 while (ends := s.follows(self.ends.get(found, ANYTHING))) is None:
                     yield None
-                gap, s.gap = s.gap, ""
+                gap, s.skipped_space = s.skipped_space, ""
                 sink.text(gap if ends else gap + found)
                 if ends:
                     return found
 
-    def _plain_json(self, s: Scanner, sink: CallSink, found: str, line: int) -> Leaf[bool]:
+    def _plain_json(self, s: Scanner, sink: CallSink, found: str, line: int) -> Parser[bool]:
         """What this begins in an answer: calls that end the reply, or text; whether it is text."""
-        gap, size = s.gap, len(found) - (found in OBJECTS)
+        gap, size = s.skipped_space, len(found) - (found in OBJECTS)
         if found in OBJECTS or "\n" in gap or s.offset == line + len(gap) + size:
             s.pos -= size
             said = yield from trailing_calls(s, sink, gap + found[:-size], tuple(self.ends))
@@ -137,23 +137,23 @@ class Channels:
         sink.text(gap + found)
         return True
 
-    def _header(self, s: Scanner, sink: CallSink) -> Leaf[str]:
+    def _header(self, s: Scanner, sink: CallSink) -> Parser[str]:
         """Take the rest of a header; what begins the body, "" where this is none."""
         found = yield from s.field(markers(*self.bodies, *self.ends, *self.breaks))
         if found and found[1] in self.bodies:
             return found[1]
         if found:
             s.pos -= len(found[1])
-        elif s.closed and not s.stopped and len(s.buf) - s.pos <= FIELD_LIMIT_CHARS:
+        elif s.closed and not s.stopped_by_model and len(s.buf) - s.pos <= FIELD_LIMIT_CHARS:
             s.pos = len(s.buf)
-            sink.warn("cut_off_call", "the reply was cut off in the header of a message", s.kept())
-            s.keep()
+            sink.warn("cut_off_call", "the reply was cut off in the header of a message", s.captured())
+            s.start_capture()
         return ""
 
-    def _enter(self, s: Scanner, sink: CallSink, route: Route, header: str) -> Leaf[Emit | None]:
+    def _enter(self, s: Scanner, sink: CallSink, route: Route, header: str) -> Parser[Emit | None]:
         """Begin a message, or read all of a call; where the words go that follow."""
-        s.gap = ""
-        s.ends, s.behind = (*self.ends,), (*self.starts, *self.ends)
+        s.skipped_space = ""
+        s.call_ends, s.after_call = (*self.ends,), (*self.starts, *self.ends)
         if route.problem:
             sink.warn("unknown_header", f"a message has {route.problem} in its header", header)
         match route.kind:
@@ -172,7 +172,7 @@ class Channels:
                 sink.warn("builtin_call", "dropped a call of a tool that the model knows but nobody offered", raw)
         return None
 
-    def _begins_call(self, s: Scanner) -> Leaf[bool]:
+    def _begins_call(self, s: Scanner) -> Parser[bool]:
         """Whether a call comes next, though the header says nothing of it."""
         if not self.blocks:
             return False
@@ -180,10 +180,10 @@ class Channels:
         return ahead.startswith(self.blocks)
 
 
-def name_before(*bodies: str) -> Callable[[Scanner], Leaf[bool]]:
+def name_before(*bodies: str) -> Callable[[Scanner], Parser[bool]]:
     """Reads the name in a header that the prompt has opened, where the body begins behind it."""
 
-    def first(s: Scanner) -> Leaf[bool]:
+    def first(s: Scanner) -> Parser[bool]:
         name = [""]
         yield from s.run(NAME_CHARS, name.append)
         if not name[-1] or name[-1][-1] in ".-":  # the end of a sentence

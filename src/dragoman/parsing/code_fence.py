@@ -14,20 +14,20 @@ Source: CommonMark 0.31.2 (2024-01), "Fenced code blocks". Taken more kindly: an
 from collections.abc import Callable
 from typing import Final
 
-from dragoman.text.scanner import Leaf, Scanner, markers, nothing
+from dragoman.text.scanner import Parser, Scanner, discard, markers
 
 FENCE: Final = "```"
 Emit = Callable[[str], None]
 
 
-def opening(s: Scanner) -> Leaf[int]:
+def opening(s: Scanner) -> Parser[int]:
     """Take white space and the backticks of a fence; how many they are, 0 where none come."""
     if not (yield from s.literal(FENCE, after_space=True)):
         return 0
-    return len(FENCE) + (yield from s.run("`", nothing))
+    return len(FENCE) + (yield from s.run("`", discard))
 
 
-def block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -> Leaf[bool]:
+def block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -> Parser[bool]:
     """Emit the rest of a fence, from behind its `size` backticks (0: more of them may come); whether it was closed.
 
     `before`: a call that may follow the closing backticks on their line, as small models have it.
@@ -38,7 +38,7 @@ def block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -> Leaf[bool]
     return stop == "`" or (yield from lines(s, emit, size, before))
 
 
-def lines(s: Scanner, emit: Emit, size: int, before: str = "", begun: bool = False) -> Leaf[bool]:
+def lines(s: Scanner, emit: Emit, size: int, before: str = "", begun: bool = False) -> Parser[bool]:
     """Emit the lines of a fence up to the one that closes it; whether that came. `begun`: from within a line."""
     while True:
         if not begun:
@@ -53,7 +53,7 @@ def lines(s: Scanner, emit: Emit, size: int, before: str = "", begun: bool = Fal
             return False
 
 
-def _line_ends(s: Scanner, emit: Emit, before: str) -> Leaf[bool]:
+def _line_ends(s: Scanner, emit: Emit, before: str) -> Parser[bool]:
     yield from s.run(" \t", emit)
     first = yield from s.peek()
     if first == "\r":

@@ -18,7 +18,7 @@ from dragoman.parsing.format import Format, Notation
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.sink import ReadCall, ReadReply
 from dragoman.parsing.tool_markup import RESULT, TOOLS, ShownResult, ShownTools
-from dragoman.text.json_stream import JsonText as Recogniser
+from dragoman.text.json_stream import JsonStream
 
 _HEAD = "# Tools\n\nThese tools can be run for you. Each {unit} is one tool with the JSON Schema of its arguments:"
 _HOW = """To have a tool run, write a request in exactly this form, with the tool's name and arguments that fit it:
@@ -155,9 +155,9 @@ def tools_writer(
 
 def as_object(arguments: JsonText) -> JsonText:
     """Arguments verbatim, or as a string where they are not a JSON object."""
-    value = Recogniser()
+    value = JsonStream()
     whole = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done
-    return value.take() if whole else json.dumps(arguments, ensure_ascii=False)
+    return value.drain() if whole else json.dumps(arguments, ensure_ascii=False)
 
 
 def _policy(choice: ToolChoice) -> str:

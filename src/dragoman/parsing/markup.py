@@ -15,7 +15,7 @@ from dragoman.parsing.quoted_calls import Examples, starts_line
 from dragoman.parsing.sink import CallSink, ForwardingSink, ReadCall
 from dragoman.parsing.trailing_json import OBJECTS, STARTS, trailing_calls
 from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
-from dragoman.text.scanner import SPACE, Leaf, Scanner, markers
+from dragoman.text.scanner import SPACE, Parser, Scanner, markers
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ class Markup:
         """What a model still writes where a call has ended its thoughts; not what could be prose."""
         return tuple(closer for closer in self.thoughts.values() if not closer[0].isalpha())
 
-    def read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+    def read(self, s: Scanner, sink: CallSink) -> Parser[None]:
         """One reply."""
-        s.ends = tuple(filter(None, (*self.closers, *self.section[1:], *self.tag[1:])))
-        s.behind = tuple(filter(None, (*self.calls, self.section[0], *self.tag[:1], *self.frames)))
+        s.call_ends = tuple(filter(None, (*self.closers, *self.section[1:], *self.tag[1:])))
+        s.after_call = tuple(filter(None, (*self.calls, self.section[0], *self.tag[:1], *self.frames)))
         yield from self._stray_thoughts(s, sink)
         said = yield from self._thoughts(s, sink)
         more = True
@@ -91,13 +91,13 @@ class Markup:
             closer = "" if found or said else (yield from self._answer(s))
             more = yield from self._rest(s, sink, found, said, closer, line)
 
-    def read_rest(self, s: Scanner, sink: CallSink, said: bool) -> Leaf[None]:
+    def read_rest(self, s: Scanner, sink: CallSink, said: bool) -> Parser[None]:
         """The rest of a reply, from behind a call, or behind text that came of one; up to what ends a draft."""
         said = said or (yield from self._thoughts(s, sink))
         closer = "" if said else (yield from self._answer(s))
         yield from self._rest(s, sink, "", said, closer, s.offset)
 
-    def _rest(self, s: Scanner, sink: CallSink, found: str, said: bool, closer: str, line: int) -> Leaf[bool]:
+    def _rest(self, s: Scanner, sink: CallSink, found: str, said: bool, closer: str, line: int) -> Parser[bool]:
         """What comes now, where `found` has been found, or text has been `said`, in what `closer` ends.
 
         Whether there is more: the reasoning in which all this was a draft has ended.
@@ -111,14 +111,14 @@ class Markup:
                     yield from drop_begun(s, sink, *filter(None, (*self.closers, *self.section[1:])))
                 at = s.offset
                 found = yield from self._text(s, sink, self._wanted(sink, answers), said)
-                said = said or s.offset - len(s.gap + found) > at
+                said = said or s.offset - len(s.skipped_space + found) > at
             if not found or found == _closes_draft(sink):
                 return (yield from _end_draft(s, sink, found))
             code = yield from self._code(s, sink, examples, trailing, found, line)
             if code is not None:
                 found, said = "", code
                 continue
-            first = s.offset - len(s.gap + found) <= line
+            first = s.offset - len(s.skipped_space + found) <= line
             if found in openers:
                 said = yield from self._calls_here(s, sink, found, first)
                 if said:
@@ -129,7 +129,7 @@ class Markup:
                 if found:
                     continue
             elif found in self.answers:  # talked about, and what closes it too
-                sink.text(s.gap + found)
+                sink.text(s.skipped_space + found)
                 answers = ()
             else:
                 said = self._framing(s, sink, found, said, first)
@@ -146,9 +146,9 @@ class Markup:
         framing = (*self.frames, *self.boxes, *self._control)
         return (*self._openers, *framing, *answers, *talked_about, *filter(None, others))
 
-    def _calls_here(self, s: Scanner, sink: CallSink, opener: str, first: bool) -> Leaf[bool]:
+    def _calls_here(self, s: Scanner, sink: CallSink, opener: str, first: bool) -> Parser[bool]:
         """What an opener begins, before which no text stands if it is the `first`; whether text came last."""
-        if (yield from self._empty_block(s, sink, opener, first or "\n" in s.gap)):
+        if (yield from self._empty_block(s, sink, opener, first or "\n" in s.skipped_space)):
             return not first
         return not (yield from self.calls.get(opener, self.read_section)(s, sink, opener))
 
@@ -158,7 +158,7 @@ class Markup:
             sink.over("invented_result", f"the model wrote a tool result of its own: {found}", found)
             _keep_draft(s, sink)  # at once: the reader is not resumed after the piece that ends the reply
         elif found in self.boxes:
-            sink.text("" if first else s.gap)
+            sink.text("" if first else s.skipped_space)
             return not first
         elif found in self.thoughts:
             s.pos -= len(found)
@@ -169,7 +169,7 @@ class Markup:
             sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
         return said
 
-    def _empty_block(self, s: Scanner, sink: CallSink, opener: str, alone: bool) -> Leaf[bool]:
+    def _empty_block(self, s: Scanner, sink: CallSink, opener: str, alone: bool) -> Parser[bool]:
         """Whether what would close a call comes right behind its opener; in a sentence these talk about markers."""
         if not self.closers or not (alone or is_control(opener)):
             return False
@@ -191,79 +191,81 @@ class Markup:
 
     def _code(
         self, s: Scanner, sink: CallSink, examples: Examples | None, trailing: tuple[str, ...], found: str, line: int
-    ) -> Leaf[bool | None]:
+    ) -> Parser[bool | None]:
         """Code or JSON that this marker begins, as text, or as calls that end the reply; whether text came last.
 
         None: it begins neither.
         """
         begins = found in trailing
         if begins and (found in OBJECTS or starts_line(s, line)):
-            gap, size = s.gap, len(found) - (found in OBJECTS)
+            gap, size = s.skipped_space, len(found) - (found in OBJECTS)
             s.pos -= size
             said = yield from trailing_calls(s, sink, gap + found[:-size], self._ends, self.tag)
             if said is not None:
                 return said
-            s.pos, s.gap = s.pos + size, gap
+            s.pos, s.skipped_space = s.pos + size, gap
         if examples and found not in OBJECTS:
             return True if (yield from examples.read(found, line)) else None
         if begins:
-            sink.text(s.gap + found)
+            sink.text(s.skipped_space + found)
         return True if begins else None
 
-    def _bare_calls(self, s: Scanner, sink: CallSink) -> Leaf[tuple[str, bool]]:
+    def _bare_calls(self, s: Scanner, sink: CallSink) -> Parser[tuple[str, bool]]:
         """Calls that nothing opens, if they come next; what opens one after all, and whether text came last."""
         first = (yield from s.peek(after_space=True)) if self.bare else ""
         if first not in self.bare:
             return "", sink.lenient and (yield from bare_calls(s, sink, self.tag))
-        s.keep()
+        s.start_capture()
         openers = [opener for opener in self.calls if opener[0] == first]
         found = (yield from s.literal(*openers, after_space=True)) if openers else ""
-        s.gap = s.kept().removesuffix(found)
-        s.forget()
+        s.skipped_space = s.captured().removesuffix(found)
+        s.stop_capture()
         return found, not found and not (yield from self.bare[first](s, sink, ""))
 
-    def _answer(self, s: Scanner) -> Leaf[str]:
+    def _answer(self, s: Scanner) -> Parser[str]:
         """What closes the answer, where its frame comes next."""
         opened = (yield from s.literal(*self.answers, after_space=True)) if self.answers else ""
         if opened:
-            yield from s.space()
+            yield from s.skip_space()
         return self.answers[opened] if opened else ""
 
-    def _ends_answer(self, s: Scanner, sink: CallSink, closer: str, openers: tuple[str, ...]) -> Leaf[tuple[str, bool]]:
+    def _ends_answer(
+        self, s: Scanner, sink: CallSink, closer: str, openers: tuple[str, ...]
+    ) -> Parser[tuple[str, bool]]:
         """What opens a call right behind; whether more text comes, so that this was part of the answer."""
-        gap, s.gap = s.gap, ""
+        gap, s.skipped_space = s.skipped_space, ""
         found = yield from s.literal(*openers, after_space=True)
         more = not found and bool((yield from s.peek(after_space=True)))
         if more:
             sink.text(gap + closer)
         return found, more
 
-    def _text(self, s: Scanner, sink: CallSink, wanted: tuple[str, ...], said: bool) -> Leaf[str]:
+    def _text(self, s: Scanner, sink: CallSink, wanted: tuple[str, ...], said: bool) -> Parser[str]:
         if self.verbatim and not self._trailing(sink):
-            s.gap = ""
+            s.skipped_space = ""
             return (yield from s.verbatim_until(markers(*wanted), sink.text))
         found = yield from s.until(markers(*wanted), sink.text, said)
         if self.verbatim and found not in STARTS:
-            sink.text(s.gap)
-            s.gap = ""
+            sink.text(s.skipped_space)
+            s.skipped_space = ""
         return found
 
-    def read_section(self, s: Scanner, sink: CallSink, _: str) -> Leaf[bool]:
+    def read_section(self, s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
         """The calls of a section; whether what came last is none of the model's text."""
         return not (yield from self._section(s, sink))
 
-    def _section(self, s: Scanner, sink: CallSink) -> Leaf[bool]:
+    def _section(self, s: Scanner, sink: CallSink) -> Parser[bool]:
         """The calls of a section, and what closes it; whether what came last is text.
 
         What is no call is noise where a call came, text where one failed or none came.
         """
-        before, noise = s.gap + self.section[0], list[str]()
+        before, noise = s.skipped_space + self.section[0], list[str]()
         any_call = failed = False
         while (found := (yield from self._next(s, sink, sink.text if failed else noise.append))) in ("", *self.calls):
             if noise:
                 sink.warn("noise_between_calls", "dropped text between calls", "".join(noise))
                 noise.clear()
-            s.gap = "" if any_call else s.gap if failed else before + s.gap
+            s.skipped_space = "" if any_call else s.skipped_space if failed else before + s.skipped_space
             reader = self.calls[found] if found else next(iter(self.calls.values()))
             whole = yield from reader(s, sink, found)
             if whole and not found:
@@ -273,10 +275,10 @@ class Markup:
                 _cut_short(s, sink.text)
         return _section_end(s, sink, (before, "".join(noise), found or ""), any_call, failed)
 
-    def _next(self, s: Scanner, sink: CallSink, emit: Callable[[str], None]) -> Leaf[str | None]:
+    def _next(self, s: Scanner, sink: CallSink, emit: Callable[[str], None]) -> Parser[str | None]:
         """What opens the next call of a section ("" where that is missing) or closes it; None: it ends without."""
         closes = _closes_draft(sink)
-        ends, s.gap = (*self.calls, self.section[1], *filter(None, [closes])), ""
+        ends, s.skipped_space = (*self.calls, self.section[1], *filter(None, [closes])), ""
         name = (yield from s.field(markers(self.name_end, *ends))) if self.name_end else None
         s.pos -= len("".join(name or ()))
         if name and name[1] == self.name_end:
@@ -285,11 +287,11 @@ class Markup:
         s.pos -= len(found) if found == closes else 0
         return None if found in ("", closes) else found
 
-    def _thoughts(self, s: Scanner, sink: CallSink) -> Leaf[bool]:
+    def _thoughts(self, s: Scanner, sink: CallSink) -> Parser[bool]:
         """Thoughts, if they come next, and calls that end them; whether text came last."""
         while opened := (yield from self._opens_thoughts(s, sink)):
             _keep_draft(s, sink)
-            yield from s.space()
+            yield from s.skip_space()
             before = sink.calls
             whole = yield from self._think(s, sink, self.thoughts[opened])
             if sink.calls > before:
@@ -300,20 +302,20 @@ class Markup:
             yield from self._stray_thoughts(s, sink)
         return False
 
-    def _opens_thoughts(self, s: Scanner, sink: CallSink) -> Leaf[str]:
+    def _opens_thoughts(self, s: Scanner, sink: CallSink) -> Parser[str]:
         """What opens reasoning, if it comes next; never after the end of the reply."""
         if sink.is_over or not self.thoughts:
             return ""
         return (yield from s.literal(*self.thoughts, after_space=True))
 
-    def _stray_thoughts(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+    def _stray_thoughts(self, s: Scanner, sink: CallSink) -> Parser[None]:
         """What closes reasoning where none is open: right behind it, or where the reply begins."""
         closers = self._thought_closers
         while found := (yield from s.literal(*closers, after_space=True)) if closers else "":
             sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
             yield from _blank_lines(s)
 
-    def _think(self, s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
+    def _think(self, s: Scanner, sink: CallSink, closer: str) -> Parser[bool]:
         """Thoughts up to what closes them, or to a call; whether that came whole. What is no call is a thought."""
         aside = _Aside(sink)
         ends = markers(closer, *self._openers, *self._answer_starts)
@@ -322,7 +324,7 @@ class Markup:
             if opener in self._answer_starts:
                 s.pos -= len(opener)
                 return False
-            s.keep_draft(s.gap + opener)
+            s.start_draft(s.skipped_space + opener)
             sink.draft(closer)
             whole = yield from self.calls.get(opener, self.read_section)(s, aside, opener)
             if aside.begun:
@@ -370,18 +372,18 @@ def _keep_draft(s: Scanner, sink: CallSink) -> None:
     """Its calls are meant."""
     if sink.drafting:
         sink.settle(meant=True)
-        s.forget_draft()
+        s.stop_draft()
 
 
-def _end_draft(s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
+def _end_draft(s: Scanner, sink: CallSink, closer: str) -> Parser[bool]:
     """Decide on it where its reasoning is closed, or at the end of the text; whether it was no more than reasoning."""
     draft = sink.drafting
     if not draft:
         return False
     if closer:
-        last = not (draft.said or draft.broken or (yield from s.peek(after_space=True))) and s.stopped
+        last = not (draft.said or draft.broken or (yield from s.peek(after_space=True))) and s.stopped_by_model
     else:
-        last = s.stopped and not (draft.broken and draft.closer in s.draft())
+        last = s.stopped_by_model and not (draft.broken and draft.closer in s.draft())
     if last:
         _keep_draft(s, sink)
         if closer:
@@ -391,21 +393,21 @@ def _end_draft(s: Scanner, sink: CallSink, closer: str) -> Leaf[bool]:
     if closer and not (draft.broken and closer in kept):
         sink.settle(meant=False)
         sink.reasoning(kept.rstrip(SPACE))
-        s.forget_draft()
+        s.stop_draft()
     else:  # a call that is broken had no right to hide what closes the reasoning
         yield from _reread(s, sink, draft.closer, True)
     yield from _blank_lines(s)
     return True
 
 
-def _reread(s: Scanner, sink: CallSink, closer: str, said: bool) -> Leaf[None]:
+def _reread(s: Scanner, sink: CallSink, closer: str, said: bool) -> Parser[None]:
     """Take a draft for reasoning, up to what closes that, wherever in the draft it stands."""
     sink.settle(meant=False)
     s.rewind()
     yield from s.until(markers(closer), sink.reasoning, said)
 
 
-def _blank_lines(s: Scanner) -> Leaf[None]:
+def _blank_lines(s: Scanner) -> Parser[None]:
     """Templates put a blank line behind reasoning."""
     while (yield from s.literal("\n", "\r\n")):
         pass
@@ -417,7 +419,7 @@ def _cut_short(s: Scanner, emit: Callable[[str], None]) -> None:
     Where that end alone decides that something is no call, what stands in it is not looked at again: had the text gone
     on, it could have been part of a call.
     """
-    if s.closed and not s.stopped and s.pos < len(s.buf):
+    if s.closed and not s.stopped_by_model and s.pos < len(s.buf):
         rest, s.pos = s.buf[s.pos :], len(s.buf)
         emit(rest)
 
@@ -429,12 +431,12 @@ def _section_end(s: Scanner, sink: CallSink, raw: tuple[str, str, str], any_call
         if noise:
             sink.warn("noise_between_calls", "dropped text between calls", noise)
         if not any_call:
-            sink.text(s.gap + closer)
+            sink.text(s.skipped_space + closer)
         return failed and not (any_call and closer)
-    if noise and s.cut_off:
+    if noise and s.truncated:
         sink.warn("cut_off_call", "the reply was cut off before the call had a name", opener + noise)
     elif noise:
-        sink.text(opener + noise + s.gap + closer)
+        sink.text(opener + noise + s.skipped_space + closer)
     else:
         sink.warn("empty_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
     return bool(noise)

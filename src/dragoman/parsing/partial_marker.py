@@ -1,14 +1,14 @@
 """What a reply ends in, where the model stopped within a marker: `…</function>\\n</tool_c`."""
 
 from dragoman.parsing.sink import CallSink
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 
-def drop_begun(s: Scanner, sink: CallSink, *closers: str) -> Leaf[None]:
+def drop_begun(s: Scanner, sink: CallSink, *closers: str) -> Parser[None]:
     """Drop the beginning of what would close a call, where the reply ends within it, and the white space before."""
     longest = max(map(len, closers), default=0)
     while True:
-        start = s.past_space()
+        start = s.space_end()
         rest = s.buf[start : start + longest]
         if rest in closers or not any(closer.startswith(rest) for closer in closers):
             return

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dragoman.parsing.code_fence import FENCE, block
 from dragoman.parsing.sink import CallSink
 from dragoman.parsing.untagged_json import Tag, tell_of_calls
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 
 def starts_line(s: Scanner, line: int) -> bool:
     """Whether the fence that was just found stands at the start of a line; `line` as in `Examples.read`."""
-    return "\n" in s.gap or s.offset == line + len(s.gap) + len(FENCE)
+    return "\n" in s.skipped_space or s.offset == line + len(s.skipped_space) + len(FENCE)
 
 
 class Examples:
@@ -28,13 +28,13 @@ class Examples:
         self._right_behind = re.compile(rf"`{{3,}}[\w+-]*\s*(?:{'|'.join(map(re.escape, openers))})")
         self._quoting = False  # whether backticks within a line are open; the text is kept since then
 
-    def read(self, found: str, line: int) -> Leaf[bool]:
+    def read(self, found: str, line: int) -> Parser[bool]:
         """What this marker begins, as text, where it is code; `line` is where text begins that no line break opens."""
-        quoted = self._quoting and bool(self._right_behind.fullmatch(self._s.kept()))
+        quoted = self._quoting and bool(self._right_behind.fullmatch(self._s.captured()))
         if found == FENCE:
             yield from self._backticks(starts_line(self._s, line))
         elif quoted:
-            self._sink.text(self._s.gap + found)
+            self._sink.text(self._s.skipped_space + found)
             closer = yield from self._s.verbatim_until(markers(FENCE), self._sink.text)
             self._sink.text(closer)
             self._end(bool(closer))
@@ -42,18 +42,18 @@ class Examples:
             self._quoting = False
         return found == FENCE or quoted
 
-    def _backticks(self, starts_line: bool) -> Leaf[None]:
-        self._sink.text(self._s.gap + FENCE)
+    def _backticks(self, starts_line: bool) -> Parser[None]:
+        self._sink.text(self._s.skipped_space + FENCE)
         if starts_line:
-            self._s.keep(FENCE)
+            self._s.start_capture(FENCE)
             self._end((yield from block(self._s, self._sink.text, before=self._tag[0])))
         elif self._quoting:
             self._end(closed=True)
         else:
-            self._s.keep(FENCE)
+            self._s.start_capture(FENCE)
             self._quoting = True
 
     def _end(self, closed: bool) -> None:
         self._quoting = False
         tell_of_calls(self._s, self._sink, closed, self._tag)
-        self._s.forget()
+        self._s.stop_capture()

@@ -33,14 +33,14 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.reasoning_draft import Draft
 from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema, pass_on_quoted, quoted
-from dragoman.text.json_repairs import SLIPS, told
-from dragoman.text.scanner import Plain, Scanner, nothing
+from dragoman.text.json_repairs import REPAIRS, repair_warning
+from dragoman.text.scanner import FastPath, Scanner, discard
 
-_AWAKE: Final = Plain(re.compile("").match, nothing, ())
+_AWAKE: Final = FastPath(re.compile("").match, discard, ())
 """The format's reader has to see each piece."""
 PASSED_LIMIT: Final = 1024
 """Pieces that may go by before the scanner is told, so that they do not pile up."""
-MENDS: Final = frozenset((*NAMES, *SLIPS))
+MENDS: Final = frozenset((*NAMES, *REPAIRS))
 """All that may be set right in a call as it is read."""
 Delivery: TypeAlias = Literal["stream", "atomic"]
 MakeEvent: TypeAlias = Callable[[str], AnyEvent]
@@ -88,7 +88,7 @@ class ReplyReader:
         self._run = format.read(self._scanner, sink)
         self._ended = False
         self._plain = _AWAKE
-        self._stops = _AWAKE.stops
+        self._stops = _AWAKE.find_stop
         self._event: MakeEvent | None = None
         self._quotes = False  # the event has the inside of a JSON string
         self._passed: list[str] = []
@@ -119,7 +119,7 @@ class ReplyReader:
                 self._catch_up()
             self._waiting = ""
             return [self._event(quoted(whole) if self._quotes else whole)]
-        at = len(whole) if stop is None else self._plain.waits(whole, stop)
+        at = len(whole) if stop is None else self._plain.deferrable_from(whole, stop)
         if at < 0 or plain:
             return self._wake(text, plain)
         self._waiting = whole[at:]
@@ -165,19 +165,19 @@ class ReplyReader:
         if self._disguise and not self._ended:
             self._scanner.feed(self._disguise.close())
         self._scanner.closed = True
-        self._scanner.stopped = reason == "stop"
+        self._scanner.stopped_by_model = reason == "stop"
         self._resume()
         return self._sink.take() + self._sink.close()
 
     def _catch_up(self) -> None:
         """Tell the scanner what has gone by it."""
         if self._passed:
-            self._scanner.pass_by("".join(self._passed))
+            self._scanner.skip("".join(self._passed))
             self._passed.clear()
 
     def _resume(self) -> None:
         """Let the format read on."""
-        self._plain, self._stops, self._event = _AWAKE, _AWAKE.stops, None
+        self._plain, self._stops, self._event = _AWAKE, _AWAKE.find_stop, None
         if self._ended:
             return
         try:
@@ -186,7 +186,7 @@ class ReplyReader:
             plain, self._ended = None, True
         self._ended |= self.over
         if plain and not (self._ended or self._disguise):
-            self._plain, self._stops = plain, plain.stops
+            self._plain, self._stops = plain, plain.find_stop
             self._event, self._quotes = self._sink.event_of(plain.emit)
 
 
@@ -284,10 +284,10 @@ class _Sink:
         self._send(ToolCallStart(self._index, id, name))
 
     def end(self, id: str = "") -> None:
-        slips = self._scanner.slips
+        slips = self._scanner.repairs
         self._send(ToolCallEnd(self._index, (*self._mended, *slips), id=self._taken_id(id)))
         if slips:
-            self._send(told(slips, self.undisguised(self._scanner.kept())))
+            self._send(repair_warning(slips, self.undisguised(self._scanner.captured())))
             slips.clear()
 
     def _taken_id(self, id: str) -> str:

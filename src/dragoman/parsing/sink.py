@@ -5,7 +5,7 @@ from typing import Final, Literal, Protocol, TypeAlias, cast
 
 from dragoman.parsing.reasoning_draft import Draft, Drafts
 from dragoman.schema.argument_types import Schema
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 
 class CallSink(Drafts, Protocol):
@@ -77,9 +77,9 @@ MUTED: Final = cast(CallSink, _Muted())
 """For the arguments of a call that is none: they are read, as they may quote a whole call, which must not be run."""
 
 
-ReadReply: TypeAlias = Callable[[Scanner, CallSink], Leaf[None]]
+ReadReply: TypeAlias = Callable[[Scanner, CallSink], Parser[None]]
 """Reads one reply."""
-ReadCall: TypeAlias = Callable[[Scanner, CallSink, str], Leaf[bool]]
+ReadCall: TypeAlias = Callable[[Scanner, CallSink, str], Parser[bool]]
 """Reads from behind an opener, which it is given; whether a whole call came of it."""
 
 

@@ -23,8 +23,8 @@ from dragoman.core.errors import nearest, one_of, quote
 from dragoman.core.events import AnyEvent, ToolCallStart
 from dragoman.parsing.format import Format
 from dragoman.parsing.sink import CallSink, ForwardingSink
-from dragoman.text.json_repairs import told
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.json_repairs import repair_warning
+from dragoman.text.scanner import Parser, Scanner
 
 Kind: TypeAlias = Literal["text", "thoughts", "call", "arguments", "end", "incomplete", "framing", "dropped", "unread"]
 """docs/library.md says what each is."""
@@ -106,7 +106,7 @@ class Tracer(ForwardingSink):
         self._unresolved = ""
         self._before_draft: tuple[int, _Row | None, int, int, _Call | None, int] | None = None
 
-    def _read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+    def _read(self, s: Scanner, sink: CallSink) -> Parser[None]:
         self._s, self.sink = s, sink
         yield from self._format.read(s, self)
 
@@ -128,7 +128,7 @@ class Tracer(ForwardingSink):
 
     def start(self, name: str, id: str = "") -> None:
         """A call, which began where the reader began to keep the text."""
-        kept, here = self._s.kept(), self._s.offset
+        kept, here = self._s.captured(), self._s.offset
         self._gap(here - len(kept) if self._text[here - len(kept) : here] == kept else self._end)
         self._open = _Call(self._calls, name, self._reader)
         self._calls += 1
@@ -145,8 +145,8 @@ class Tracer(ForwardingSink):
         """A whole call; what closes it may still come."""
         self._claim(self._s.offset, "end", self._open)
         self._open, self._behind = None, self._open
-        if slips := self._s.slips:  # which the sink behind tells
-            warning = told(slips, "")
+        if slips := self._s.repairs:  # which the sink behind tells
+            warning = repair_warning(slips, "")
             self._remark(warning.code, warning.message, "")
         self.sink.end(id)
 

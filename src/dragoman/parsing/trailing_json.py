@@ -19,7 +19,7 @@ from dragoman.core.events import Notice
 from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.sink import CallSink, ForwardingSink
 from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
-from dragoman.text.scanner import SPACE, Leaf, Scanner
+from dragoman.text.scanner import SPACE, Parser, Scanner
 
 OBJECTS: Final = ("\n{", "\n[{", "\n[\n")
 """What begins a bare object or array, at the start of a line."""
@@ -72,22 +72,24 @@ class _Behind(ForwardingSink):
         self._gap = ""
 
 
-def trailing_calls(s: Scanner, sink: CallSink, gap: str, ends: Collection[str], tag: Tag = NO_TAG) -> Leaf[bool | None]:
+def trailing_calls(
+    s: Scanner, sink: CallSink, gap: str, ends: Collection[str], tag: Tag = NO_TAG
+) -> Parser[bool | None]:
     """Read the calls that end the reply, the scanner standing before the first; whether text came last, None: no call.
 
     `gap` is the white space before it; `ends` may stand behind the last call.
     """
     first = s.buf[s.pos]
-    ahead = _Ahead(False) if s.shows else (yield from _look(s, sink, ends))
+    ahead = _Ahead(False) if s.shows_examples else (yield from _look(s, sink, ends))
     if ahead.is_last:
         warning = taken(first, gap + s.buf[s.pos :])
         sink.warn(warning.code, warning.message, warning.raw)
         said = yield from bare_calls(s, _Behind(sink, gap), tag)
         if not said:
-            yield from s.space()
+            yield from s.skip_space()
         return said
     if ahead.name:
-        s.shows = True
+        s.shows_examples = True
         warning = left(first, "text follows it", ahead.name)
         sink.warn(warning.code, warning.message)
     return None
@@ -108,7 +110,7 @@ def left(first: str, why: str, name: str = "", raw: str = "") -> Notice:
     return Notice("call_in_text", f"{call} in plain JSON stays text, as {why}; {CHANGES}", raw)
 
 
-def _look(s: Scanner, sink: CallSink, ends: Collection[str]) -> Leaf[_Ahead]:
+def _look(s: Scanner, sink: CallSink, ends: Collection[str]) -> Parser[_Ahead]:
     """Look at the rest of the reply, as far as it has to be known."""
     first = ""
     at = 0  # from where the scanner stands
@@ -124,10 +126,10 @@ def _look(s: Scanner, sink: CallSink, ends: Collection[str]) -> Leaf[_Ahead]:
             if found is None:
                 return _Ahead(False, first)
             at = found
-    return _Ahead(s.stopped and at == _LAST, first)
+    return _Ahead(s.stopped_by_model and at == _LAST, first)
 
 
-def _head(s: Scanner, at: int) -> Leaf["re.Match[str] | None"]:
+def _head(s: Scanner, at: int) -> Parser["re.Match[str] | None"]:
     """What comes there up to the tool's name, if it is a call."""
     while not (head := head_at(s.buf, s.pos + at)):
         if s.closed or not may_be_head(s.buf, s.pos + at):
@@ -151,7 +153,7 @@ def may_be_head(text: str, at: int) -> bool:
     return any(head.startswith(begun) or begun.startswith(head) for head in _HEADS)
 
 
-def _behind_fence(s: Scanner, at: int) -> Leaf[int]:
+def _behind_fence(s: Scanner, at: int) -> Parser[int]:
     """Where the fence ends whose head ends there; `_LAST` where the reply ends before it."""
     while True:
         close = _CLOSE.search(s.buf, s.pos + at)
@@ -164,7 +166,7 @@ def _behind_fence(s: Scanner, at: int) -> Leaf[int]:
         yield None
 
 
-def _behind_object(s: Scanner, at: int) -> Leaf[int]:
+def _behind_object(s: Scanner, at: int) -> Parser[int]:
     """Where the object or array ends that begins there; `_LAST` or `_OPEN` where the reply ends before it."""
     depth, quoted, end = 0, False, -1
     while end < 0:
@@ -191,7 +193,7 @@ def _brackets(text: str, at: int, depth: int, quoted: bool) -> tuple[int, bool, 
     return depth, quoted, -1, len(text) - (turn == "\\")
 
 
-def _next(s: Scanner, at: int, ends: Collection[str]) -> Leaf[int | None]:
+def _next(s: Scanner, at: int, ends: Collection[str]) -> Parser[int | None]:
     """Where the next call begins, `_LAST` where the reply ends, but for `ends`; None where something else comes."""
     ended = False
     while True:

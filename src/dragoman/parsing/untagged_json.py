@@ -16,7 +16,7 @@ from dragoman.core.errors import quote
 from dragoman.parsing.code_fence import FENCE, block, lines, opening
 from dragoman.parsing.shapes.json_object import CallKeys, Outcome, behind_unknown, read_json_call
 from dragoman.parsing.sink import CallSink
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 Tag: TypeAlias = tuple[str, str]
 NO_TAG: Final = ("", "")
@@ -30,24 +30,24 @@ def _named(opener: str) -> "re.Pattern[str]":
     return re.compile(rf'{re.escape(opener)}\s*\{{+\s*"name"\s*:\s*"([^"\\]+)"')
 
 
-def bare_calls(s: Scanner, sink: CallSink, tag: Tag = NO_TAG) -> Leaf[bool]:
+def bare_calls(s: Scanner, sink: CallSink, tag: Tag = NO_TAG) -> Parser[bool]:
     """Calls that lack their tags, at the start of the reply; whether text came last."""
     while (yield from _begins(s)):
-        s.keep()
+        s.start_capture()
         fence = yield from opening(s)
         if fence and sink.calls and not (yield from s.peek(after_space=True)):
             # Qwen2.5-Coder 1.5B, seen under Claude Code: a fence behind a call that none stood before.
             sink.warn("stray_closer", f"dropped {FENCE} that closes nothing", FENCE)
-            s.forget()
+            s.stop_capture()
             return False
         whole = yield from fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
-        s.forget()
+        s.stop_capture()
         if not whole:
             return True
     return False
 
 
-def _begins(s: Scanner) -> Leaf[bool]:
+def _begins(s: Scanner) -> Parser[bool]:
     """Whether an object comes next, an array of them, or a fence."""
     count = 1
     while (ahead := (yield from s.peek(count, after_space=True))).startswith("[") and count <= _LISTED_CHARS:
@@ -57,45 +57,45 @@ def _begins(s: Scanner) -> Leaf[bool]:
     return ahead in ("{", "`")
 
 
-def _calls(s: Scanner, sink: CallSink, tag: Tag) -> Leaf[bool]:
+def _calls(s: Scanner, sink: CallSink, tag: Tag) -> Parser[bool]:
     """One call, or an array of calls; whether it is nothing else."""
     if not (yield from s.literal("[", after_space=True)):
         return (yield from _bare_call(s, sink, tag))
     sink.listed(True)
-    s.listed = True
+    s.calls_in_array = True
     while (whole := (yield from _bare_call(s, sink, tag))) and (yield from _next_in_list(s, sink)):
         pass
-    s.listed = False
-    if not s.cut_off:
+    s.calls_in_array = False
+    if not s.truncated:
         sink.listed(False)
     return whole
 
 
-def _next_in_list(s: Scanner, sink: CallSink) -> Leaf[bool]:
+def _next_in_list(s: Scanner, sink: CallSink) -> Parser[bool]:
     """Whether another call comes in an array, behind a comma or none; else its end is taken."""
-    s.keep()
+    s.start_capture()
     comma = yield from s.literal(",", after_space=True)
     if (yield from s.peek(after_space=True)) == "{":
         return True
     if not (yield from s.literal("]", after_space=True)):
-        if not s.cut_off_in("]"):
+        if not s.consume_truncated("]"):
             sink.warn("missing_closer", "expected ] after the call")
-        sink.text(s.kept() if comma else "")
+        sink.text(s.captured() if comma else "")
     return False
 
 
-def fenced_calls(s: Scanner, sink: CallSink, fence: int, tag: Tag = NO_TAG, tagged: bool = False) -> Leaf[bool]:
+def fenced_calls(s: Scanner, sink: CallSink, fence: int, tag: Tag = NO_TAG, tagged: bool = False) -> Parser[bool]:
     """Calls in a fence, whose backticks have been kept; whether nothing else is in it."""
     yield from s.literal("json", "tool_call", "xml")
     first = True
     while (yield from one_call(s, sink) if tagged else _calls(s, sink, tag)):
         first = False
-        s.keep()
+        s.start_capture()
         if (yield from opening(s)) or not (yield from s.peek(after_space=True)):
             return True
         if tagged and (yield from s.peek(len(tag[1]), after_space=True)) == tag[1]:
             return True
-    kept = s.kept()
+    kept = s.captured()
     if first and "\n" not in kept:
         closed = yield from block(s, sink.text, fence, tag[0])
     else:
@@ -105,7 +105,7 @@ def fenced_calls(s: Scanner, sink: CallSink, fence: int, tag: Tag = NO_TAG, tagg
     return False
 
 
-def _bare_call(s: Scanner, sink: CallSink, tag: Tag) -> Leaf[bool]:
+def _bare_call(s: Scanner, sink: CallSink, tag: Tag) -> Parser[bool]:
     """One call with or without its tags; whether it is one."""
     tagged = yield from s.literal(tag[0], after_space=True)
     whole = yield from one_call(s, sink, bool(tagged))
@@ -117,7 +117,7 @@ def _bare_call(s: Scanner, sink: CallSink, tag: Tag) -> Leaf[bool]:
     return whole
 
 
-def one_call(s: Scanner, sink: CallSink, tagged: bool = True) -> Leaf[bool]:
+def one_call(s: Scanner, sink: CallSink, tagged: bool = True) -> Parser[bool]:
     """One call object, those of unknown tools before it being text; whether it came out whole.
 
     Where it is none, what was kept of it goes on as text.
@@ -125,14 +125,14 @@ def one_call(s: Scanner, sink: CallSink, tagged: bool = True) -> Leaf[bool]:
     while (outcome := (yield from read_json_call(s, sink, _KEYS, tagged, whole=tagged))) is Outcome.UNKNOWN:
         if not (yield from behind_unknown(s, sink)):
             break
-    if outcome is Outcome.NOT_A_CALL and s.cut_off and tagged:
-        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+    if outcome is Outcome.NOT_A_CALL and s.truncated and tagged:
+        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
     elif outcome in (Outcome.NOT_A_CALL, Outcome.UNKNOWN, Outcome.BROKEN):
-        sink.text(s.kept())
+        sink.text(s.captured())
     return outcome is Outcome.WHOLE
 
 
-def stray_brace(s: Scanner, sink: CallSink) -> Leaf[None]:
+def stray_brace(s: Scanner, sink: CallSink) -> Parser[None]:
     """Small models lose count of their closing braces."""
     if (yield from s.literal("}", after_space=True)):
         sink.warn("stray_closer", "dropped } that closes nothing", "}")
@@ -140,7 +140,7 @@ def stray_brace(s: Scanner, sink: CallSink) -> Leaf[None]:
 
 def tell_of_calls(s: Scanner, sink: CallSink, closed: bool, tag: Tag) -> None:
     """A call in code is an example; where the code never ends, it may have been meant."""
-    for call in () if closed or not tag[0] else _named(tag[0]).finditer(s.kept()):
+    for call in () if closed or not tag[0] else _named(tag[0]).finditer(s.captured()):
         if sink.resolve(call[1]):
             sink.warn("call_in_code", f"a call of {quote(call[1])} in code that nothing closes stays text", call[0])
             return

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from dragoman.core.messages import JsonText as Json
 from dragoman.schema.type_names import with_json_types
-from dragoman.text.json_stream import JsonText
+from dragoman.text.json_stream import JsonStream
 
 ALL: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -229,8 +229,8 @@ def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] =
 
 def whole_json(text: str) -> Json:
     """The text as JSON if it is one value and nothing else; else ""."""
-    value = JsonText()
-    return value.take() if text and value.feed(text, 0, True) == len(text) and value.done else ""
+    value = JsonStream()
+    return value.drain() if text and value.feed(text, 0, True) == len(text) and value.done else ""
 
 
 def string_writer(emit: Callable[[str], None]) -> Callable[[str], None]:

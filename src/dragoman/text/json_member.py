@@ -17,7 +17,7 @@ import msgspec
 
 from dragoman.core.errors import RequestError
 from dragoman.text import json_cursor
-from dragoman.text.json_stream import JsonText
+from dragoman.text.json_stream import JsonStream
 
 _STRING: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _BLANK: Final = " \t\r\n"
@@ -30,7 +30,7 @@ class StringMember:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._json = JsonText()
+        self._json = JsonStream()
         self._rest = ""
         """What the recogniser has not taken yet."""
         self._raw: list[str] = []
@@ -44,7 +44,7 @@ class StringMember:
         self._raw.append(text)
         self._rest += text
         self._rest = self._rest[self._json.feed(self._rest, 0) :]
-        said = self._json.take()
+        said = self._json.drain()
         if self._state == "opening":
             said = self._open(said)
         if self._state != "inside":

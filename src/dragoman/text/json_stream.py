@@ -1,36 +1,35 @@
-"""JSON as it streams: passed on verbatim, always a valid prefix, ended by JSON itself.
+"""Incremental JSON recogniser. It copies a JSON value verbatim, as a valid prefix at any time, and finds its end.
 
-`JsonText` is a pushdown recogniser (RFC 8259). It takes any cut of the text, copies what it has accepted
-and says where the value ends, so a marker inside a string can never end it. What it copies is the model's
-own text: digits, key order, escapes and duplicate keys stay. Two things in strings are changed, as the client's
-reader would refuse them: a raw control character, which small models write all the time, becomes its escape;
-half of a surrogate pair, which UTF-8 cannot carry, becomes `\\ufffd`.
+`JsonStream` is a pushdown recogniser (RFC 8259). It accepts text in chunks of any size, copies what it has accepted,
+and reports where the value ends, so a marker inside a string never ends it. The copy keeps the model's digits, key
+order, escapes and duplicate keys. Two things in strings are changed, because the client's parser would reject them:
+a raw control character, which small models often write, becomes its escape; half of a surrogate pair, which UTF-8
+cannot encode, becomes `\\ufffd`.
 
-    m = JsonText()
-    pos = m.feed(buf, 0)      # m.take() is what may be sent on; m.done, m.problem say how it stands
+    stream = JsonStream()
+    pos = stream.feed(buf, 0)      # then stream.drain() is the accepted text; see also stream.done, stream.problem
 
-Whatever the cut, the same text gives the same joined output and the same problem at the same character:
-an escape (a surrogate pair of them), a literal and a number are taken only whole, and numbers are at most
-`NUMBER_LIMIT_CHARS` long.
+The joined output, and the error and its position, do not depend on the chunks: an escape (or a surrogate pair of
+escapes), a literal and a number are accepted only as a whole. Numbers have at most `NUMBER_LIMIT_CHARS` characters.
 """
 
 import re
 from typing import Final
 
 NUMBER_LIMIT_CHARS: Final = 1000
-"""A longer run of digits is a model gone astray; it also bounds how much text is held back."""
+"""No model writes a longer number on purpose. The limit also bounds how much text is held back."""
 
 _HEX = "[0-9a-fA-F]"
 _HIGH, _LOW = rf"u[dD][89abAB]{_HEX}{{2}}", rf"u[dD][c-fC-F]{_HEX}{{2}}"  # the halves of a character beyond U+FFFF
 _PLAIN = r'[^"\\\x00-\x1f\ud800-\udfff]*+'
 _WHOLE_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F]){_HEX}{{4}}|{_HIGH}\\{_LOW})'
-# Escapes too, in one match: code is full of them. The bound keeps the matcher's memory small.
+# Includes escapes, because code has many of them. The bound limits the memory of the regex engine.
 _RUN = re.compile(rf"{_PLAIN}(?:{_WHOLE_ESCAPE}{_PLAIN}){{0,99}}+")
 _ESCAPED = rf'["/bfnrt]|u(?![dD][89a-fA-F]){_HEX}{{4}}'
 STOPS_STRING = rf'["\\\x00-\x1f\ud800-\udfff](?:(?<=\\)(?!{_ESCAPED})|(?<=")(?<!\\")|(?<![\\"]))'
-"""Found nowhere in a text that belongs to a JSON string as it is, whatever follows (not for each such text)."""
+"""No match means that the text is a valid part of a JSON string, whatever follows. The reverse may not hold."""
 STOPS_PLAIN = r'["\\\x00-\x1f\ud800-\udfff]'
-"""As `STOPS_STRING`, of text that has no escapes either."""
+"""Like `STOPS_STRING`, but also matches every escape."""
 SPACE = re.compile(r"[ \t\n\r]*")
 ESCAPE = re.compile(_WHOLE_ESCAPE)
 ESCAPE_BEGUN = re.compile(rf"(?:\\(?:u{_HEX}{{0,3}})?|\\{_HIGH}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)\Z")
@@ -40,7 +39,7 @@ WORD = re.compile(r"[-+.0-9A-Za-z_]*")
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _CONTROL = {i: f"\\u{i:04x}" for i in range(32)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
-# States: what may come next. The place after a value depends on what encloses it, hence NEXT_*.
+# States, named after what may be next. The state after a value depends on the enclosing container: NEXT_*.
 VALUE, FIRST_ITEM, FIRST_KEY, KEY, COLON, NEXT_ITEM, NEXT_KEY, STRING, KEY_STRING, DONE = range(10)
 
 EXPECTED = {
@@ -53,7 +52,7 @@ EXPECTED = {
     NEXT_KEY: "',' or '}'",
 }
 
-# (state, character) -> next state. What follows a whole value lies on the stack of open containers.
+# (state, character) -> next state. The state after a complete value is on the stack of open containers.
 _STEP = {
     **{(s, c): to for s in (VALUE, FIRST_ITEM) for c, to in (('"', STRING), ("{", FIRST_KEY), ("[", FIRST_ITEM))},
     **{(s, '"'): KEY_STRING for s in (FIRST_KEY, KEY)},
@@ -65,13 +64,13 @@ _STEP = {
 }
 
 
-def escaped(char: str) -> str:
-    """As JSON has a character that may not stand in a string as it is."""
+def escape_char(char: str) -> str:
+    """Returns the JSON escape of a control character; U+FFFD's for half of a surrogate pair."""
     return _CONTROL.get(ord(char), REPLACEMENT)
 
 
-class JsonText:
-    """Recognises one JSON value, piece by piece."""
+class JsonStream:
+    """Recognises one JSON value incrementally."""
 
     __slots__ = ("_open", "_out", "_state", "problem")
 
@@ -80,7 +79,7 @@ class JsonText:
         self._open: list[int] = []  # per open container, the state after one of its values
         self._out: list[str] = []
         self.problem = ""
-        """Why the text is not JSON: what was expected at the character where `feed` stopped; empty while it is."""
+        """What was expected at the character where `feed` stopped; empty while the text is valid JSON."""
 
     @property
     def done(self) -> bool:
@@ -89,19 +88,24 @@ class JsonText:
 
     @property
     def in_string(self) -> bool:
-        """The next character belongs to a string."""
+        """The next character is inside a string."""
         return self._state in (STRING, KEY_STRING)
 
-    def take(self) -> str:
-        """The text accepted since the last take."""
+    def drain(self) -> str:
+        """Returns the text accepted since the last call."""
         text = "".join(self._out)
         self._out.clear()
         return text
 
     def feed(self, buf: str, pos: int, closed: bool = False) -> int:
-        """Accept what can be accepted of `buf[pos:]`; the position of the first character not taken.
+        """Accepts as much of `buf[pos:]` as possible.
 
-        `closed` says that nothing follows `buf`, which ends a number that nothing else has ended.
+        Args:
+            buf: Text that starts, or continues at `pos`, with the JSON value.
+            pos: Index of the first character to read.
+            closed: Nothing follows `buf`, so that its end also ends a number.
+
+        Returns: the index of the first character that was not accepted.
         """
         end = len(buf)
         while pos < end and self._state != DONE and not self.problem:
@@ -123,18 +127,18 @@ class JsonText:
         return self._odd_escape(buf, stop) if char == "\\" else self._raw(buf, stop)
 
     def _quote(self, buf: str, pos: int, stop: int) -> int:
-        """The string goes on from `pos` to the quote at `stop`, which ends it."""
+        """Reads the rest of the string, up to the quote at `stop` that ends it."""
         self._state = COLON if self._state == KEY_STRING else self._after_value()
         self._out.append(buf[pos : stop + 1])
         return stop + 1
 
     def _raw(self, buf: str, pos: int) -> int:
-        """A character that may not stand in a string as it is."""
-        self._out.append(escaped(buf[pos]))
+        """Reads a character that is invalid in a string."""
+        self._out.append(escape_char(buf[pos]))
         return pos + 1
 
     def _odd_escape(self, buf: str, pos: int) -> int:
-        """What `_RUN` left: the hundredth escape, one that is not all there, half of a pair, or none."""
+        """Reads a backslash that `_RUN` left: the hundredth escape, a partial or invalid one, or half of a pair."""
         if pos + 1 == len(buf) or ESCAPE.match(buf, pos) or ESCAPE_BEGUN.match(buf, pos):
             return pos
         if half := HALF.match(buf, pos):
@@ -168,7 +172,7 @@ class JsonText:
         return pos + 1
 
     def _word(self, buf: str, pos: int, closed: bool) -> int:
-        """A number or literal; the end of the text ends it only where no container is open."""
+        """Reads a number or literal. The end of the text ends it only if no container is open."""
         stop = WORD.match(buf, pos).end()  # type: ignore[union-attr]
         if self._state not in (VALUE, FIRST_ITEM) or not 0 < stop - pos <= NUMBER_LIMIT_CHARS:
             self.problem = f"expected {EXPECTED[self._state]}"

@@ -1,41 +1,41 @@
-"""Remembers what a scanner takes, from some place on, though its buffer moves on."""
+"""Records the text that a scanner consumes from some position on, across changes of its buffer."""
 
 
-class Recorder:
-    """What has been taken since `begin`."""
+class TextCapture:
+    """The text consumed since `begin`."""
 
-    __slots__ = ("pieces", "since")
+    __slots__ = ("pieces", "start")
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
-        """What stands before the buffer."""
-        self.since = -1
-        """The place in the buffer from which on all that is taken counts; -1 while nothing is remembered."""
+        """Recorded text that is no longer in the buffer."""
+        self.start = -1
+        """The index in the buffer at which the rest of the recorded text starts; -1 while nothing is recorded."""
 
     def begin(self, before: str, pos: int) -> None:
-        """Remember what is taken from here on, as if `before` had been taken just now."""
+        """Record the text from buffer index `pos` on, preceded by `before`."""
         self.pieces = [before]
-        self.since = pos
+        self.start = pos
 
-    def forget(self) -> None:
-        """Stop remembering."""
+    def discard(self) -> None:
+        """Stop recording and drop the recorded text."""
         self.pieces.clear()
-        self.since = -1
+        self.start = -1
 
-    def move(self, buf: str, pos: int) -> None:
-        """The buffer will begin at `pos`."""
-        if self.since >= 0:
-            self.pieces.append(buf[self.since : pos])
-            self.since = 0
+    def rebase(self, buf: str, pos: int) -> None:
+        """Prepare for a buffer that starts at index `pos` of this one."""
+        if self.start >= 0:
+            self.pieces.append(buf[self.start : pos])
+            self.start = 0
 
-    def pass_by(self, buf: str, pos: int, text: str) -> None:
-        """This is taken too, though it never stands in the buffer, of which all has been taken."""
-        if self.since >= 0:
-            if self.since < pos:
-                self.pieces.append(buf[self.since : pos])
-                self.since = pos
+    def add(self, buf: str, pos: int, text: str) -> None:
+        """Record text that never enters the buffer, all of which (up to `pos`) is consumed."""
+        if self.start >= 0:
+            if self.start < pos:
+                self.pieces.append(buf[self.start : pos])
+                self.start = pos
             self.pieces.append(text)
 
     def text(self, buf: str, pos: int) -> str:
-        """All of it; "" while nothing is remembered."""
-        return "".join(self.pieces) + buf[self.since : pos] if self.since >= 0 else ""
+        """Returns the text recorded up to index `pos`; "" while nothing is recorded."""
+        return "".join(self.pieces) + buf[self.start : pos] if self.start >= 0 else ""

@@ -1,33 +1,33 @@
-r"""JSON whose strings are watched for paths that are not escaped: `C:\data\new` has a line break, or a folder `new`.
+r"""Detects strings that may be unescaped Windows paths: in `C:\data\new`, `\n` is a line break, or starts `new`.
 
-Where a backslash that escapes nothing is taken for itself, before what may be a name, an escape that may as well be
-such a backslash is none of JSON's in the same string: what is meant cannot be told.
+A backslash that is followed by a possible name, and is not a JSON escape, is read as a literal backslash. Once a string
+has one, an escape such as `\n` in the same string is ambiguous, so it is reported as an error.
 """
 
 import re
 from typing import Final
 
-from dragoman.text.json_stream import ESCAPE, JsonText
+from dragoman.text.json_stream import ESCAPE, JsonStream
 
 _RUN: Final = re.compile(r"[^'\"\\\x00-\x1f\ud800-\udfff]*")
-_BREAKS: Final = re.compile(r"[^\\]*+(?:\\[^bfnrt][^\\]*+)*+\\[bfnrt]")
+_PATH_ESCAPE: Final = re.compile(r"[^\\]*+(?:\\[^bfnrt][^\\]*+)*+\\[bfnrt]")
 
 
-class PathWise(JsonText):
-    """Recognises one JSON value, piece by piece, and what may be a path in it."""
+class WindowsPathDetector(JsonStream):
+    """Reads one JSON value incrementally and detects ambiguous backslashes in its strings."""
 
-    __slots__ = ("_names", "breaks")
+    __slots__ = ("_has_path_backslash", "has_path_escape")
 
     def __init__(self) -> None:
         super().__init__()
-        self._names = False  # this string has a backslash that stands for itself before a name
-        self.breaks = False
-        """This string has an escape that may as well be a backslash before a name: of b, f, n, r or t."""
+        self._has_path_backslash = False  # this string has a literal backslash before a possible name
+        self.has_path_escape = False
+        r"""This string has an escape that may also be a backslash before a name: `\b`, `\f`, `\n`, `\r` or `\t`."""
 
     def _string(self, buf: str, pos: int) -> int:
-        if not self._names:
+        if not self._has_path_backslash:
             stop = super()._string(buf, pos)
-            self.breaks = self.breaks or _BREAKS.match(buf, pos, stop) is not None
+            self.has_path_escape = self.has_path_escape or _PATH_ESCAPE.match(buf, pos, stop) is not None
             return stop
         stop = _RUN.match(buf, pos).end()  # type: ignore[union-attr]
         stop += buf.startswith("'", stop)
@@ -41,9 +41,9 @@ class PathWise(JsonText):
         if not whole:
             return self._odd_escape(buf, pos)
         if whole[0][1] in "bfnrt":
-            if self._names:
+            if self._has_path_backslash:
                 self.problem = "expected a JSON escape"
                 return pos
-            self.breaks = True
+            self.has_path_escape = True
         self._out.append(whole[0])
         return whole.end()

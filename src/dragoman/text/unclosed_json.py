@@ -1,10 +1,10 @@
-"""One JSON value of a call, completed where the call ends before its JSON does.
+"""Reads one JSON value of a tool call, and closes it if the call ends before its JSON does.
 
     {"city": "Paris"</tool_call>        {"city": "Paris"}
 
-Where the closer of a call stands, all that is open ends. Outside of strings that is certain. A string may be about
-tool calls, so the text after such a closer is read first, as part of the string: the string ended before the closer
-only if the JSON cannot go on so, and nothing but the ends and beginnings of calls follows.
+The closer of a call ends everything that is open. Outside of strings that is certain. A string may be about tool calls,
+so the text after such a closer is first read as part of the string. The string ended before the closer only if that
+reading is invalid JSON and nothing but ends and beginnings of calls follows.
 """
 
 import re
@@ -20,71 +20,73 @@ from dragoman.text.json_stream import (
     STOPS_PLAIN,
     STOPS_STRING,
     STRING,
-    JsonText,
+    JsonStream,
 )
-from dragoman.text.tolerant_json import CLOSES, MendedJson
-from dragoman.text.tolerant_json_paths import PathWise
+from dragoman.text.tolerant_json import CLOSERS, TolerantJsonStream
+from dragoman.text.tolerant_json_paths import WindowsPathDetector
 
 if TYPE_CHECKING:
-    from dragoman.text.scanner import Leaf, Markers, Scanner
+    from dragoman.text.scanner import Markers, Parser, Scanner
 
 REREAD_LIMIT_CHARS: Final = 65_536
-"""Of one reply, read twice to tell whether a string has ended; beyond that it goes on."""
+"""Characters of one reply that may be read twice to find the end of a string. Beyond that, the string continues."""
 UNCLOSED: Final = "unclosed_object"
-_SLOTS: Final = (*JsonText.__slots__, *PathWise.__slots__, *MendedJson.__slots__)
+_SLOTS: Final = (*JsonStream.__slots__, *WindowsPathDetector.__slots__, *TolerantJsonStream.__slots__)
 FIRST_WINDOW_CHARS: Final = 256
-"""Characters of a value that are searched at once for the end of its call; doubled at each further search."""
+"""Characters of a value in which the end of its call is searched at first; doubled at each further search."""
 _FENCE: Final = "```"
 _SPACE: Final = " \t\r\n"
 _LINE: Final = re.compile(r"[\r\n]")
-_MAY_HAVE_ENDED: Final = ("", *"}])\"'\\,:{[(`")
-"""Where a string ends in one of these, the model may have written its end in some other way."""
+_POSSIBLE_ENDS: Final = ("", *"}])\"'\\,:{[(`")
+"""If a string's text ends in one of these, the model may have written its end in another way."""
 Search: TypeAlias = Callable[[str], re.Match[str] | None]
 
 
 @cache
-def stops(begins: str) -> tuple[Search, Search]:
-    """What stops a run of a string's characters: without escapes, and with them."""
-    also = f"|{begins}" if begins else ""
+def string_stops(start_pattern: str) -> tuple[Search, Search]:
+    """Returns two searches for the end of a run of string characters: a run without escapes, and one with them.
+
+    `start_pattern` matches other ends of the run; empty if there are none.
+    """
+    also = f"|{start_pattern}" if start_pattern else ""
     return re.compile(STOPS_PLAIN + also).search, re.compile(STOPS_STRING + also).search
 
 
-class ClosingJson(MendedJson):
-    """Recognises one JSON value, and can close what stands open in it."""
+class ClosableJsonStream(TolerantJsonStream):
+    """Reads one JSON value, and can close its open string and containers."""
 
     __slots__ = ()
 
-    def copy(self) -> "ClosingJson":
-        """A second recogniser that stands where this one does."""
-        other = ClosingJson(self._mends)
+    def copy(self) -> "ClosableJsonStream":
+        """Returns a second stream with the same state."""
+        other = ClosableJsonStream(self._enabled)
         for name in _SLOTS:
-            held = getattr(self, name)
-            setattr(other, name, held.copy() if isinstance(held, list | dict) else held)
+            state = getattr(self, name)
+            setattr(other, name, state.copy() if isinstance(state, list | dict) else state)
         return other
 
     def complete(self) -> bool:
-        """Close what stands open, as the call that holds this value ends here; False where the value cannot end here.
+        """Closes the open string and containers where the call ends. Returns False if the value cannot end here.
 
-        A value may be missing after a comma or colon, so only an open string and brackets are closed. A string that
-        ends in a quote or bracket may have ended there, so it stays open.
+        It cannot end after a comma or colon, nor in a string with inner quotes.
         """
-        ended = self._state in (FIRST_KEY, FIRST_ITEM, *CLOSES)
-        in_text = self._state == STRING and not self._inner and bool(self._open)
-        if not (ended or in_text) or UNCLOSED not in self._mends:
+        after_value = self._state in (FIRST_KEY, FIRST_ITEM, *CLOSERS)
+        in_value = self._state == STRING and not self._has_inner_quotes and bool(self._open)
+        if not (after_value or in_value) or UNCLOSED not in self._enabled:
             return False
-        self.slips[UNCLOSED] = None
-        self._out += ['"' if in_text else "", *(CLOSES[after] for after in reversed(self._open))]
+        self.repairs[UNCLOSED] = None
+        self._out += ['"' if in_value else "", *(CLOSERS[after] for after in reversed(self._open))]
         self._open.clear()
         self._state, self.problem = DONE, ""
         return True
 
     def step(self, buf: str, pos: int) -> int:
-        """Read one part of the value, such as an escape, where all of it can be seen; where that ends."""
+        """Reads one token, such as an escape. Returns the position after it; `pos` if the token is not complete."""
         return pos if self.problem or self._state == DONE else self._step(buf, pos, False)
 
     @property
-    def in_text(self) -> bool:
-        """The next character belongs to a string that is a value."""
+    def in_string_value(self) -> bool:
+        """The next character is inside a string that is a value, not a key."""
         return self._state == STRING
 
     @property
@@ -93,82 +95,89 @@ class ClosingJson(MendedJson):
         return NEXT_ITEM in self._open
 
 
-class Unclosed:
-    """Reads one value for a scanner, up to its end or that of its call."""
+class CallValueReader:
+    """Reads one value for a scanner, up to the end of the value or of its call."""
 
-    def __init__(self, s: "Scanner", ends: Collection[str], wanted: "Markers | None", *, completes: bool) -> None:
-        """`ends`: what ends the call; `wanted` looks for them in strings, None where there are none."""
-        self.value = ClosingJson(s.mends)
-        self._s, self._ends, self._wanted = s, ends, wanted
-        self._completes = completes and UNCLOSED in s.mends
+    def __init__(self, s: "Scanner", ends: Collection[str], end_markers: "Markers | None", *, closes: bool) -> None:
+        """Initialises the reader.
+
+        Args:
+            s: The scanner, at the first character of the value.
+            ends: Strings that end the call.
+            end_markers: Finds `ends` in strings; None if there are none.
+            closes: Whether a value that is open at the end of its call is closed.
+        """
+        self.value = ClosableJsonStream(s.enabled_repairs)
+        self._s, self._ends, self._end_markers = s, ends, end_markers
+        self._closes = closes and UNCLOSED in s.enabled_repairs
         self._window_chars = FIRST_WINDOW_CHARS
 
-    def read(self) -> "Leaf[bool]":
-        """Take what there is; whether no more can be taken before more text comes."""
+    def read(self) -> "Parser[bool]":
+        """Reads the text that is available. Returns whether more text is needed to continue."""
         s = self._s
-        if self._wanted and self._take_window(self._wanted):
+        if self._end_markers and self._take_window(self._end_markers):
             return False
         stop, end = self._bound()
         if stop == len(s.buf):
             s.pos = self.value.feed(s.buf, s.pos, s.closed)
             return True
         s.pos += self.value.feed(s.buf[s.pos : stop], 0)
-        if s.pos < stop or not self.value.in_text:
+        if s.pos < stop or not self.value.in_string_value:
             before, s.pos = s.pos, self._past(stop, end)
             if s.pos == before and not self.value.problem:
                 s.pos = self.value.feed(s.buf, s.pos, s.closed)
             return s.pos in (before, len(s.buf))
         if end < 0 and not s.closed:
             return True
-        if end < 0 or s.spent > REREAD_LIMIT_CHARS:
+        if end < 0 or s.reread_chars > REREAD_LIMIT_CHARS:
             s.pos = self.value.feed(s.buf, s.pos, s.closed)
             return True
         yield from self._end(end)
         return True
 
-    def _take_window(self, wanted: "Markers") -> bool:
-        """Read the next characters up to what may end the call; whether any were read."""
-        # A search up to the end of the buffer for each value makes a reply of many values quadratic.
+    def _take_window(self, end_markers: "Markers") -> bool:
+        """Reads the next characters up to a possible end of the call. Returns whether any were read."""
+        # Searching to the end of the buffer for each value would take quadratic time for a reply of many values.
         s, size = self._s, self._window_chars
         if len(s.buf) - s.pos <= size:
             return False
         window = s.buf[s.pos : s.pos + size]
-        taken = self.value.feed(window[: wanted.find(window, 0, False)[0]].rstrip(_SPACE), 0)
+        taken = self.value.feed(window[: end_markers.find(window, 0, False)[0]].rstrip(_SPACE), 0)
         s.pos += taken
         self._window_chars *= 2
         return taken > 0
 
-    def ends_here(self) -> "Leaf[bool]":
-        """Whether the call ends where a problem was found, and what is open can be closed."""
+    def close_at_end(self) -> "Parser[bool]":
+        """Closes the value if the call ends where an error was found. Returns whether it was closed."""
         s = self._s
-        also = ("]",) if s.listed and not self.value.in_array else ()
-        found = self._completes and (yield from s.literal(*self._ends, _FENCE, *also, after_space=True))
+        also = ("]",) if s.calls_in_array and not self.value.in_array else ()
+        found = self._closes and (yield from s.literal(*self._ends, _FENCE, *also, after_space=True))
         if found:
             s.pos -= len(found)
         return bool(found) and self.value.complete()
 
     def _bound(self) -> tuple[int, int]:
-        """Up to where the text cannot be the call's end, and where that ends; -1: it is not all there."""
+        """Returns the start and end of the next possible end of the call; the end is -1 if it is partial or missing."""
         s = self._s
-        if self._wanted is None:
+        if self._end_markers is None:
             return len(s.buf), -1
-        if s.buf[s.pos : s.pos + 1] in ("\r", "\n") and s.past_space() == len(s.buf):
+        if s.buf[s.pos : s.pos + 1] in ("\r", "\n") and s.space_end() == len(s.buf):
             return s.pos, -1
-        start, end = self._wanted.find(s.buf, s.pos, s.closed)
+        start, end = self._end_markers.find(s.buf, s.pos, s.closed)
         text = s.buf[s.pos : start]
         line = _LINE.search(text, len(text.rstrip(_SPACE)))
         return (s.pos + line.start() if line else start), end
 
     def _past(self, stop: int, end: int) -> int:
-        """Read on where the text up to `stop` does not suffice: a single escape, or up to behind the call's closer."""
+        """Returns the position after a token that ends beyond `stop`: an escape, or text up to the closer's end."""
         s = self._s
-        if self.value.in_text:
+        if self.value.in_string_value:
             return self.value.step(s.buf, s.pos)
         return s.pos + self.value.feed(s.buf[s.pos : max(end, stop + 1)], 0)
 
-    def _end(self, end: int) -> "Leaf[None]":
-        """In a string, before what looks like the call's end: read on behind it, or complete the value."""
-        s, last, trial = self._s, self._s.before, self.value.copy()
+    def _end(self, end: int) -> "Parser[None]":
+        """In a string, before a possible end of the call: continues the string after it, or closes the value."""
+        s, last, trial = self._s, self._s.last_char, self.value.copy()
         at, end = s.pos, end - s.pos
         while True:
             at = trial.feed(s.buf, at, s.closed)
@@ -177,24 +186,24 @@ class Unclosed:
             ahead = at - s.pos
             yield None
             at = s.pos + ahead
-        whole = trial.done and trial.slips == self.value.slips
-        cut = s.closed and not s.stopped and not (trial.problem or trial.done)
-        if not (whole or cut or last in _MAY_HAVE_ENDED) and self._is_last(s.pos + end) and self.value.complete():
-            s.spent += at - s.pos
+        whole = trial.done and trial.repairs == self.value.repairs
+        cut = s.closed and not s.stopped_by_model and not (trial.problem or trial.done)
+        if not (whole or cut or last in _POSSIBLE_ENDS) and self._is_last(s.pos + end) and self.value.complete():
+            s.reread_chars += at - s.pos
             return
         self.value, s.pos = trial, at
 
     def _is_last(self, at: int) -> bool:
-        """Whether nothing but ends and beginnings of calls stands there."""
+        """Returns whether only ends and beginnings of calls are at index `at`."""
         s = self._s
         rest = s.buf[at:].lstrip(_SPACE)
-        return rest.startswith((*self._ends, *s.behind)) or (s.closed and not rest)
+        return rest.startswith((*self._ends, *s.after_call)) or (s.closed and not rest)
 
 
 def enders(s: "Scanner", ends: Collection[str]) -> tuple[str, ...]:
-    """What ends the call whose JSON is read now; nothing where open JSON is not completed."""
-    if UNCLOSED not in s.mends:
+    """Returns the strings that end the call whose JSON is being read; none if the repair is disabled."""
+    if UNCLOSED not in s.enabled_repairs:
         return ()
-    stripped = (each.strip() for each in (*s.ends, *ends))
+    stripped = (each.strip() for each in (*s.call_ends, *ends))
     found = dict.fromkeys(each for each in stripped if any(map(str.isalpha, each)))
-    return (*found, *(f"]{each}" for each in found if s.listed))
+    return (*found, *(f"]{each}" for each in found if s.calls_in_array))

@@ -1,11 +1,11 @@
-r"""The arguments of a call where something else than their object comes: nothing, or the object wrapped up.
+r"""Arguments of a call that are not a plain object: null, empty, or an object that is wrapped.
 
     null    ""                          {}
-    "{\"city\": \"Paris\"}"             the object in a JSON string, as OpenAI's API has it, also twice
-    "{"city": "Paris"}"                 the same, by a model that forgot to escape it
+    "{\"city\": \"Paris\"}"             the object in a JSON string, as in OpenAI's API, or in two nested ones
+    "{"city": "Paris"}"                 the object in quotes, by a model that forgot to escape it
     ```json {"city": "Paris"} ```       the object in a code fence
 
-`unwrapped` takes the text of such arguments, whole; `read_wrapped` reads it.
+`unwrap_arguments` converts a complete text; `read_wrapped_arguments` reads from a scanner.
 """
 
 import json
@@ -14,13 +14,13 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from dragoman.core.messages import JsonText as Json
-from dragoman.text.scanner import Leaf, Scanner, nothing
-from dragoman.text.tolerant_json import MendedJson
+from dragoman.text.scanner import Parser, Scanner, discard
+from dragoman.text.tolerant_json import TolerantJsonStream
 
 LEVELS_LIMIT: Final = 3
-"""How many strings and fences may stand around the object."""
+"""Maximum number of nested strings and fences around the object."""
 FIRST: Final = ('"', "'", "`")
-"""What wrapped arguments begin with."""
+"""The first characters of wrapped arguments."""
 _NO_OBJECT: Final = "expected the arguments as an object"
 _GAP_CHARS: Final = 64
 _FENCE: Final = re.compile(r"```\w*")
@@ -28,82 +28,87 @@ _UNESCAPED: Final = re.compile(r"\"\s*(\{\s*\".*\})\s*\"", re.DOTALL)
 _LANGUAGE: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 
-class Unwrapped(NamedTuple):
-    """What became of them."""
+class UnwrappedArguments(NamedTuple):
+    """Result of unwrapping."""
 
     arguments: Json
-    """The object."""
-    slips: tuple[str, ...] = ()
-    """What was mended in them (text/json_repairs.py)."""
+    """The object's JSON."""
+    repairs: tuple[str, ...] = ()
+    """Names of the applied repairs (text/json_repairs.py)."""
     problem: str = ""
-    """Why there is no object, or empty."""
+    """Why the arguments are not an object; empty on success."""
 
 
-def unwrapped(text: str, mends: Collection[str]) -> Unwrapped:
-    """The object that these arguments hold; none of the wrappings has been taken off."""
-    slips: dict[str, None] = {}
+def unwrap_arguments(text: str, enabled_repairs: Collection[str]) -> UnwrappedArguments:
+    """Returns the object in these arguments.
+
+    Args:
+        text: The complete arguments, as the model wrote them.
+        enabled_repairs: Names of the repairs to apply.
+    """
+    repairs: dict[str, None] = {}
     for _ in range(LEVELS_LIMIT + 1):
         text = text.strip()
         if not text or text == "null":
-            return Unwrapped("{}", tuple(slips))
-        if "fences" in mends and (fence := _FENCE.match(text)):
-            slips["fences"] = None
+            return UnwrappedArguments("{}", tuple(repairs))
+        if "fences" in enabled_repairs and (fence := _FENCE.match(text)):
+            repairs["fences"] = None
             text = text[fence.end() :].removesuffix("```").strip()
-        elif "doubled" in mends and (unescaped := _UNESCAPED.fullmatch(text)):
-            slips["doubled"] = None
+        elif "doubled" in enabled_repairs and (unescaped := _UNESCAPED.fullmatch(text)):
+            repairs["doubled"] = None
             text = unescaped[1]
-        value = MendedJson(mends)
+        value = TolerantJsonStream(enabled_repairs)
         if value.feed(text, 0, True) < len(text) or not value.done:
             break
-        slips |= value.slips
-        text = value.take()
+        repairs |= value.repairs
+        text = value.drain()
         if text == "null" or text.startswith("{"):
-            return Unwrapped("{}" if text == "null" else text, tuple(slips))
-        if not text.startswith('"') or (text != '""' and "doubled" not in mends):
+            return UnwrappedArguments("{}" if text == "null" else text, tuple(repairs))
+        if not text.startswith('"') or (text != '""' and "doubled" not in enabled_repairs):
             break
         if text := json.loads(text).strip():
-            slips["doubled"] = None
-    return Unwrapped("", (), _NO_OBJECT)
+            repairs["doubled"] = None
+    return UnwrappedArguments("", (), _NO_OBJECT)
 
 
-def read_wrapped(s: Scanner) -> Leaf[Unwrapped]:
-    """Read them, the scanner standing before the first of their characters, which is no `{`."""
+def read_wrapped_arguments(s: Scanner) -> Parser[UnwrappedArguments]:
+    """Reads wrapped arguments. The scanner is at their first character, which is not `{`."""
     first = yield from s.peek()
     pieces: list[str] = []
-    if first == "`" and "fences" in s.mends and (yield from s.literal("```")):
-        yield from s.run(_LANGUAGE, nothing)
-        return (yield from _closed(s, "```", "fences"))
-    if first == '"' and "doubled" in s.mends and (yield from _is_unescaped(s)):
+    if first == "`" and "fences" in s.enabled_repairs and (yield from s.literal("```")):
+        yield from s.run(_LANGUAGE, discard)
+        return (yield from _read_until_closer(s, "```", "fences"))
+    if first == '"' and "doubled" in s.enabled_repairs and (yield from _is_unescaped(s)):
         yield from s.literal('"')
-        return (yield from _closed(s, '"', "doubled"))
+        return (yield from _read_until_closer(s, '"', "doubled"))
     problem = yield from s.json_value(pieces.append)
-    found = Unwrapped("", (), problem) if problem else unwrapped("".join(pieces), s.mends)
-    s.slips.update(dict.fromkeys(found.slips))
+    found = UnwrappedArguments("", (), problem) if problem else unwrap_arguments("".join(pieces), s.enabled_repairs)
+    s.repairs.update(dict.fromkeys(found.repairs))
     return found
 
 
-def _closed(s: Scanner, closer: str, slip: str) -> Leaf[Unwrapped]:
-    """The object, and what closes what stands around it."""
+def _read_until_closer(s: Scanner, closer: str, repair: str) -> Parser[UnwrappedArguments]:
+    """Reads the object and the closer of its wrapper."""
     if (yield from s.peek(after_space=True)) != "{":
-        return Unwrapped("", (), _NO_OBJECT)
-    yield from s.space()
+        return UnwrappedArguments("", (), _NO_OBJECT)
+    yield from s.skip_space()
     pieces: list[str] = []
     problem = yield from s.json_value(pieces.append)
     if not problem and not (yield from s.literal(closer, after_space=True)):
         problem = f"expected {closer}"
-    s.slips[slip] = None
-    return Unwrapped("" if problem else "".join(pieces), (), problem)
+    s.repairs[repair] = None
+    return UnwrappedArguments("" if problem else "".join(pieces), (), problem)
 
 
-def _is_unescaped(s: Scanner) -> Leaf[bool]:
-    """Whether a quote, a brace and another quote come: no JSON string begins an object that way."""
+def _is_unescaped(s: Scanner) -> Parser[bool]:
+    """Returns whether a quote, a brace and another quote are next: a valid string cannot start so."""
     for count in range(2, _GAP_CHARS):
-        begun = yield from s.peek(count)
-        if len(begun) < count:
+        prefix = yield from s.peek(count)
+        if len(prefix) < count:
             return False
-        last = begun[-1]
+        last = prefix[-1]
         if last not in " \t\r\n":
-            braced = begun[1:-1].strip() == "{"
+            braced = prefix[1:-1].strip() == "{"
             if last != ('"' if braced else "{"):
                 return False
             if braced:

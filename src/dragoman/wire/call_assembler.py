@@ -48,10 +48,10 @@ from dragoman.core.events import (
 from dragoman.core.identifiers import legal_id
 from dragoman.core.messages import FinishReason, Usage
 from dragoman.core.response_details import SERVICE
-from dragoman.text.json_repairs import ALL_SLIPS, told
+from dragoman.text.json_repairs import ALL_REPAIRS, repair_warning
 from dragoman.text.surrogates import Halves
-from dragoman.text.tolerant_json import MendedJson
-from dragoman.text.unwrap_arguments import unwrapped
+from dragoman.text.tolerant_json import TolerantJsonStream
+from dragoman.text.unwrap_arguments import unwrap_arguments
 
 _ONE_LINE: Final = str.maketrans("\r\n", "  ")
 """JSON as an event of a stream has it."""
@@ -74,7 +74,7 @@ class _Call:
         """No more of it comes."""
         self.raw: list[str] = []
         """The arguments as they came."""
-        self._json = MendedJson(mends)
+        self._json = TolerantJsonStream(mends)
         self._buf = ""
         self.streams: bool | None = None
         """The arguments are an object; None while no character of it has come."""
@@ -104,7 +104,7 @@ class _Call:
 
     def take(self) -> str:
         """The arguments that may be sent on."""
-        return self._json.take()
+        return self._json.drain()
 
     def same(self, arguments: str) -> bool:
         """These arguments are its own once more."""
@@ -113,7 +113,7 @@ class _Call:
     @property
     def slips(self) -> tuple[str, ...]:
         """What was mended in the arguments."""
-        return tuple(self._json.slips)
+        return tuple(self._json.repairs)
 
 
 class ToolCallAssembler:
@@ -147,7 +147,7 @@ class ToolCallAssembler:
         self._used = set(used)
         self._lost: set[str] = set()
         self._back = back
-        self._mends = ALL_SLIPS.difference(turn.leave)
+        self._mends = ALL_REPAIRS.difference(turn.leave)
         self.halves = Halves()
         """Of characters that the server has cut in two."""
         self._facts: dict[str, str] = {}
@@ -386,12 +386,12 @@ class ToolCallAssembler:
         assert call.index is not None
         slips, whole = call.slips, call.whole
         if not (whole or cut or call.streams):
-            arguments, slips, _ = unwrapped(raw, self._mends)
+            arguments, slips, _ = unwrap_arguments(raw, self._mends)
             whole = bool(arguments)
             self._out += [ToolCallDelta(call.index, arguments)] if whole else []
         if whole:
             self._out.append(ToolCallEnd(call.index, mended=slips))
-            self._out += [told(slips, raw)] if slips else []
+            self._out += [repair_warning(slips, raw)] if slips else []
             return
         self._out.append(ToolCallIncomplete(call.index, raw))
         if call.problem:

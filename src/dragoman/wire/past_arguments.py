@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from dragoman.core.errors import quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Message, Part, ToolCall
-from dragoman.text.json_repairs import ALL_SLIPS
-from dragoman.text.unclosed_json import ClosingJson
-from dragoman.text.unwrap_arguments import unwrapped
+from dragoman.text.json_repairs import ALL_REPAIRS
+from dragoman.text.unclosed_json import ClosableJsonStream
+from dragoman.text.unwrap_arguments import unwrap_arguments
 
 MEMBER: Final = "input"
 """What holds arguments that nothing can make JSON of."""
@@ -34,15 +34,15 @@ def with_objects(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tupl
 
 def as_object(arguments: JsonText) -> JsonText:
     """The arguments as an object: repaired, completed, or as the text of one member."""
-    found = unwrapped(arguments, ALL_SLIPS)
+    found = unwrap_arguments(arguments, ALL_REPAIRS)
     if not found.problem:
         return found.arguments
-    value = ClosingJson()
+    value = ClosableJsonStream()
     taken = value.feed(arguments, 0)
-    if not value.in_text:  # what may go on is ended by a character that no JSON goes on with
+    if not value.in_string_value:  # what may go on is ended by a character that no JSON goes on with
         taken += value.feed(arguments[taken:] + "<", 0)
     if arguments.lstrip().startswith("{") and taken == len(arguments) and value.complete():
-        text = value.take()
+        text = value.drain()
         if _is_object(text):
             return text
     return json.dumps({MEMBER: arguments}, ensure_ascii=False)

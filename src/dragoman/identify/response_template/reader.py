@@ -17,7 +17,7 @@ from dragoman.parsing.define_format import json_format, text_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import ALL, Schema, as_json, whole_json
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 Role: TypeAlias = Literal["text", "reasoning", "calls", "nothing"]
 ROLES: Final[Mapping[str, Role]] = {
@@ -66,7 +66,7 @@ class Regions:
         streams = self._between != "calls" and "" not in waited
         self._marks = (*self._streamed, *waited) if streams else ()
 
-    def read(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+    def read(self, s: Scanner, sink: CallSink) -> Parser[None]:
         """One reply."""
         noise, gap = list[str](), ""
         emits = {"text": sink.text, "reasoning": sink.reasoning}
@@ -75,14 +75,14 @@ class Regions:
             noise.append(" ")
             if not found or found not in self._streamed:
                 s.pos -= len(found)
-                gap = s.gap
+                gap = s.skipped_space
                 break
             field = self._template.fields[self._streamed[found]]
-            yield from s.space()
+            yield from s.skip_space()
             if field.opens and field.closes:
                 emit = emits[_role(self._streamed[found])]
                 yield from s.until(markers(*field.closes.literals), emit)
-                yield from s.space()
+                yield from s.skip_space()
         while not s.closed:
             yield None
         base, text = s.pos, s.buf[s.pos :]
@@ -112,7 +112,7 @@ class Regions:
 
     def _call(self, region: Region, s: Scanner, sink: CallSink) -> None:
         field, raw = self._template.fields[region.field], region.raw
-        if not region.closed and not s.stopped:
+        if not region.closed and not s.stopped_by_model:
             sink.warn("cut_off_call", "the reply was cut off within a call", raw)
             return
         try:
@@ -159,7 +159,7 @@ def format_of(template: Template) -> Format:
     return replace(made, thoughts=thoughts)
 
 
-def _read_only(read: Callable[[Scanner, CallSink], Leaf[None]], thoughts: dict[str, str], marks: list[str]) -> Format:
+def _read_only(read: Callable[[Scanner, CallSink], Parser[None]], thoughts: dict[str, str], marks: list[str]) -> Format:
     def refuse(*_: object) -> NoReturn:
         raise UnsupportedError("a format of this response template can be read, not written: name a format for that")
 

@@ -20,7 +20,7 @@ from dragoman.parsing.shapes.json_block import or_json
 from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.tagged import Key, Tagged
 from dragoman.parsing.shapes.tagged_writer import Parameters
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 FUNCTION: Final = ("<function=", "</function>")
 PARAMETER: Final = ("<parameter=", "</parameter>")
@@ -80,7 +80,7 @@ class FunctionTags:
             inline=self.inline,
         )
 
-    def _head(self, s: Scanner, opener: str) -> Leaf[Head | None]:
+    def _head(self, s: Scanner, opener: str) -> Parser[Head | None]:
         """`<function=name>`, of which the opener may hold the beginning."""
         if opener == self.around[0] and not (yield from s.literal(FUNCTION[0], after_space=True)):
             return None
@@ -88,7 +88,7 @@ class FunctionTags:
         return Head(found[0].strip()) if found else None
 
 
-def _key(s: Scanner) -> Leaf[Key | None]:
+def _key(s: Scanner) -> Parser[Key | None]:
     """`name>`."""
     found = yield from s.field(markers(">"))
     return Key(found[0].strip()) if found else None

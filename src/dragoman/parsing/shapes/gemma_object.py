@@ -30,7 +30,7 @@ from dragoman.parsing.shapes.object_notation import (
 )
 from dragoman.parsing.sink import MUTED, CallSink
 from dragoman.schema.argument_types import as_json, as_string, string_writer
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 AGAIN: Final = "call:"
 SCALARS: Final = frozenset({"number", "boolean", "null"})
@@ -52,7 +52,7 @@ class ObjectCalls:
         self._keywords = Container(")", "{}", self._key)
         self._notation = Notation({"{": self._object, "[": Container("]", "[]")}, self._scalar)
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came last. What is no call goes on as text."""
         whole, closed = yield from self._call(s, sink, opener)
         while whole and not closed and (yield from self._goes_on(s)):
@@ -61,12 +61,12 @@ class ObjectCalls:
             yield from self._close(s, sink)
         return whole
 
-    def _call(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[tuple[bool, bool]]:
+    def _call(self, s: Scanner, sink: CallSink, opener: str) -> Parser[tuple[bool, bool]]:
         """One call; whether it is whole, and whether the block ends with its name."""
-        s.keep(s.gap + opener)
+        s.start_capture(s.skipped_space + opener)
         found = yield from s.field(markers("{", "(", self._closer))
         arguments = self._keywords if found and found[1] == "(" else self._object
-        if not found and s.closed and not s.stopped and _CUT_NAME.fullmatch(s.buf, s.pos):
+        if not found and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
             cut_off(s)
         match = found and _NAME.fullmatch(found[0])
         name = sink.resolve(match[1]) if match else None
@@ -83,15 +83,15 @@ class ObjectCalls:
             whole = True
         else:
             whole = yield from self._notation.call(s, sink, name, arguments)
-        s.forget()
+        s.stop_capture()
         return whole, closed
 
     @staticmethod
-    def _goes_on(s: Scanner) -> Leaf[bool]:
+    def _goes_on(s: Scanner) -> Parser[bool]:
         """Whether another call comes in the same block."""
         found = yield from s.literal(AGAIN, "," + AGAIN, after_space=True)
         s.pos -= len(AGAIN) if found else 0
-        s.gap = found.removesuffix(AGAIN)
+        s.skipped_space = found.removesuffix(AGAIN)
         return bool(found)
 
     def write(self, call: ToolCall) -> str:
@@ -120,11 +120,11 @@ class ObjectCalls:
         ended = as_string(self._quote)[1:-1] in json.dumps(value, ensure_ascii=False)
         return "" if ended else self._written(digits(value))
 
-    def _close(self, s: Scanner, sink: CallSink) -> Leaf[None]:
-        if not (yield from s.literal(self._closer, after_space=True)) and not s.cut_off_in(self._closer):
+    def _close(self, s: Scanner, sink: CallSink) -> Parser[None]:
+        if not (yield from s.literal(self._closer, after_space=True)) and not s.consume_truncated(self._closer):
             sink.warn("missing_closer", f"expected {self._closer} after the call")
 
-    def _key(self, s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
+    def _key(self, s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
         behind = "=" if inner is self._keywords else ":"
         if (yield from s.literal(self._quote)):
             sink.arguments('"')
@@ -135,7 +135,7 @@ class ObjectCalls:
             ended = "" if key is None else '"'
             sink.arguments("" if key is None else as_string(key))
         else:
-            found = yield from s.ahead(markers(behind, ",", "{", "}", "[", "]"))
+            found = yield from s.peek_field(markers(behind, ",", "{", "}", "[", "]"))
             if not found and s.closed:
                 return cut_off(s)
             ended = found[0].rstrip() if found and found[1] == behind and _KEY.fullmatch(found[0]) else ""
@@ -146,13 +146,13 @@ class ObjectCalls:
             return ""
         return wrong(s, f"a key and '{behind}'")
 
-    def _scalar(self, s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
+    def _scalar(self, s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
         if (yield from s.literal(self._quote)):
             return (yield from self._string(s, sink, inner))
         if (yield from s.peek()) == '"':
             problem = yield from s.json_value(sink.arguments)
             return problem or (yield from self._stray_quote(s, sink))
-        found = yield from s.ahead(markers(self._quote, ",", "}", "]", inner.close))
+        found = yield from s.peek_field(markers(self._quote, ",", "}", "]", inner.close))
         if not found and s.closed:
             return cut_off(s)
         bare = found[0].strip() if found else ""
@@ -174,19 +174,19 @@ class ObjectCalls:
         sink.warn("missing_delimiter", f"expected {self._quote} before a string")
         return (yield from self._string(s, sink, inner))
 
-    def _stands_alone(self, s: Scanner, inner: Container) -> Leaf[bool]:
+    def _stands_alone(self, s: Scanner, inner: Container) -> Parser[bool]:
         """Whether the delimiter that comes next, if any, is not the last of the string that begins here."""
-        text, end = (yield from s.ahead(markers(self._quote, self._closer))) or ("", "")
+        text, end = (yield from s.peek_field(markers(self._quote, self._closer))) or ("", "")
         begins = _BEFORE_VALUE.fullmatch(text) or (not inner.key and _BEFORE_ITEM.fullmatch(text))
         return end == self._closer or (bool(end) and bool(begins))
 
-    def _stray_quote(self, s: Scanner, sink: CallSink) -> Leaf[str]:
+    def _stray_quote(self, s: Scanner, sink: CallSink) -> Parser[str]:
         """A delimiter behind a string that has other quotes."""
         if (yield from s.literal(self._quote)):
             sink.warn("missing_delimiter", f"expected {self._quote} before a string")
         return ""
 
-    def _string(self, s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
+    def _string(self, s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
         sink.arguments('"')
         # The end of the call shows where the last delimiter is missing, if another call or nothing follows.
         behind = ((*inner.outer, self._closer, self._opener), (*inner.outer, self._closer, ""))

@@ -18,7 +18,7 @@ from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.tagged import Key, Tagged, Wrapped
 from dragoman.parsing.shapes.tagged_writer import Parameters
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 ATTRIBUTE_LIMIT: Final = 8
 """The most attributes that a tag may have; vendors' have up to three."""
@@ -32,14 +32,14 @@ Says: TypeAlias = Literal["schema", "string", "type"]
 """How a parameter's tag says what its value is: not at all, by `string="true"`, by `type="string"`."""
 
 
-def attributes(s: Scanner, end: str) -> Leaf[tuple[Mapping[str, str], bool] | None]:
+def attributes(s: Scanner, end: str) -> Parser[tuple[Mapping[str, str], bool] | None]:
     """The attributes of a tag, up to its end; and whether it closes itself. None: this is no tag."""
     found: dict[str, str] = {}
     while True:
         ended = yield from s.literal(end, "/" + end, after_space=True)
         if ended:
             return found, ended != end
-        yield from s.space()
+        yield from s.skip_space()
         name = yield from s.field(_NAME_ENDS)
         if name is None or not name[0] or len(found) == ATTRIBUTE_LIMIT:
             return None
@@ -180,13 +180,13 @@ class Invoke:
             return f' string="{str(kind == "string").lower()}"'
         return f' type="{kind}"' if self.says == "type" else ""
 
-    def _head(self, s: Scanner, _: str) -> Leaf[Head | None]:
+    def _head(self, s: Scanner, _: str) -> Parser[Head | None]:
         found = yield from attributes(s, self.end)
         if found is None or self.name not in found[0]:
             return None
         return Head(self._read(found[0][self.name]), self._read(found[0].get("id", "")), found[1])
 
-    def read_key(self, s: Scanner) -> Leaf[Key | None]:
+    def read_key(self, s: Scanner) -> Parser[Key | None]:
         """What follows a parameter's opener, up to its value."""
         found = yield from attributes(s, self.end)
         if found is None or self.key not in found[0] or found[1]:

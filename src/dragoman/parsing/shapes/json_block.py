@@ -18,7 +18,7 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.json_object import SEPARATORS, CallKeys, Outcome, behind_unknown, read_json_call
 from dragoman.parsing.sink import CallSink, ReadCall
-from dragoman.text.scanner import Leaf, Scanner
+from dragoman.text.scanner import Parser, Scanner
 
 THINK: Final = {"<think>": "</think>"}
 KEYS: Final = CallKeys()
@@ -36,34 +36,34 @@ class JsonCalls:
     may_stay_open: bool = False
     """The closer may be left out."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a call came last. What is no call goes on as text."""
-        s.keep(s.gap + opener)
+        s.start_capture(s.skipped_space + opener)
         listed = opener.endswith("[") or bool((yield from s.literal("[", after_space=True)))
         if listed:
             if opener and self.tagged and (yield from s.literal("]", after_space=True)):
                 return (yield from self._empty(s, sink))
             sink.listed(True)
-        s.listed = listed
+        s.calls_in_array = listed
         text_last = yield from self._calls(s, sink, listed)
-        s.forget()
-        s.listed = False
-        if not s.cut_off:
+        s.stop_capture()
+        s.calls_in_array = False
+        if not s.truncated:
             sink.listed(False)
         return not text_last
 
-    def _empty(self, s: Scanner, sink: CallSink) -> Leaf[bool]:
+    def _empty(self, s: Scanner, sink: CallSink) -> Parser[bool]:
         """A list without a call; it says nothing."""
         if self.closer:
             yield from s.literal(self.closer, after_space=True)
-        sink.warn("empty_section", "dropped a list with no call in it", s.kept())
-        s.forget()
+        sink.warn("empty_section", "dropped a list with no call in it", s.captured())
+        s.stop_capture()
         return True
 
-    def _calls(self, s: Scanner, sink: CallSink, listed: bool) -> Leaf[bool]:
+    def _calls(self, s: Scanner, sink: CallSink, listed: bool) -> Parser[bool]:
         """One call after the other, and the end of the block; whether text came last."""
         while True:
-            yield from s.space()
+            yield from s.skip_space()
             outcome = yield from read_json_call(s, sink, self.keys, self.tagged, whole=self.tagged or listed)
             if outcome is Outcome.UNKNOWN and (yield from behind_unknown(s, sink)):
                 continue
@@ -71,12 +71,12 @@ class JsonCalls:
                 return _no_call(s, sink, outcome, self.tagged)
             if (yield from s.literal("}", after_space=True)):
                 sink.warn("stray_closer", "dropped } that closes nothing", "}")
-            s.keep()
+            s.start_capture()
             comma = yield from s.literal(*SEPARATORS, after_space=True)
             if (yield from s.peek(after_space=True)) != "{":
                 return (yield from self._leave(s, sink, listed, bool(comma)))
 
-    def _leave(self, s: Scanner, sink: CallSink, listed: bool, comma: bool) -> Leaf[bool]:
+    def _leave(self, s: Scanner, sink: CallSink, listed: bool, comma: bool) -> Parser[bool]:
         """The end of the block; whether text came last."""
         ended = listed and (yield from s.literal("]", after_space=True))
         if ended and (yield from s.literal("]", after_space=True)):
@@ -87,12 +87,12 @@ class JsonCalls:
         expected = "" if self.may_stay_open or closed else self.closer
         if listed and not (ended or closed):
             expected = "]"
-        if s.cut_off_in(expected or ("" if closed else self.closer)):
+        if s.consume_truncated(expected or ("" if closed else self.closer)):
             return False
         if expected:
             sink.warn("missing_closer", f"expected {expected} after the call")
         if comma and not (ended or closed):
-            sink.text(s.kept())
+            sink.text(s.captured())
             return True
         return False
 
@@ -101,7 +101,7 @@ def or_json(read: ReadCall, closer: str) -> ReadCall:
     """Reads a call, or JSON in its place: models that were trained with both mix them up."""
     in_json = JsonCalls(KEYS, closer).read
 
-    def read_either(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read_either(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         is_json = (yield from s.peek(after_space=True)) in ("{", "[")
         return (yield from (in_json if is_json else read)(s, sink, opener))
 
@@ -109,10 +109,10 @@ def or_json(read: ReadCall, closer: str) -> ReadCall:
 
 
 def _no_call(s: Scanner, sink: CallSink, outcome: Outcome, tagged: bool) -> bool:
-    if outcome is Outcome.NOT_A_CALL and tagged and s.cut_off_in(""):
-        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+    if outcome is Outcome.NOT_A_CALL and tagged and s.consume_truncated(""):
+        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
     elif outcome is not Outcome.CUT_OFF:
-        sink.text(s.kept())
+        sink.text(s.captured())
     return True
 
 

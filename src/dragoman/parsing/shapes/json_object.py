@@ -18,8 +18,8 @@ from typing import Final
 from dragoman.core.errors import quote
 from dragoman.core.messages import JsonText as Json
 from dragoman.parsing.sink import CallSink
-from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers, nothing
-from dragoman.text.unwrap_arguments import read_wrapped
+from dragoman.text.scanner import CUT_OFF, Parser, Scanner, discard, markers
+from dragoman.text.unwrap_arguments import read_wrapped_arguments
 
 _KEY_ENDS: Final = markers(*":,{}[]\"'\n")
 SEPARATORS: Final = (",", ";")
@@ -53,7 +53,7 @@ class Outcome(Enum):
 
 def read_json_call(
     s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool = True, whole: bool = False
-) -> Leaf[Outcome]:
+) -> Parser[Outcome]:
     """Read one call object, the scanner standing before its `{`; the scanner must be keeping the raw text.
 
     `whole`: an object that calls a tool that is not offered is taken to its end; without tags only one that has
@@ -68,13 +68,13 @@ def read_json_call(
         sink.warn("nameless_call", "a call without a name and arguments stays text")
         return call.fail("the object is empty")
     while True:
-        yield from s.space()
+        yield from s.skip_space()
         key = yield from _read_key(s)
         if key is None:
             return call.fail("expected a key of a call")
         if not (yield from s.literal(":", after_space=True)):
             return call.fail("expected ':'")
-        yield from s.space()
+        yield from s.skip_space()
         problem = yield from call.member(key)
         separator = "" if problem else (yield from _separator(s))
         if separator == "}":
@@ -85,37 +85,37 @@ def read_json_call(
             return call.fail(problem or "expected ',' or '}'")
 
 
-def behind_unknown(s: Scanner, sink: CallSink) -> Leaf[bool]:
+def behind_unknown(s: Scanner, sink: CallSink) -> Parser[bool]:
     """A call of no offered tool is text; whether another call comes behind it, which it does not take along."""
-    sink.text(s.kept())
-    s.keep()
+    sink.text(s.captured())
+    s.start_capture()
     yield from s.literal(*SEPARATORS, after_space=True)
     return (yield from s.peek(after_space=True)) == "{"
 
 
-def _read_key(s: Scanner) -> Leaf[str | None]:
+def _read_key(s: Scanner) -> Parser[str | None]:
     """A key, in quotes or not."""
     if (yield from s.peek()) in ('"', "'"):
         return (yield from s.json_string())
-    found = (yield from s.ahead(_KEY_ENDS)) if "bare_keys" in s.mends else None
+    found = (yield from s.peek_field(_KEY_ENDS)) if "bare_keys" in s.enabled_repairs else None
     if not found or found[1] != ":" or not _BARE_KEY.fullmatch(found[0]):
         return None
-    s.slips["bare_keys"] = None
+    s.repairs["bare_keys"] = None
     yield from s.literal(found[0])
     return found[0].rstrip()
 
 
-def _separator(s: Scanner) -> Leaf[str]:
+def _separator(s: Scanner) -> Parser[str]:
     """What stands behind a member: a comma, or the object's end, before which a comma may be one too many."""
     found = yield from s.literal(",", "}", after_space=True)
-    if found == "}" or "commas" not in s.mends:
+    if found == "}" or "commas" not in s.enabled_repairs:
         return found
     behind = yield from s.peek(after_space=True)
     if found and behind == "}":
-        s.slips["commas"] = None
+        s.repairs["commas"] = None
         return (yield from s.literal("}", after_space=True))
     if not found and behind == '"':
-        s.slips["commas"] = None
+        s.repairs["commas"] = None
         return ","
     return found
 
@@ -138,7 +138,7 @@ class _Call:
         self._whole = False
         self._dropped: list[tuple[str, Json]] = []  # members that have no place in a call
 
-    def member(self, key: str) -> Leaf[str]:
+    def member(self, key: str) -> Parser[str]:
         """Read the value of `key`; why it cannot be one, or ""."""
         if self._keys.name_is_key:
             return (yield from self._named_by_key(key))
@@ -157,7 +157,7 @@ class _Call:
             self._id, self._late_id = (self._id, written) if self._begun else (written, "")
             return ""
         if key in self._keys.id or key in self._keys.other:
-            return (yield from self._s.json_value(nothing))
+            return (yield from self._s.json_value(discard))
         if not (self._tagged or self._begun):
             return f"unexpected key {key!r}"
         pieces: list[str] = []
@@ -169,26 +169,26 @@ class _Call:
         """An id counts once the arguments have begun only where there was none before."""
         return key in self._keys.id and (not self._begun or (self._keys.late_id and not self._id))
 
-    def _of_unknown(self, key: str) -> Leaf[str]:
+    def _of_unknown(self, key: str) -> Parser[str]:
         """A member of a call whose tool is not offered; without tags, what a call does not have says it is none."""
         if key in self._keys.arguments:
             self._held = ""
         elif not (self._tagged or key in (*self._keys.id, *self._keys.other)):
             return f"unexpected key {key!r}"
-        return (yield from self._s.json_value(nothing))
+        return (yield from self._s.json_value(discard))
 
-    def _named_by_key(self, key: str) -> Leaf[str]:
+    def _named_by_key(self, key: str) -> Parser[str]:
         """A member whose key is a tool's name; one of no offered tool takes none of the others along."""
         if key in (*self._keys.id, *self._keys.other) and (yield from self._s.peek()) != "{":
-            return (yield from self._s.json_value(nothing))
+            return (yield from self._s.json_value(discard))
         self._next_in_object(key)
         self._unknown = False
         problem = self._resolve(key)
         if self._unknown:
-            problem = yield from self._s.json_value(nothing)
+            problem = yield from self._s.json_value(discard)
             if not problem:
-                self._sink.text(self._s.kept())
-                self._s.keep()
+                self._sink.text(self._s.captured())
+                self._s.start_capture()
             return problem
         return problem or (yield from self._read_arguments())
 
@@ -196,7 +196,7 @@ class _Call:
         """Names as keys let one object hold several calls."""
         if self._whole:
             self._end_object()
-            self._s.keep(f", {json.dumps(key, ensure_ascii=False)}: ")
+            self._s.start_capture(f", {json.dumps(key, ensure_ascii=False)}: ")
             self._begun = self._whole = False
 
     def close(self) -> Outcome:
@@ -214,15 +214,17 @@ class _Call:
 
     def fail(self, problem: str) -> Outcome:
         """The object is not one, or has broken off."""
-        if self._whole and not self._s.cut_off:
+        if self._whole and not self._s.truncated:
             outcome = self._end_object()
-            self._sink.warn("unfinished_call_object", f"{problem}, after the arguments were complete", self._s.kept())
+            self._sink.warn(
+                "unfinished_call_object", f"{problem}, after the arguments were complete", self._s.captured()
+            )
             return outcome
         if self._begun:
-            self._sink.incomplete(self._s.kept())
-            if self._s.cut_off or problem == CUT_OFF:
+            self._sink.incomplete(self._s.captured())
+            if self._s.truncated or problem == CUT_OFF:
                 return Outcome.CUT_OFF
-            self._sink.warn("malformed_arguments", problem, self._s.kept())
+            self._sink.warn("malformed_arguments", problem, self._s.captured())
             return Outcome.BROKEN
         self._sink.note("problem", problem)
         return Outcome.NOT_A_CALL
@@ -237,7 +239,7 @@ class _Call:
             self._sink.warn("dropped_member", f"expected a call's name and arguments only, dropped {names}", raw)
         return Outcome.WHOLE
 
-    def _read_name(self) -> Leaf[str]:
+    def _read_name(self) -> Parser[str]:
         written = yield from self._s.json_string()
         if written is None:
             return "expected the tool's name as a string"
@@ -255,7 +257,7 @@ class _Call:
         self._name = name
         return ""
 
-    def _read_arguments(self) -> Leaf[str]:
+    def _read_arguments(self) -> Parser[str]:
         first = yield from self._s.peek()
         if first == "{" and self._name:
             self._begin()
@@ -267,7 +269,7 @@ class _Call:
             problem = yield from self._s.json_value(pieces.append)
             text = "".join(pieces)
         else:
-            text, _, problem = yield from read_wrapped(self._s)
+            text, _, problem = yield from read_wrapped_arguments(self._s)
         if problem:
             return problem
         if self._name:

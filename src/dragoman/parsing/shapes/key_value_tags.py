@@ -17,7 +17,7 @@ from dragoman.parsing.shapes.json_block import or_json
 from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.tagged import Key, Tagged, Wrapped
 from dragoman.parsing.shapes.tagged_writer import Parameters
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ class Keyed:
             typed=bool(self.type[0]),
         )
 
-    def _head(self, s: Scanner, _: str) -> Leaf[Head | None]:
+    def _head(self, s: Scanner, _: str) -> Parser[Head | None]:
         """The name stands right behind the opener."""
         ends = tuple(filter(None, (self.name_end, self.key[0], self.call[1], "{", ">")))
-        found = yield from s.ahead(markers(*ends, "<"))
+        found = yield from s.peek_field(markers(*ends, "<"))
         # What looks like no name is prose about the tag, and may have a real call behind it.
         if found is None or found[1] == "<" or len(found[0].split()) != 1:
             return None
@@ -100,9 +100,9 @@ class Keyed:
         yield from s.literal("".join(found) if found[1] in (self.name_end, ">") else found[0])
         return Head(found[0].strip())
 
-    def _key(self, s: Scanner) -> Leaf[Key | None]:
+    def _key(self, s: Scanner) -> Parser[Key | None]:
         """`name</arg_key>`, then the value's own tag."""
-        found = yield from s.ahead(markers(*filter(None, (*self.key, *self.value, *self.call))))
+        found = yield from s.peek_field(markers(*filter(None, (*self.key, *self.value, *self.call))))
         if found and found[1] == self.value[1] and "=" in found[0]:  # GLM-5.3-Flash: `<arg_key>city=Paris</arg_value>`
             name = found[0].partition("=")[0]
             yield from s.literal(f"{name}=")

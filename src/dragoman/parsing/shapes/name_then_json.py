@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.sink import CallSink
-from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, nothing
-from dragoman.text.unwrap_arguments import FIRST, read_wrapped
+from dragoman.text.scanner import CUT_OFF, Parser, Scanner, discard
+from dragoman.text.unwrap_arguments import FIRST, read_wrapped_arguments
 
 
 class Head(NamedTuple):
@@ -25,7 +25,7 @@ class Head(NamedTuple):
     """The call ends here, `<invoke name="f"/>`: it has no arguments."""
 
 
-ReadHead: TypeAlias = Callable[[Scanner, str], Leaf[Head | None]]
+ReadHead: TypeAlias = Callable[[Scanner, str], Parser[Head | None]]
 """Reads from behind the opener, which it is given, to before the arguments; None: this is no call."""
 
 
@@ -41,20 +41,20 @@ class NamedJson:
     may_stay_open: bool = False
     """A closer is where generation stops, and may not be in the text."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
-        s.keep(s.gap + opener)
+        s.start_capture(s.skipped_space + opener)
         head = yield from self.head(s, opener)
         name = sink.resolve(head.name) if head else None
         if head is None:
             return _no_call(s, sink, head)
         opened = self.fence[0]
-        yield from s.space()
+        yield from s.skip_space()
         if opened and (yield from s.literal(opened)):
-            yield from s.space()
+            yield from s.skip_space()
         if name is None:
             # The arguments may quote a whole call; that must not be run.
-            if (yield from s.peek()) in ("{", '"') and not (yield from s.json_value(nothing)):
+            if (yield from s.peek()) in ("{", '"') and not (yield from s.json_value(discard)):
                 yield from self._skip_closers(s)
             return _no_call(s, sink, head)
         first = yield from s.peek()
@@ -72,15 +72,15 @@ class NamedJson:
         yield from self._close(s, sink)
         return True
 
-    def _skip_closers(self, s: Scanner) -> Leaf[None]:
+    def _skip_closers(self, s: Scanner) -> Parser[None]:
         """What closes a call that is none is part of it; where it also ends a message, it has to be seen there."""
         for closers in (self.fence[1:], self.closers):
             if any(closers) and not self.may_stay_open:
                 yield from s.literal(*filter(None, closers), after_space=True)
 
-    def _wrapped(self, s: Scanner, sink: CallSink, name: str, id: str) -> Leaf[bool]:
+    def _wrapped(self, s: Scanner, sink: CallSink, name: str, id: str) -> Parser[bool]:
         """The object inside a JSON string, as models that have seen OpenAI's API write it, or in a fence."""
-        arguments, _, problem = yield from read_wrapped(s)
+        arguments, _, problem = yield from read_wrapped_arguments(s)
         if problem:
             return _no_call(s, sink, Head(name))
         sink.start(name, id)
@@ -89,7 +89,7 @@ class NamedJson:
         yield from self._close(s, sink)
         return True
 
-    def _without_arguments(self, s: Scanner, sink: CallSink, name: str, id: str) -> Leaf[bool]:
+    def _without_arguments(self, s: Scanner, sink: CallSink, name: str, id: str) -> Parser[bool]:
         """A call may leave out the object, but then it has to be closed."""
         closed = self.closers and (yield from s.literal(*self.closers, after_space=True))
         if not closed:
@@ -97,37 +97,37 @@ class NamedJson:
         sink.start(name, id)
         sink.arguments("{}")
         sink.end()
-        s.forget()
+        s.stop_capture()
         return True
 
-    def _close(self, s: Scanner, sink: CallSink) -> Leaf[None]:
+    def _close(self, s: Scanner, sink: CallSink) -> Parser[None]:
         if self.fence[1]:
             yield from s.literal(self.fence[1], after_space=True)
         closed = not self.closers or (yield from s.literal(*self.closers, after_space=True))
         if not (closed or self.may_stay_open):
             sink.warn("missing_closer", f"expected {self.closers[0]} after the call")
-        s.forget()
+        s.stop_capture()
 
 
 def _no_call(s: Scanner, sink: CallSink, head: Head | None) -> bool:
     is_unknown = head is not None and sink.resolve(head.name) is None
-    if s.cut_off and not is_unknown:
-        sink.warn("cut_off_call", "the reply was cut off before the call had its arguments", s.kept())
+    if s.truncated and not is_unknown:
+        sink.warn("cut_off_call", "the reply was cut off before the call had its arguments", s.captured())
     else:
         if head and is_unknown:
             sink.warn("unknown_tool", f"the model called {head.name!r}, which is not an offered tool")
         else:
             sink.note("problem", "expected arguments" if head else "expected the head of a call")
-        sink.text(s.kept())
-    s.forget()
+        sink.text(s.captured())
+    s.stop_capture()
     return False
 
 
 def broken(s: Scanner, sink: CallSink, problem: str) -> bool:
     """The open call stays unfinished; unless the text just ended, what came of it is text too."""
-    sink.incomplete(s.kept())
+    sink.incomplete(s.captured())
     if problem != CUT_OFF:
-        sink.warn("malformed_arguments", problem, s.kept())
-        sink.text(s.kept())
-    s.forget()
+        sink.warn("malformed_arguments", problem, s.captured())
+        sink.text(s.captured())
+    s.stop_capture()
     return False

@@ -21,7 +21,7 @@ from dragoman.parsing.shapes.tagged import left_open, read_call
 from dragoman.parsing.shapes.tagged_writer import NAME
 from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema, as_json, as_string, string_writer
-from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Leaf, Scanner, markers, nothing
+from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Parser, Scanner, discard, markers
 
 DEPTH_LIMIT: Final = 64
 """How deep elements may nest; the stack of Python is not the model's to fill."""
@@ -41,7 +41,7 @@ class Elements:
     close: str
     """What ends a call, without the mark."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
         return (yield from read_call(s, sink, opener, self.head, self._body))
 
@@ -61,7 +61,7 @@ class Elements:
             mark=self.mark,
         ).hold(tool, before, self.close)
 
-    def _body(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+    def _body(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
         return (yield from _Body(s, sink, schema, self.mark).members(self.mark + self.close, (), sink.arguments))
 
     def _members(self, members: Any) -> str:
@@ -89,7 +89,7 @@ class _Body:
         self._open = f"{mark}<"
         self._mark = mark
 
-    def members(self, close: str, path: Path, emit: Emit) -> Leaf[str]:
+    def members(self, close: str, path: Path, emit: Emit) -> Parser[str]:
         """The elements of an object or array, and what closes it; why they are not whole, or ""."""
         types = self._schema.of(*path) if path else frozenset({"object"})
         array: bool | None = None if {"object", "array"} <= types else "array" in types
@@ -98,7 +98,7 @@ class _Body:
         while not (yield from self._s.literal(close, after_space=True)):
             name = yield from self._name()
             if not name and not path:
-                yield from self._s.space()
+                yield from self._s.skip_space()
                 return (yield from left_open(self._s, self._sink, bool(count), close, "an element"))
             if not name:
                 return wrong(self._s, f"an element or {close}")
@@ -108,7 +108,7 @@ class _Body:
                 emit(", " if count else "[" if array else "{")
             else:
                 self._sink.warn("repeated_parameter", f"expected each parameter once, dropped another {name!r}")
-            problem = yield from self._element(name, (*path, None if array else name), nothing if again else emit)
+            problem = yield from self._element(name, (*path, None if array else name), discard if again else emit)
             if problem:
                 return problem
             seen.add(name)
@@ -116,14 +116,14 @@ class _Body:
         emit(("" if count else "[" if array else "{") + ("]" if array else "}"))
         return ""
 
-    def _name(self) -> Leaf[str]:
+    def _name(self) -> Parser[str]:
         """The name in an opening tag; "" where none comes next."""
         if not (yield from self._s.literal(self._open, after_space=True)):
             return ""
         found = yield from self._s.field(markers(">"))
         return found[0].strip() if found and not found[0].startswith("/") else ""
 
-    def _element(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
+    def _element(self, name: str, path: Path, emit: Emit) -> Parser[str]:
         """What stands in an element, and its end; why it is not whole, or ""."""
         if path[-1] is not None:
             emit(f"{as_string(name)}: ")
@@ -131,7 +131,7 @@ class _Body:
                 return (yield from self._array(name, path, emit))
         return (yield from self._inside(name, path, emit))
 
-    def _array(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
+    def _array(self, name: str, path: Path, emit: Emit) -> Parser[str]:
         """An array: elements within this one, JSON, or this is its first item and others of the same name follow."""
         item = (*path, None)
         first = f"{self._open}{ITEM}>"
@@ -158,11 +158,11 @@ class _Body:
         emit("" if problem else "]")
         return problem
 
-    def _text(self, name: str, emit: Emit) -> Leaf[str]:
+    def _text(self, name: str, emit: Emit) -> Parser[str]:
         """Raw text up to the end of its element, which is returned; "" where it is missing."""
         return (yield from self._s.raw_until({f"{self._mark}</{name}>": ((self._mark,),)}, emit))
 
-    def _inside(self, name: str, path: Path, emit: Emit) -> Leaf[str]:
+    def _inside(self, name: str, path: Path, emit: Emit) -> Parser[str]:
         """The value that stands in an element, and its end; why it is not whole, or ""."""
         close = f"{self._mark}</{name}>"
         types = self._schema.of(*path)

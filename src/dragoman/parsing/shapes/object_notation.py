@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman.core.messages import JsonText as Json
 from dragoman.parsing.sink import CallSink
-from dragoman.text.scanner import CUT_OFF, Leaf, Scanner
+from dragoman.text.scanner import CUT_OFF, Parser, Scanner
 
 DEPTH_LIMIT: Final = 128
 """How deep containers may nest; no tool asks for more, and a reader of JSON may not bear it."""
@@ -35,7 +35,7 @@ class Container(NamedTuple):
     """What closes the containers around it, the nearest first."""
 
 
-ReadPart: TypeAlias = Callable[[Scanner, CallSink, Container], Leaf[str]]
+ReadPart: TypeAlias = Callable[[Scanner, CallSink, Container], Parser[str]]
 """Reads one key or scalar in this container and passes it on; why it is none, or ""."""
 
 
@@ -46,10 +46,10 @@ class Notation:
     containers: Mapping[str, Container]
     """By what opens them."""
     scalar: ReadPart
-    opened: "Callable[[Scanner, str], Leaf[Container]] | None" = None
+    opened: "Callable[[Scanner, str], Parser[Container]] | None" = None
     """Which container begins behind an opener that may begin several."""
 
-    def call(self, s: Scanner, sink: CallSink, name: str, first: Container) -> Leaf[bool]:
+    def call(self, s: Scanner, sink: CallSink, name: str, first: Container) -> Parser[bool]:
         """A call whose arguments are the members of `first`, which has been opened; whether it came whole.
 
         The scanner must be keeping the call's text, which goes on as text where the call is broken.
@@ -59,13 +59,13 @@ class Notation:
         if not problem:
             sink.end()
             return True
-        sink.incomplete(s.kept())
+        sink.incomplete(s.captured())
         if problem != CUT_OFF:
-            sink.warn("malformed_arguments", problem, s.kept())
-            sink.text(s.kept())
+            sink.warn("malformed_arguments", problem, s.captured())
+            sink.text(s.captured())
         return False
 
-    def members(self, s: Scanner, sink: CallSink, first: Container) -> Leaf[str]:
+    def members(self, s: Scanner, sink: CallSink, first: Container) -> Parser[str]:
         """The members of a container that has been opened, and what closes it; why they are none, or ""."""
         enclosing = [first]
         sink.arguments(first.json[0])
@@ -92,15 +92,15 @@ class Notation:
                 enclosing += [deeper._replace(outer=inner.close + inner.outer)] if deeper else []
         return ""
 
-    def _member(self, s: Scanner, sink: CallSink, inner: Container, depth: int) -> Leaf[tuple[Container | None, str]]:
+    def _member(self, s: Scanner, sink: CallSink, inner: Container, depth: int) -> Parser[tuple[Container | None, str]]:
         """A member up to the end of its value, or into the container that is its value, which is returned."""
-        yield from s.space()
+        yield from s.skip_space()
         problem = (yield from inner.key(s, sink, inner)) if inner.key else ""
         if problem:
             return None, problem
         opener = yield from s.literal(*self.containers, after_space=True)
         if not opener:
-            yield from s.space()
+            yield from s.skip_space()
             return None, (yield from self.scalar(s, sink, inner))
         container = (yield from self.opened(s, opener)) if self.opened else self.containers[opener]
         sink.arguments(container.json[0])
@@ -120,14 +120,14 @@ def cut_off(s: Scanner) -> str:
 
 def no_call(s: Scanner, sink: CallSink, name: str) -> None:
     """What has been kept is no call, whatever name it has, and goes on as text."""
-    if s.cut_off and not name:
-        sink.warn("cut_off_call", "the reply was cut off before the call had its arguments", s.kept())
+    if s.truncated and not name:
+        sink.warn("cut_off_call", "the reply was cut off before the call had its arguments", s.captured())
         return
     if name:
         sink.warn("unknown_tool", f"the model called {name!r}, which is not an offered tool")
     else:
         sink.note("problem", "expected a name and named arguments")
-    sink.text(s.kept())
+    sink.text(s.captured())
 
 
 class Digits(str):

@@ -19,18 +19,18 @@ from dragoman.parsing.shapes.name_then_json import Head
 from dragoman.parsing.shapes.tagged import read_call
 from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema, as_string, string_writer
-from dragoman.text.scanner import CUT_OFF, Leaf, Scanner, markers
+from dragoman.text.scanner import CUT_OFF, Parser, Scanner, markers
 
 OPEN, LABEL, CLOSE = "<tool:", "function>", "</tool>"
 COMMAND: Final = "command"
 
 
-def head(s: Scanner, _: str) -> Leaf[Head | None]:
+def head(s: Scanner, _: str) -> Parser[Head | None]:
     """The label, and the name in front of the first blank."""
-    yield from s.space()
+    yield from s.skip_space()
     found = yield from s.field(markers(">", " ", "\n", CLOSE))
     if found and found[1] == ">":
-        yield from s.space()
+        yield from s.skip_space()
         found = yield from s.field(markers(" ", "\n", CLOSE))
     if found is None or not found[0]:
         return None
@@ -44,16 +44,16 @@ def parameter(schema: Schema) -> str:
     return strings[0] if len(strings) == 1 else COMMAND
 
 
-def body(s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+def body(s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
     """The text, or the object in its place, and what closes it; why it is not whole, or ""."""
-    yield from s.space()
+    yield from s.skip_space()
     if (yield from s.peek()) == "{":
         problem = yield from s.json_value(sink.arguments)
         if problem or (yield from s.literal(CLOSE, after_space=True)):
             return problem
         if not s.closed:
             return f"expected {CLOSE}"
-        if not s.stopped or not CLOSE.startswith(s.buf[s.pos :].strip()):
+        if not s.stopped_by_model or not CLOSE.startswith(s.buf[s.pos :].strip()):
             return CUT_OFF
         s.pos = len(s.buf)
         sink.warn("missing_closer", f"expected {CLOSE} before the end of the reply")
@@ -67,7 +67,7 @@ def body(s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
     return "" if closed else CUT_OFF
 
 
-def read(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+def read(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     """One call."""
     return (yield from read_call(s, sink, opener, head, body))
 

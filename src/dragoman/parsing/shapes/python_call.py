@@ -35,7 +35,7 @@ from dragoman.parsing.shapes.object_notation import (
 from dragoman.parsing.sink import MUTED, CallSink
 from dragoman.schema.argument_types import as_string, string_writer
 from dragoman.text.json_stream import NUMBER_LIMIT_CHARS
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 QUOTES: Final = ('"""', "'''", '"', "'")
 LITERALS: Final = {
@@ -92,36 +92,36 @@ class PythonCalls:
     lines: bool = False
     """One follows the other without a comma."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a call came of it. What is no call goes on as text."""
-        s.keep(s.gap + opener)
+        s.start_capture(s.skipped_space + opener)
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed and opener and (yield from s.literal("]", after_space=True)):
             yield from s.literal("", *self.closers, after_space=True)
-            sink.warn("empty_section", "dropped a list with no call in it", s.kept())
-            s.forget()
+            sink.warn("empty_section", "dropped a list with no call in it", s.captured())
+            s.stop_capture()
             return True
         if listed:
             sink.listed(True)
         more, whole = True, False
         while more and (called := (yield from _call(s, sink, tagged=bool(opener)))) is not False:
-            s.keep()
+            s.start_capture()
             if called:
                 more, whole = (yield from self._more(s, sink, listed)), True
             elif not (yield from self._behind_unknown(s)):
-                sink.text(s.kept())
+                sink.text(s.captured())
                 break
-        s.forget()
-        if not s.cut_off:
+        s.stop_capture()
+        if not s.truncated:
             sink.listed(False)
         return whole and not more
 
-    def _behind_unknown(self, s: Scanner) -> Leaf[bool]:
+    def _behind_unknown(self, s: Scanner) -> Parser[bool]:
         """Whether a call comes behind one of a tool that is not offered, which is text and does not take it along."""
         comma = yield from s.literal(",", after_space=True)
         return bool(comma or self.lines) and _begins_name((yield from s.peek(after_space=True)))
 
-    def _more(self, s: Scanner, sink: CallSink, listed: bool) -> Leaf[bool]:
+    def _more(self, s: Scanner, sink: CallSink, listed: bool) -> Parser[bool]:
         """What stands between two calls or behind the last; whether another call comes."""
         comma = yield from s.literal(",", after_space=True)
         bracket = listed and (yield from s.literal("]", after_space=True))
@@ -137,7 +137,7 @@ class PythonCalls:
         if char and not bracket and (comma or (self.lines and _begins_name(char))):
             return True
         ends = (*self.closers, *(["]"] if listed else []))
-        if ends and not any(s.cut_off_in(end) for end in ends):
+        if ends and not any(s.consume_truncated(end) for end in ends):
             sink.warn("missing_closer", f"expected {ends[0]} after the calls")
         return False
 
@@ -146,31 +146,31 @@ TOOL_CODE: Final = "```tool_code"
 """How Gemma begins code that calls tools."""
 
 
-def read_tool_code(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+def read_tool_code(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     """Calls in a fence of that name, each perhaps assigned or printed; whether a whole one came last."""
-    s.keep(s.gap + opener)
+    s.start_capture(s.skipped_space + opener)
     whole, closed = False, ""
     while not closed:
         yield from s.literal("tool_code =", "tool_code=", after_space=True)
         printed = yield from s.literal("print(", after_space=True)
         yield from s.literal("default_api.", after_space=True)
         if not (yield from _call(s, sink, tagged=True)):
-            s.forget()
+            s.stop_capture()
             return False
         whole = True
-        s.keep()
+        s.start_capture()
         if printed:
             yield from s.literal(")", after_space=True)
         closed = yield from s.literal("```", after_space=True)
         if not closed and not _begins_name((yield from s.peek(after_space=True)) or "."):
             break
-    if not closed and not s.cut_off_in("```"):
+    if not closed and not s.consume_truncated("```"):
         sink.warn("missing_closer", "expected ``` after the calls")
-    s.forget()
+    s.stop_capture()
     return whole
 
 
-def _call(s: Scanner, sink: CallSink, tagged: bool) -> Leaf[bool | None]:
+def _call(s: Scanner, sink: CallSink, tagged: bool) -> Parser[bool | None]:
     """One call; whether it came out whole. Where it is none, what was kept of it goes on as text.
 
     None: between markers, it is a whole call of a tool that is not offered.
@@ -178,17 +178,17 @@ def _call(s: Scanner, sink: CallSink, tagged: bool) -> Leaf[bool | None]:
     if tagged and (yield from s.peek(after_space=True)) == "{":
         outcome = yield from read_json_call(s, sink, CallKeys())
         if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
-            sink.text(s.kept())
+            sink.text(s.captured())
         return outcome is Outcome.WHOLE
     found = yield from s.field(markers(*"()[]{}\"',=:"))
-    if tagged and not found and s.closed and not s.stopped and _CUT_NAME.fullmatch(s.buf, s.pos):
+    if tagged and not found and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
         cut_off(s)
     match = _NAME.fullmatch(found[0]) if found and found[1] == "(" else None
     name = sink.resolve(match[1]) if match else None
     named = match and (yield from _is_named(s))
     if name is not None and named:
         return (yield from NOTATION.call(s, sink, name, CALL))
-    if name is not None and named is None and not s.stopped:
+    if name is not None and named is None and not s.stopped_by_model:
         cut_off(s)
     unknown = match[1] if match and name is None and named else ""
     ended = unknown and not (yield from NOTATION.members(s, MUTED, CALL))
@@ -196,12 +196,12 @@ def _call(s: Scanner, sink: CallSink, tagged: bool) -> Leaf[bool | None]:
     return None if ended and tagged else False
 
 
-def _is_named(s: Scanner) -> Leaf[bool | None]:
+def _is_named(s: Scanner) -> Parser[bool | None]:
     """Whether arguments by name come next, or none; None at the end of the text."""
-    yield from s.space()
+    yield from s.skip_space()
     if (yield from s.peek()) == ")":
         return True
-    found = yield from s.ahead(_NAME_ENDS)
+    found = yield from s.peek_field(_NAME_ENDS)
     if not found:
         return None if s.closed else False
     return found[1] == "=" and bool(_KEY.fullmatch(found[0].rstrip()))
@@ -211,9 +211,9 @@ def _begins_name(char: str) -> bool:
     return char.isalpha() or char == "_"
 
 
-def _parameter(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
+def _parameter(s: Scanner, sink: CallSink, _: Container) -> Parser[str]:
     """`name=`."""
-    found = yield from s.ahead(_NAME_ENDS)
+    found = yield from s.peek_field(_NAME_ENDS)
     if not found and s.closed:
         return cut_off(s)
     name = found[0].rstrip() if found and found[1] == "=" else ""
@@ -225,7 +225,7 @@ def _parameter(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
     return ""
 
 
-def _key(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
+def _key(s: Scanner, sink: CallSink, _: Container) -> Parser[str]:
     """A key of a dict and its colon; numbers and literals become strings, as JSON knows no other keys."""
     if (yield from s.peek()) in ('"', "'"):
         problem = yield from _string(s, sink.arguments, None)
@@ -240,7 +240,7 @@ def _key(s: Scanner, sink: CallSink, _: Container) -> Leaf[str]:
     return ""
 
 
-def _scalar(s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
+def _scalar(s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
     if (yield from s.peek()) in ('"', "'"):
         return (yield from _string(s, sink.arguments, inner))
     value, problem = yield from _word(s)
@@ -248,7 +248,7 @@ def _scalar(s: Scanner, sink: CallSink, inner: Container) -> Leaf[str]:
     return problem
 
 
-def _word(s: Scanner) -> Leaf[tuple[str, str]]:
+def _word(s: Scanner) -> Parser[tuple[str, str]]:
     """A number or literal as JSON; why it is none, or ""."""
     pieces: list[str] = []
     yield from s.run(WORD, pieces.append)
@@ -273,11 +273,11 @@ def _number(word: str) -> str:
     return sign.strip("+") + (whole.lstrip("0") or "0") + fraction + exponent
 
 
-def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) -> Leaf[str]:
+def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) -> Parser[str]:
     """One string as JSON, a value in `inner`, or a key; why it is not whole, or ""."""
     quote = yield from s.literal(*QUOTES)
     write, ends = string_writer(emit), markers(quote, "\\")
-    may_be_inner = inner if len(quote) == 1 and "inner_quotes" in s.mends else None
+    may_be_inner = inner if len(quote) == 1 and "inner_quotes" in s.enabled_repairs else None
     end = 0  # where the quote is that ends it, once one in it has been seen
     emit('"')
     while True:
@@ -290,7 +290,7 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
             if not end or not may_be_inner:
                 emit('"')
                 return ""
-            s.slips["inner_quotes"] = None
+            s.repairs["inner_quotes"] = None
             write(quote)
             continue
         char = (yield from s.peek()) if found else ""
@@ -303,7 +303,7 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
             yield from _escape(s, write, char)
 
 
-def _end_of_string(s: Scanner, inner: Container, quote: str) -> Leaf[int]:
+def _end_of_string(s: Scanner, inner: Container, quote: str) -> Parser[int]:
     """The offset of the quote that ends a string, where the one just taken does not; 0 where it does.
 
     It does where what may follow a string follows, or where no other quote is seen that ends it. -1: a limit cut the
@@ -313,7 +313,7 @@ def _end_of_string(s: Scanner, inner: Container, quote: str) -> Leaf[int]:
     while not behind.match(s.buf, s.pos):
         rest = s.buf[s.pos : s.pos + _LOOK_CHARS]
         open_yet = len(rest) < _LOOK_CHARS and _MAY_BE_BEHIND_ARGUMENT.fullmatch(rest)
-        if s.closed and s.stopped and _CLOSED_BEHIND.fullmatch(rest):
+        if s.closed and s.stopped_by_model and _CLOSED_BEHIND.fullmatch(rest):
             return 0
         at = -1 if open_yet and not s.closed else s.buf.find(quote, s.pos, s.pos + _AHEAD_CHARS)
         while at >= 0 and (s.buf[at - 1] == "\\" or not behind.match(s.buf, at + 1)):
@@ -324,12 +324,12 @@ def _end_of_string(s: Scanner, inner: Container, quote: str) -> Leaf[int]:
         if len(s.buf) - s.pos >= _AHEAD_CHARS + _LOOK_CHARS:
             return 0
         if s.closed:
-            return 0 if s.stopped else -1
+            return 0 if s.stopped_by_model else -1
         yield None
     return 0
 
 
-def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Leaf[None]:
+def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Parser[None]:
     """What stands behind a backslash, where it is no single character that means another."""
     if char in HEX_DIGITS:
         yield from _hexadecimal(s, write, char)
@@ -341,7 +341,7 @@ def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Leaf[None]:
         write("\\" + char)
 
 
-def _hexadecimal(s: Scanner, write: Callable[[str], None], kind: str) -> Leaf[None]:
+def _hexadecimal(s: Scanner, write: Callable[[str], None], kind: str) -> Parser[None]:
     r"""`\x`, `\u` and `\U`; the halves of a surrogate pair belong together."""
     taken = yield from s.peek(1 + HEX_DIGITS[kind])
     digits = taken[1:]
@@ -362,7 +362,7 @@ DICT: Final = Container("}", "{}", _key)
 SET: Final = Container("}", "[]")
 
 
-def _opened(s: Scanner, opener: str) -> Leaf[Container]:
+def _opened(s: Scanner, opener: str) -> Parser[Container]:
     """What an opening bracket begins: of a brace a set where its first item is no key, which comes out as an array."""
     if opener != "{":
         return LIST if opener == "[" else TUPLE
@@ -425,7 +425,7 @@ def hold(tool: Tool, values: Spelling = SPELLING) -> HeldCall:
     return HeldCall(f"{tool.name}(", body, ")", relaxed)
 
 
-def read_bare(s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+def read_bare(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     """Calls where a word comes that is an offered tool, and its bracket; whether a whole one came last."""
     while (word := _WORD.match(s.buf, s.pos)) and not word[2] and not s.closed:
         yield None

@@ -16,7 +16,7 @@ from dragoman.parsing.shapes.json_object import CallKeys, Outcome, read_json_cal
 from dragoman.parsing.shapes.object_notation import no_call, written
 from dragoman.parsing.shapes.python_call import DICT, NOTATION, SPELLING, literal
 from dragoman.parsing.sink import MUTED, CallSink
-from dragoman.text.scanner import Leaf, Scanner, markers
+from dragoman.text.scanner import Parser, Scanner, markers
 
 _NAME_END: Final = markers("'")
 
@@ -28,38 +28,38 @@ class PythonObjects:
     tagged: bool = True
     """A marker opened it."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came last. What is no call goes on as text."""
-        s.keep(s.gap + opener)
+        s.start_capture(s.skipped_space + opener)
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed:
             sink.listed(True)
         whole = False
         while (called := (yield from self._call(s, sink))) is not False:
             whole = bool(called)
-            s.keep()
+            s.start_capture()
             comma = yield from s.literal(",", after_space=True)
             if comma and (yield from s.peek(after_space=True)) == "{":
                 continue
             if called:
                 yield from self._end(s, sink, listed)
             else:
-                sink.text(s.kept())
+                sink.text(s.captured())
             break
         whole = whole and called is not False
-        s.forget()
-        if not s.cut_off:
+        s.stop_capture()
+        if not s.truncated:
             sink.listed(False)
         return whole
 
-    def _end(self, s: Scanner, sink: CallSink, listed: bool) -> Leaf[None]:
+    def _end(self, s: Scanner, sink: CallSink, listed: bool) -> Parser[None]:
         ended = listed and (yield from s.literal("]", after_space=True))
         if ended and (yield from s.literal("]", after_space=True)):
             sink.warn("stray_closer", "dropped ] that closes nothing", "]")
-        if listed and not ended and not s.cut_off_in("]"):
+        if listed and not ended and not s.consume_truncated("]"):
             sink.warn("missing_closer", "expected ] after the calls")
 
-    def _call(self, s: Scanner, sink: CallSink) -> Leaf[bool | None]:
+    def _call(self, s: Scanner, sink: CallSink) -> Parser[bool | None]:
         """One object; whether a whole call came of it. Where it is none, what was kept of it goes on as text.
 
         None: it is a whole call of a tool that is not offered.
@@ -67,10 +67,10 @@ class PythonObjects:
         quoted = yield from s.peek(2, after_space=True)
         if not quoted.startswith("{'"):
             outcome = yield from read_json_call(s, sink, CallKeys(), self.tagged)
-            if outcome is Outcome.NOT_A_CALL and self.tagged and s.cut_off_in(""):
-                sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+            if outcome is Outcome.NOT_A_CALL and self.tagged and s.consume_truncated(""):
+                sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
             elif outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
-                sink.text(s.kept())
+                sink.text(s.captured())
             return outcome is Outcome.WHOLE
         written = yield from self._head(s)
         name = sink.resolve(written) if written else None
@@ -80,11 +80,11 @@ class PythonObjects:
             no_call(s, sink, written)
             return None if ended else False
         whole = yield from NOTATION.call(s, sink, name, DICT)
-        if whole and not (yield from s.literal("}", after_space=True)) and not s.cut_off_in("}"):
+        if whole and not (yield from s.literal("}", after_space=True)) and not s.consume_truncated("}"):
             sink.warn("missing_closer", "expected } after the arguments")
         return whole
 
-    def _head(self, s: Scanner) -> Leaf[str]:
+    def _head(self, s: Scanner) -> Parser[str]:
         """All up to the arguments' own bracket; the name, "" where this is no call."""
         for part in ("{", "'name'", ":", "'"):
             if not (yield from s.literal(part, after_space=True)):
@@ -92,7 +92,7 @@ class PythonObjects:
         found = yield from s.field(_NAME_END)
         for part in (",", "'arguments'", ":", "{"):
             if not found or not (yield from s.literal(part, after_space=True)):
-                s.cut_off_in_word()
+                s.consume_truncated_word()
                 return ""
         return found[0] if found else ""
 

@@ -24,7 +24,7 @@ from dragoman.parsing.shapes.json_block import KEYS, JsonCalls
 from dragoman.parsing.shapes.name_then_json import ReadHead, broken
 from dragoman.parsing.sink import MUTED, CallSink, ReadCall
 from dragoman.schema.argument_types import ALL, Schema, as_json, as_string, string_writer
-from dragoman.text.scanner import CUT_OFF, Follow, Leaf, Scanner, markers, nothing
+from dragoman.text.scanner import CUT_OFF, Follows, Parser, Scanner, discard, markers
 
 
 class Key(NamedTuple):
@@ -44,9 +44,9 @@ _TYPES: Final = {"string": frozenset({"string"}), "json": ALL - {"string"}}
 
 _KINDS: Final = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
 
-ReadKey: TypeAlias = Callable[[Scanner], Leaf[Key | None]]
+ReadKey: TypeAlias = Callable[[Scanner], Parser[Key | None]]
 """Reads from behind a parameter's opener to before its value; None: it is none."""
-ReadBody: TypeAlias = Callable[[Scanner, CallSink, Schema], Leaf[str]]
+ReadBody: TypeAlias = Callable[[Scanner, CallSink, Schema], Parser[str]]
 """Reads the arguments and what closes them; why they are not whole, or ""."""
 
 
@@ -87,34 +87,34 @@ class Tagged:
         """What may end a raw value, framing aside."""
         return (self.value_close, *self.call_close, *((self.key_open,) if self.names("") else ()))
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
         return (yield from read_call(s, sink, opener, self.head, self.body, self.after))
 
-    def body(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+    def body(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
         """The parameters, or the object in their place; why they are not whole, or ""."""
         block = (yield from s.literal(*self.around_json, after_space=True)) if self.around_json else ""
         if not self.json_body or (yield from s.peek(after_space=True)) != "{":
             return (yield from self._parameters(s, sink, schema))
-        yield from s.space()
+        yield from s.skip_space()
         problem = yield from s.json_value(sink.arguments, self.call_close)
         if block and not problem:
             yield from s.literal(self.around_json[block], after_space=True)
         if problem or (yield from s.literal(*self.call_close, after_space=True)):
             return problem
         # As everywhere, an object ends itself, and the call with it.
-        if not s.cut_off_in(self.call_close[0]):
+        if not s.consume_truncated(self.call_close[0]):
             sink.warn("missing_closer", f"expected {self.call_close[0]} after the arguments")
         return ""
 
-    def _parameters(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+    def _parameters(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
         """All of them; why they are not whole, or ""."""
         seen: set[str] = set()
         found = ""
         while True:
             found = found or (yield from s.literal(self.key_open, *self.call_close, *self._behind, after_space=True))
             if not found:
-                yield from s.space()
+                yield from s.skip_space()
                 return (yield from left_open(s, sink, bool(seen), self.call_close[0], self.key_open))
             if found != self.key_open:
                 s.pos -= 0 if found in self.call_close else len(found)
@@ -129,7 +129,7 @@ class Tagged:
             emit: Callable[[str], None] = sink.arguments
             if key.name in seen:
                 sink.warn("repeated_parameter", f"expected each parameter once, dropped another {key.name!r}")
-                emit = nothing
+                emit = discard
             if key.type == "none":
                 sink.warn("missing_value", f"expected a value of {key.name!r}, dropped the name")
                 found = ""
@@ -146,7 +146,7 @@ class Tagged:
             if found:
                 sink.warn("missing_closer", f"expected {self.value_close} after {key.name!r}")
 
-    def _wrapped(self, s: Scanner, sink: CallSink, key: Key, schema: Schema, seen: set[str]) -> Leaf[str]:
+    def _wrapped(self, s: Scanner, sink: CallSink, key: Key, schema: Schema, seen: set[str]) -> Parser[str]:
         """A first parameter that the tool does not have, and that may hold all of its arguments; what closed it."""
         pieces: list[str] = []
         closer = yield from self._value(s, pieces.append, key, schema, seen)
@@ -161,14 +161,14 @@ class Tagged:
             seen.add(key.name)
         return closer
 
-    def _behind_value(self) -> Follow:
+    def _behind_value(self) -> Follows:
         ends = tuple((end,) for end in self.call_close)
         return ((self.key_open,), *ends, *((each,) for each in self._behind), ("",))
 
-    def _closers(self, others: Collection[str], framed: str) -> Mapping[str, Follow]:
+    def _closers(self, others: Collection[str], framed: str) -> Mapping[str, Follows]:
         """What ends a raw value, and what has to follow; `framed`: the line break before it that is framing."""
         lines = tuple(dict.fromkeys(("", "\n", framed)))
-        closers: dict[str, Follow] = {
+        closers: dict[str, Follows] = {
             line + self.value_close: self._behind_value() for line in (lines if framed else ("",))
         }
         behind = tuple((*self.after, each) for each in (*self.openers, ""))
@@ -178,7 +178,7 @@ class Tagged:
         begins = tuple((start,) for name in sorted(others) for start in self.names(name))
         return closers | ({line + self.key_open: begins for line in lines} if begins else {})
 
-    def _raw(self, s: Scanner, closers: Mapping[str, Follow], emit: Callable[[str], None]) -> Leaf[str]:
+    def _raw(self, s: Scanner, closers: Mapping[str, Follows], emit: Callable[[str], None]) -> Parser[str]:
         """A raw value up to what closes it, which is returned; a tag that is quoted in it does not."""
         while True:
             closer = yield from s.raw_until(closers, emit)
@@ -186,10 +186,10 @@ class Tagged:
                 return closer
             emit(closer)
 
-    def _begins_parameter(self, s: Scanner) -> Leaf[bool]:
+    def _begins_parameter(self, s: Scanner) -> Parser[bool]:
         """Whether the tag that has been taken begins a parameter: it ends where one may, as far as can be seen."""
         ends = markers(self.value_close, self.key_open, *self.call_close)
-        found = yield from s.ahead(ends, _AHEAD_CHARS)
+        found = yield from s.peek_field(ends, _AHEAD_CHARS)
         if found is None or found[1] != self.value_close:
             return True
         while (here := s.follows(self._behind_value(), len("".join(found)))) is None:
@@ -198,7 +198,7 @@ class Tagged:
 
     def _value(
         self, s: Scanner, emit: Callable[[str], None], key: Key, schema: Schema, seen: Collection[str]
-    ) -> Leaf[str]:
+    ) -> Parser[str]:
         """One value; what closed it, "" where nothing did."""
         types = _TYPES.get(key.type) or schema.of(key.name)
         framed = (yield from s.literal("\n", "\r\n")) if self.newlines else ""
@@ -212,7 +212,7 @@ class Tagged:
             emit('"' if closer else "")
             return closer
         if "string" not in types and (yield from s.peek(after_space=True)) in ("{", "["):
-            yield from s.space()
+            yield from s.skip_space()
             problem = yield from s.json_value(emit, (self.value_close, *self.call_close))
             ends = tuple(closers) if quoted else (self.value_close, self.key_open, *self.call_close)
             return "" if problem else (yield from s.literal(*ends, after_space=True))
@@ -235,7 +235,7 @@ def _inner(value: Json) -> dict[str, Json]:
     return {name: bytes(raw).decode() for name, raw in members.items()}
 
 
-def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: str) -> Leaf[str]:
+def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: str) -> Parser[str]:
     """Why arguments that nothing has closed are not whole, white space behind them aside; "" where they are.
 
     So they are where the reply ended of itself behind a value that was closed, or within what closes them all. Where
@@ -245,7 +245,7 @@ def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: st
     if not close.startswith(rest):
         return f"expected {value} or {close}"
     s.pos += len(rest)
-    if not s.stopped:
+    if not s.stopped_by_model:
         return CUT_OFF
     if not any_value:
         return NOTHING_YET
@@ -256,9 +256,9 @@ def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: st
 
 def read_call(
     s: Scanner, sink: CallSink, opener: str, read_head: ReadHead, read_body: ReadBody, after: tuple[str, ...] = ()
-) -> Leaf[bool]:
+) -> Parser[bool]:
     """A call of a head, a body and what stands behind it; whether it came whole. What is no call goes on as text."""
-    s.keep(s.gap + opener)
+    s.start_capture(s.skipped_space + opener)
     head = yield from read_head(s, opener)
     if head and not is_name(head.name):
         head = None
@@ -280,7 +280,7 @@ def read_call(
     sink.end()
     for closer in after:
         yield from s.literal(closer, after_space=True)
-    s.forget()
+    s.stop_capture()
     return True
 
 
@@ -316,46 +316,46 @@ class Wrapped:
     """What opens a call; the first is the format's own."""
     close: str
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came last."""
-        s.keep(s.gap + opener)
+        s.start_capture(s.skipped_space + opener)
         found = yield from s.literal(*self.openers, self.close, after_space=True)
         if not found and (yield from s.peek(after_space=True)) in ("{", "["):
-            s.gap = s.kept()
+            s.skipped_space = s.captured()
             return (yield from JsonCalls(KEYS, self.close).read(s, sink, ""))
         if found not in self.openers:
             return self._empty(s, sink, found)
-        s.gap = s.kept().removesuffix(found)
+        s.skipped_space = s.captured().removesuffix(found)
         whole = True
         while found in self.openers:
             whole = yield from self.call(s, sink, found)
-            s.keep()
+            s.start_capture()
             found = yield from s.literal(*self.openers, *([self.close] if whole else []), after_space=True)
-            s.gap = "" if whole else s.kept().removesuffix(found)
-            s.forget()
+            s.skipped_space = "" if whole else s.captured().removesuffix(found)
+            s.stop_capture()
             if whole and not found:
                 yield from drop_begun(s, sink, self.close)
         return whole
 
     def _empty(self, s: Scanner, sink: CallSink, found: str) -> bool:
         if found:
-            sink.warn("empty_section", f"dropped a section with no call in it, up to {found}", s.kept())
-        elif any(s.cut_off_in(each) for each in (*self.openers, self.close)):
-            sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+            sink.warn("empty_section", f"dropped a section with no call in it, up to {found}", s.captured())
+        elif any(s.consume_truncated(each) for each in (*self.openers, self.close)):
+            sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
         else:
-            sink.text(s.kept())
-        s.forget()
+            sink.text(s.captured())
+        s.stop_capture()
         return bool(found)
 
 
 def _no_call(s: Scanner, sink: CallSink, name: str) -> bool:
-    if not name and s.cut_off_in_word():
-        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.kept())
+    if not name and s.consume_truncated_word():
+        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
     else:
         if name:
             sink.warn("unknown_tool", f"the model called {name!r}, which is not an offered tool")
         else:
             sink.note("problem", "expected the head of a call")
-        sink.text(s.kept())
-    s.forget()
+        sink.text(s.captured())
+    s.stop_capture()
     return False

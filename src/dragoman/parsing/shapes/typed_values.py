@@ -20,7 +20,7 @@ from dragoman.parsing.shapes.object_notation import Digits, written, wrong
 from dragoman.parsing.shapes.tagged import Tagged, left_open, read_call
 from dragoman.parsing.sink import CallSink
 from dragoman.schema.argument_types import Schema, as_string, string_writer
-from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Leaf, Scanner, nothing
+from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Parser, Scanner, discard
 
 DEPTH_LIMIT: Final = 64
 """How deep values may nest; the stack of Python is not the model's to fill."""
@@ -41,11 +41,11 @@ class Nested:
     flat: Tagged
     """The call with parameters of one level."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Leaf[bool]:
+    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
         return (yield from read_call(s, sink, opener, self.flat.head, self._body))
 
-    def _body(self, s: Scanner, sink: CallSink, schema: Schema) -> Leaf[str]:
+    def _body(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
         """The arguments, in the notation that the first of them has; why they are not whole, or ""."""
         if (yield from s.peek(len(self.value[0]), after_space=True)) != self.value[0]:
             return (yield from self.flat.body(s, sink, schema))
@@ -69,19 +69,19 @@ class Nested:
         named = "" if name is None else f' name="{_attribute(name)}"'
         return f'{self.value[0]}{named} type="{type}">'
 
-    def _members(self, s: Scanner, sink: CallSink, emit: Emit, close: str, around: str, depth: int) -> Leaf[str]:
+    def _members(self, s: Scanner, sink: CallSink, emit: Emit, close: str, around: str, depth: int) -> Parser[str]:
         """The values up to what closes them; why they are not whole, or ""."""
         seen: set[str] = set()
         before = around[0]
         while not (yield from s.literal(close, after_space=True)):
             if not (yield from s.literal(self.value[0], after_space=True)):
                 if not depth:
-                    yield from s.space()
+                    yield from s.skip_space()
                     return (yield from left_open(s, sink, bool(seen), close, self.value[0]))
                 return wrong(s, f"{self.value[0]} or {close}")
             found = yield from attributes(s, ">")
             if found is None:
-                s.cut_off_in_word()
+                s.consume_truncated_word()
                 return CUT_OFF if s.closed else "expected a value's attributes"
             name = unescaped(found[0].get("name", ""))
             again = around == "{}" and name in seen
@@ -92,21 +92,21 @@ class Nested:
                 before = ", "
             seen.add(name)
             problem = yield from self._value(
-                s, sink, nothing if again else emit, found[0].get("type", ""), close, depth
+                s, sink, discard if again else emit, found[0].get("type", ""), close, depth
             )
             if problem:
                 return problem
         emit(around[1] if before == ", " else around)
         return ""
 
-    def _value(self, s: Scanner, sink: CallSink, emit: Emit, type: str, close: str, depth: int) -> Leaf[str]:
+    def _value(self, s: Scanner, sink: CallSink, emit: Emit, type: str, close: str, depth: int) -> Parser[str]:
         """What stands in a tag, and its end; why it is not whole, or ""."""
         if type in HOLDERS:
             if depth == DEPTH_LIMIT:
                 return f"expected no more than {DEPTH_LIMIT} levels"
             return (yield from self._members(s, sink, emit, self.value[1], HOLDERS[type], depth + 1))
         if type == "json":
-            yield from s.space()
+            yield from s.skip_space()
             problem = yield from s.json_value(emit, self.value[1:])
             if problem or (yield from s.literal(self.value[1], after_space=True)):
                 return problem
