@@ -256,11 +256,13 @@ def main(kind: str, port: str = "", more: str = "") -> int:
 
 def behind(url: str, trusted: str = "") -> list[Backend]:
     """A server of each API, or one, trusted, of this API."""
-    from dragoman.backends.http.backend import Http  # here, as its packages would count as memory of the others
+    from dragoman.backends.http.backend import HttpBackend  # here, as its packages would count as memory of the others
     from dragoman.backends.http.config import HttpConfig
 
     apis = [trusted] if trusted else dialects.names()
-    return [Http(api, HttpConfig(url=url, api=api, models=MODELS, trusted=bool(trusted)), os.environ) for api in apis]
+    return [
+        HttpBackend(api, HttpConfig(url=url, api=api, models=MODELS, trusted=bool(trusted)), os.environ) for api in apis
+    ]
 
 
 def claude(url: str, warm: int, home: Path) -> Backend:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
@@ -45,9 +45,9 @@ def writes(*pieces: str, finish: str = "stop", stays: bool = False) -> Play:
 
 
 @contextlib.asynccontextmanager
-async def gateway(url: str, **settings: Any) -> AsyncIterator[tuple[str, Http]]:
+async def gateway(url: str, **settings: Any) -> AsyncIterator[tuple[str, HttpBackend]]:
     """Its URL, and the backend in it that asks the server with a model `m`."""
-    backend = Http("far", HttpConfig(url=f"{url}/v1", **{"models": ("m",), **settings}), {})
+    backend = HttpBackend("far", HttpConfig(url=f"{url}/v1", **{"models": ("m",), **settings}), {})
     async with serving(Gateway([backend])) as (_, own):
         yield own, backend
 

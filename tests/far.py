@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import httpx2
 
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.gateway import Gateway
 from gateway import CHAT, DEADLINE_S, MESSAGES, shape_of
@@ -114,7 +114,7 @@ async def says_nothing(server: Server, writer: asyncio.StreamWriter) -> None:
 async def gateway(url: str, base: str = "/v1", **settings: Any) -> AsyncIterator[str]:
     """Its URL; behind it is the server, with a model `m`, which is asked once unless the settings say otherwise."""
     config = HttpConfig(url=url + base, **{"models": ("m",), "retries": 0, **settings})
-    async with serving(Gateway([Http("far", config, {})])) as (_, own):
+    async with serving(Gateway([HttpBackend("far", config, {})])) as (_, own):
         yield own
 
 

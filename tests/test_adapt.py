@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from openai.lib._pydantic import _ensure_strict_json_schema
 
 import cost
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -479,7 +479,7 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
     message = v.Message("user", (v.Text("hi"),))
     request = v.Request("m", (message,), (v.Tool("f", parameters=schema),), dialect="openai_chat")
     async with served(script) as far:
-        backend = Http("far", HttpConfig(url=far.url, schemas="llama_cpp"), {})
+        backend = HttpBackend("far", HttpConfig(url=far.url, schemas="llama_cpp"), {})
         await backend.start()
         events = [event async for event in backend.ask(request, ExchangeContext("1", 0, lambda: "1"))]
         await backend.close()
@@ -493,7 +493,7 @@ def test_a_server_of_an_unknown_kind() -> None:
     with pytest.raises(
         ConfigError, match=r"unknown server 'llamacpp'; did you mean 'llama_cpp'\?.*servers.far.schemas"
     ):
-        Http("far", HttpConfig(url="http://x.test", schemas="llamacpp"), {})
+        HttpBackend("far", HttpConfig(url="http://x.test", schemas="llamacpp"), {})
 
 
 def test_a_summary_stays_short() -> None:

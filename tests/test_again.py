@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from dragoman.backends.http import retry
-from dragoman.backends.http.retry import FailedError, retry_after_s
+from dragoman.backends.http.retry import AttemptFailed, retry_after_s
 from dragoman.core.errors import (
     BackendError,
     BusyError,
@@ -17,7 +17,7 @@ from dragoman.core.errors import (
 
 
 def wait_s(error: DragomanError, tried: int, retries: int, chance: float) -> float | None:
-    return retry.wait_s(FailedError(error), tried, retries, chance)
+    return retry.retry_delay_s(AttemptFailed(error), tried, retries, chance)
 
 
 NOW = datetime(2026, 11, 22, 10, 0, 0, tzinfo=UTC)
@@ -57,14 +57,14 @@ def test_each_wait_is_twice_as_long_and_chance_takes_off_a_quarter_at_most() -> 
 
 
 def test_a_server_that_says_so_itself_is_not_asked_again() -> None:
-    assert retry.wait_s(FailedError(UpstreamError("no", status=503), for_good=True), 0, 2, 0.0) is None
+    assert retry.retry_delay_s(AttemptFailed(UpstreamError("no", status=503), permanent=True), 0, 2, 0.0) is None
 
 
 def test_a_connection_that_had_just_been_closed_is_made_anew_at_once() -> None:
-    dropped = FailedError(BackendError("closed"), dropped=True)
-    assert retry.wait_s(dropped, 0, 0, 0.0) == 0
-    assert retry.wait_s(dropped, 1, 1, 0.0) is None
-    assert retry.wait_s(dropped, 1, 2, 0.0) == 1
+    dropped = AttemptFailed(BackendError("closed"), connection_closed=True)
+    assert retry.retry_delay_s(dropped, 0, 0, 0.0) == 0
+    assert retry.retry_delay_s(dropped, 1, 1, 0.0) is None
+    assert retry.retry_delay_s(dropped, 1, 2, 0.0) == 1
 
 
 def test_the_servers_own_time_goes_before_ours_unless_it_is_the_clients_to_wait() -> None:

@@ -11,7 +11,7 @@ import agents
 import ran
 from agents import NOTES, Calling
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.gateway import Gateway
 from scripted import IMPATIENT, served, serving
@@ -23,7 +23,7 @@ BEHIND = pytest.mark.parametrize("behind", dialects.names())
 async def chain(script: Calling, behind: str) -> AsyncIterator[str]:
     """A gateway in front of a server of this API, which is a gateway too, in front of the script."""
     async with served(script, **IMPATIENT) as far:
-        near = Gateway([Http("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
+        near = Gateway([HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
         async with serving(near, **IMPATIENT) as (_, url):
             yield url
     assert {path for path, _ in far.sent} == {dialects.get(behind).path}

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import BackendError, BusyError
 from dragoman.core.events import (
@@ -484,7 +484,7 @@ async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
 @pytest.mark.parametrize("stream", [True, False])
 async def test_what_a_server_behind_cannot_be_told_is_in_the_header(stream: bool) -> None:
     async with served(plain) as behind:
-        gateway = Gateway([Http("behind", HttpConfig(behind.url, models=("m",)), {})])
+        gateway = Gateway([HttpBackend("behind", HttpConfig(behind.url, models=("m",)), {})])
         async with (
             serving(gateway) as (_, url),
             httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,

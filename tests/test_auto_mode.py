@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.http.auto_mode import LEAKED, LOOK_AGAIN_S, Auto
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.auto_mode import LEAK_WARNING_CODE, RECHECK_INTERVAL_S, AutoMode
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig, PerModel
-from dragoman.backends.http.connection import Connection
-from dragoman.backends.http.model_modes import Ways
+from dragoman.backends.http.connection import UpstreamConnection
+from dragoman.backends.http.model_modes import ModelModes
 from dragoman.backends.probe.cache import remember
 from dragoman.backends.probe.context import WEATHER
 from dragoman.backends.probe.report import Choice
@@ -51,9 +51,9 @@ def says(model: Any, **entry: Any) -> Says:
 
 
 @contextlib.asynccontextmanager
-async def started(url: str, **settings: Any) -> AsyncIterator[Http]:
+async def started(url: str, **settings: Any) -> AsyncIterator[HttpBackend]:
     """A backend as `serve` makes it."""
-    backend = Http("far", HttpConfig(url=f"{url}/v1", **settings), {}, may_probe=True)
+    backend = HttpBackend("far", HttpConfig(url=f"{url}/v1", **settings), {}, may_probe=True)
     await backend.start()
     try:
         yield backend
@@ -61,7 +61,7 @@ async def started(url: str, **settings: Any) -> AsyncIterator[Http]:
         await backend.close()
 
 
-async def answered(backend: Http) -> list[AnyEvent]:
+async def answered(backend: HttpBackend) -> list[AnyEvent]:
     return [event async for event in backend.ask(ASKED, ExchangeContext("1", 0, random_id))]
 
 
@@ -79,9 +79,9 @@ async def test_a_model_is_measured_behind_its_first_answer_and_not_before(
         assert [line for line, *_ in far.asked] == ["GET /v1/models HTTP/1.1"]
         events = await answered(backend)
         assert isinstance(events[-1], Finish)
-        assert backend.ways.of("qwen2.5-7b").mode == "native"
-        await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "parse")
-        assert backend.ways.of("qwen2.5-7b").format == "mistral"
+        assert backend.modes.get("qwen2.5-7b").mode == "native"
+        await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
+        assert backend.modes.get("qwen2.5-7b").format == "mistral"
         assert questions(far)
     assert "qwen2.5-7b is asked in mode parse, format mistral: a call was left in the text" in caplog.text
     (file,) = folder.iterdir()
@@ -93,12 +93,12 @@ async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> No
     async with odd(says(leaks_mistral)) as far:
         async with started(far.url) as backend:
             await answered(backend)
-            await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "parse")
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
         far.asked.clear()
         async with started(far.url) as backend:
             await answered(backend)
-            assert backend.ways.of("qwen2.5-7b").mode == "parse"
-            assert backend.ways.of("qwen2.5-7b").why.startswith("as found before: ")
+            assert backend.modes.get("qwen2.5-7b").mode == "parse"
+            assert backend.modes.get("qwen2.5-7b").why.startswith("as found before: ")
             await eventually(lambda: any("/info" in line for line, *_ in far.asked))
         assert questions(far) == []
 
@@ -107,11 +107,11 @@ async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
     async with odd(says(leaks_mistral)) as far:
         config = HttpConfig(url=f"{far.url}/v1", probe=False)
         remember(config, "qwen2.5-7b", "", "", Choice("parse", "as a test has it", "mistral"))
-        backend = Http("far", config, {}, may_recall=True)
+        backend = HttpBackend("far", config, {}, may_recall=True)
         await backend.start()
         assert backend.facts("qwen2.5-7b")["way"]["mode"] == "parse"
         await answered(backend)
-        assert backend.ways.of("qwen2.5-7b").mode == "parse"
+        assert backend.modes.get("qwen2.5-7b").mode == "parse"
         assert questions(far) == []
         await backend.close()
 
@@ -119,7 +119,7 @@ async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
 async def test_a_server_with_a_key_is_measured_where_its_settings_ask_for_it() -> None:
     async with odd(says(leaks)) as far, started(far.url, key="paid", probe=True) as backend:
         await answered(backend)
-        await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "parse")
+        await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
 
 
 async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
@@ -143,7 +143,7 @@ async def test_what_was_found_counts_for_a_trusted_server_too() -> None:
         async with started(far.url, trusted=True) as backend:
             assert backend.relay(asked, b"{}", asked.model, turn) is not None
             await answered(backend)
-            await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "parse")
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
         async with started(far.url, trusted=True) as backend:
             assert backend.relay(asked, b"{}", asked.model, turn) is None
 
@@ -160,7 +160,7 @@ async def test_what_was_found_by_other_rules_is_forgotten(folder: Path) -> None:
             file.write_text(json.dumps({**kept, "rules": rules}))
             async with started(far.url) as backend:
                 await answered(backend)
-                assert backend.ways.of("qwen2.5-7b").mode == mode
+                assert backend.modes.get("qwen2.5-7b").mode == mode
 
 
 async def test_another_model_behind_the_name_is_measured_again() -> None:
@@ -172,12 +172,12 @@ async def test_another_model_behind_the_name_is_measured_again() -> None:
     async with odd(changing) as far:
         async with started(far.url) as backend:
             await answered(backend)
-            await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "parse")
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
         entry["max_model_len"], model[0] = 2, calls
         async with started(far.url) as backend:
             await answered(backend)
-            await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "native")
-            assert backend.ways.of("qwen2.5-7b").why == "its own tool calls come, whole and streamed"
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "native")
+            assert backend.modes.get("qwen2.5-7b").why == "its own tool calls come, whole and streamed"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ async def test_a_server_that_can_be_trusted_is_not_asked() -> None:
 
     async with odd(dragoman) as far, started(far.url) as backend:
         await answered(backend)
-        await eventually(lambda: "can be trusted" in backend.ways.of("qwen2.5-7b").why)
+        await eventually(lambda: "can be trusted" in backend.modes.get("qwen2.5-7b").why)
         assert questions(far) == []
 
 
@@ -220,7 +220,7 @@ async def test_what_is_known_of_a_kind_that_is_recognised_counts() -> None:
             assert [event async for event in backend.ask(asked, ExchangeContext("1", 0, random_id))]
             sent = next(json.loads(body) for line, _, body in far.asked if line.startswith("POST"))
             assert field in sent["messages"][1]
-            await eventually(lambda: backend.ways.of("qwen2.5-7b").why.startswith("its own tool calls come"))
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").why.startswith("its own tool calls come"))
 
 
 async def test_a_server_that_cannot_be_measured_is_asked_as_before(caplog: pytest.LogCaptureFixture) -> None:
@@ -230,7 +230,7 @@ async def test_a_server_that_cannot_be_measured_is_asked_as_before(caplog: pytes
     async with odd(says(model)) as far, started(far.url) as backend:
         await answered(backend)
         await eventually(lambda: "could not be measured, and is asked as before" in caplog.text)
-        assert backend.ways.of("qwen2.5-7b").mode == "native"
+        assert backend.modes.get("qwen2.5-7b").mode == "native"
 
 
 async def test_closing_gives_up_what_is_being_found_out() -> None:
@@ -266,16 +266,16 @@ async def test_it_is_looked_again_after_a_while(folder: Path) -> None:
     clock = Clock()
     async with odd(says(calls)) as far:
         config = HttpConfig(url=far.url)
-        connection, ways = Connection("far", config, {}, versioned=True, key=""), Ways("far", config)
+        connection, ways = UpstreamConnection("far", config, {}, versioned=True, key=""), ModelModes("far", config)
         await connection.start()
-        auto = Auto("far", config, connection, ways, lambda kind: None, clock)
+        auto = AutoMode("far", config, connection, ways, lambda kind: None, clock)
         looked = []
-        for after_s in (0.0, 1.0, LOOK_AGAIN_S - 1, 2.0):
+        for after_s in (0.0, 1.0, RECHECK_INTERVAL_S - 1, 2.0):
             clock.now += after_s
             far.asked.clear()
-            auto.use("qwen2.5-7b")
-            auto.saw("qwen2.5-7b", Finish("stop"))
-            await auto.settled()
+            auto.load_cached("qwen2.5-7b")
+            auto.observe("qwen2.5-7b", Finish("stop"))
+            await auto.wait_idle()
             looked.append((len(far.asked) > 0, len(questions(far)) > 0))
         await auto.close()
         await connection.close()
@@ -286,18 +286,18 @@ async def test_it_is_looked_again_after_a_while(folder: Path) -> None:
 async def test_a_call_that_leaked_speaks_for_itself(known: bool, folder: Path) -> None:
     async with odd(says(calls)) as far:
         config = HttpConfig(url=far.url)
-        connection, ways = Connection("far", config, {}, versioned=True, key=""), Ways("far", config)
+        connection, ways = UpstreamConnection("far", config, {}, versioned=True, key=""), ModelModes("far", config)
         await connection.start()
-        auto = Auto("far", config, connection, ways, lambda kind: None)
-        auto.use("qwen2.5-7b")
+        auto = AutoMode("far", config, connection, ways, lambda kind: None)
+        auto.load_cached("qwen2.5-7b")
         if known:
-            auto.saw("qwen2.5-7b", Finish("stop"))
-            await auto.settled()
-            assert ways.of("qwen2.5-7b").mode == "native"
-        auto.saw("qwen2.5-7b", Notice(LEAKED, ""))
+            auto.observe("qwen2.5-7b", Finish("stop"))
+            await auto.wait_idle()
+            assert ways.get("qwen2.5-7b").mode == "native"
+        auto.observe("qwen2.5-7b", Notice(LEAK_WARNING_CODE, ""))
         await auto.close()
         await connection.close()
-    assert (ways.of("qwen2.5-7b").mode, ways.of("qwen2.5-7b").why) == ("parse", "it left a call in the text")
+    assert (ways.get("qwen2.5-7b").mode, ways.get("qwen2.5-7b").why) == ("parse", "it left a call in the text")
     kept = [json.loads(file.read_text())["choice"]["mode"] for file in folder.glob("*")]
     assert kept == (["parse"] if known else [])
 
@@ -312,11 +312,11 @@ async def test_a_real_leak_has_the_next_answers_read_whatever_was_measured(folde
     asked = msgspec.structs.replace(ASKED, tools=(WEATHER,))
     async with odd(says(model)) as far, started(far.url) as backend:
         for mode in ("native", "parse"):
-            assert backend.ways.of("qwen2.5-7b").mode == mode
+            assert backend.modes.get("qwen2.5-7b").mode == mode
             events = [event async for event in backend.ask(asked, ExchangeContext("1", 0, random_id))]
             assert [event.name for event in events if isinstance(event, ToolCallStart)] == ["get_weather"]
             await eventually(lambda: list(folder.glob("*.json")))
-        assert backend.ways.of("qwen2.5-7b").why == "it left a call in the text"
+        assert backend.modes.get("qwen2.5-7b").why == "it left a call in the text"
 
 
 @pytest.mark.parametrize("kept", ["", "{}", "nonsense", '{"choice": {"mode": "shout", "why": ""}}'])
@@ -329,6 +329,6 @@ async def test_findings_that_make_no_sense_are_none(kept: str, folder: Path) -> 
         file.write_text(kept)
         async with started(far.url) as backend:
             await answered(backend)
-            assert backend.ways.of("qwen2.5-7b").mode == "native"
-            await eventually(lambda: backend.ways.of("qwen2.5-7b").mode == "parse")
+            assert backend.modes.get("qwen2.5-7b").mode == "native"
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
     assert json.loads(file.read_text())["choice"]["mode"] == "parse"

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from dragoman.backends.http.circuit_breaker import FAILURES, REST_S, Breaker
+from dragoman.backends.http.circuit_breaker import COOL_DOWN_S, FAILURE_THRESHOLD, CircuitBreaker
 from dragoman.core.errors import BackendError, ContextOverflowError, DragomanError, SilenceError, UpstreamError
 
 
@@ -18,9 +18,9 @@ class Clock:
         return self.s
 
 
-def fail(breaker: Breaker, error: BaseException, times: int = 1) -> None:
+def fail(breaker: CircuitBreaker, error: BaseException, times: int = 1) -> None:
     for _ in range(times):
-        with contextlib.suppress(type(error)), breaker.watching():
+        with contextlib.suppress(type(error)), breaker.guard():
             raise error
 
 
@@ -30,23 +30,25 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def breaker(clock: Clock) -> Breaker:
-    return Breaker("far", clock)
+def breaker(clock: Clock) -> CircuitBreaker:
+    return CircuitBreaker("far", clock)
 
 
 FAILED = [BackendError("gone"), SilenceError("nothing"), UpstreamError("bad", status=500)]
 
 
 @pytest.mark.parametrize("error", FAILED, ids=lambda e: type(e).__name__)
-def test_failures_in_a_row_open_it(error: DragomanError, breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, error, FAILURES - 1)
+def test_failures_in_a_row_open_it(error: DragomanError, breaker: CircuitBreaker, clock: Clock) -> None:
+    fail(breaker, error, FAILURE_THRESHOLD - 1)
     assert breaker.state == "closed"
-    breaker.check()
+    breaker.ensure_closed()
     fail(breaker, error)
     assert breaker.state == "open"
-    clock.s += REST_S - 2.5
-    with pytest.raises(BackendError, match=f"far failed {FAILURES} times in a row and is left alone") as refused:
-        breaker.check()
+    clock.s += COOL_DOWN_S - 2.5
+    with pytest.raises(
+        BackendError, match=f"far failed {FAILURE_THRESHOLD} times in a row and is left alone"
+    ) as refused:
+        breaker.ensure_closed()
     assert refused.value.retry_after_s == 3
 
 
@@ -54,75 +56,75 @@ WELL = [UpstreamError("no", status=404), UpstreamError("later", status=429), Con
 
 
 @pytest.mark.parametrize("error", WELL, ids=str)
-def test_a_refusal_shows_that_it_is_well(error: DragomanError, breaker: Breaker) -> None:
-    fail(breaker, BackendError("gone"), FAILURES - 1)
+def test_a_refusal_shows_that_it_is_well(error: DragomanError, breaker: CircuitBreaker) -> None:
+    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD - 1)
     fail(breaker, error)
-    fail(breaker, BackendError("gone"), FAILURES - 1)
+    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD - 1)
     assert breaker.state == "closed"
 
 
-def test_so_does_an_answer(breaker: Breaker) -> None:
-    fail(breaker, BackendError("gone"), FAILURES - 1)
-    with breaker.watching() as heard:
+def test_so_does_an_answer(breaker: CircuitBreaker) -> None:
+    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD - 1)
+    with breaker.guard() as heard:
         heard()
-    fail(breaker, BackendError("gone"), FAILURES - 1)
+    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD - 1)
     assert breaker.state == "closed"
 
 
-def test_answers_that_all_break_in_the_middle_open_it(breaker: Breaker) -> None:
-    for _ in range(FAILURES):
-        with contextlib.suppress(SilenceError), breaker.watching() as heard:
+def test_answers_that_all_break_in_the_middle_open_it(breaker: CircuitBreaker) -> None:
+    for _ in range(FAILURE_THRESHOLD):
+        with contextlib.suppress(SilenceError), breaker.guard() as heard:
             heard()
             raise SilenceError("nothing more")
     assert breaker.state == "open"
 
 
-def test_an_answer_that_is_left_shows_that_it_is_well(breaker: Breaker) -> None:
-    for _ in range(FAILURES):
+def test_an_answer_that_is_left_shows_that_it_is_well(breaker: CircuitBreaker) -> None:
+    for _ in range(FAILURE_THRESHOLD):
         fail(breaker, BackendError("gone"))
-        with contextlib.suppress(GeneratorExit), breaker.watching() as heard:
+        with contextlib.suppress(GeneratorExit), breaker.guard() as heard:
             heard()
             raise GeneratorExit
     assert breaker.state == "closed"
 
 
-def opened(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, BackendError("gone"), FAILURES)
-    clock.s += REST_S
+def opened(breaker: CircuitBreaker, clock: Clock) -> None:
+    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD)
+    clock.s += COOL_DOWN_S
 
 
-def test_one_tries_it_then(breaker: Breaker, clock: Clock) -> None:
+def test_one_tries_it_then(breaker: CircuitBreaker, clock: Clock) -> None:
     opened(breaker, clock)
-    with breaker.watching():
+    with breaker.guard():
         assert breaker.state == "trying"
-        with pytest.raises(BackendError) as refused, breaker.watching():
+        with pytest.raises(BackendError) as refused, breaker.guard():
             pass
         assert refused.value.retry_after_s == 1
         assert breaker.state == "trying", "who was refused was not the one"
     assert breaker.state == "closed"
 
 
-def test_others_need_not_wait_for_the_end_of_its_answer(breaker: Breaker, clock: Clock) -> None:
+def test_others_need_not_wait_for_the_end_of_its_answer(breaker: CircuitBreaker, clock: Clock) -> None:
     opened(breaker, clock)
-    with breaker.watching() as heard:
+    with breaker.guard() as heard:
         heard()
-        breaker.check()
+        breaker.ensure_closed()
         assert breaker.state == "closed"
 
 
-def test_if_it_fails_it_rests_again(breaker: Breaker, clock: Clock) -> None:
+def test_if_it_fails_it_rests_again(breaker: CircuitBreaker, clock: Clock) -> None:
     opened(breaker, clock)
     fail(breaker, BackendError("still gone"))
     assert breaker.state == "open"
     with pytest.raises(BackendError) as refused:
-        breaker.check()
-    assert refused.value.retry_after_s == REST_S
+        breaker.ensure_closed()
+    assert refused.value.retry_after_s == COOL_DOWN_S
 
 
-def test_a_try_that_nobody_waits_for_any_more_leaves_it_to_the_next(breaker: Breaker, clock: Clock) -> None:
+def test_a_try_that_nobody_waits_for_any_more_leaves_it_to_the_next(breaker: CircuitBreaker, clock: Clock) -> None:
     opened(breaker, clock)
     fail(breaker, GeneratorExit())
     assert breaker.state == "open"
-    with breaker.watching():
+    with breaker.guard():
         assert breaker.state == "trying"
     assert breaker.state == "closed"

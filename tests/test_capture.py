@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
@@ -59,7 +59,7 @@ async def keeping(place: Path, play: Play, config: dict[str, Any] | None = None,
     """A gateway that keeps exchanges there, in front of a server that plays that."""
     async with server(play) as behind:
         settings: dict[str, Any] = {"models": ("m",), "retries": 0, "key": SECRET, "probe": False, **far}
-        backend = Http("far", HttpConfig(url=f"{behind.url}/v1", **settings), {}, may_recall=True)
+        backend = HttpBackend("far", HttpConfig(url=f"{behind.url}/v1", **settings), {}, may_recall=True)
         async with serving(Gateway([backend]), capture=str(place), **(config or {})) as (_, url):
             yield url
 
@@ -397,7 +397,7 @@ async def test_the_steps_of_an_exchange_can_be_followed(tmp_path: Path, caplog: 
 async def test_a_step_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "dragoman.steps")
     async with server(whole(400, '{"error": {"message": "words of the server"}}')) as behind:
-        backend = Http("far", HttpConfig(url=f"{behind.url}/v1", models=("m",), retries=0, probe=False), {})
+        backend = HttpBackend("far", HttpConfig(url=f"{behind.url}/v1", models=("m",), retries=0, probe=False), {})
         async with serving(Gateway([backend])) as (_, url):
             await ask(url, CHAT, True)
     told = "\n".join(record.getMessage() for record in caplog.records if record.name == "dragoman.steps")

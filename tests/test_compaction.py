@@ -9,7 +9,7 @@ import httpx2
 import openai
 import pytest
 
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import ConfigError, RequestError, UnsupportedError
 from dragoman.gateway.compaction import Seal
@@ -57,7 +57,7 @@ KEY = b"a key of several processes"
 def gateway(far: Server, key: bytes = KEY, **settings: Any) -> Gateway:
     base = "" if settings.get("api") == "anthropic_messages" else "/v1"
     config = HttpConfig(url=far.url + base, **{"models": ("m",), "retries": 0, "probe": False, **settings})
-    return Gateway([Http("far", config, {})], seal=Seal(key))
+    return Gateway([HttpBackend("far", config, {})], seal=Seal(key))
 
 
 async def post(made: Gateway, path: str, **body: Any) -> httpx2.Response:
@@ -201,4 +201,4 @@ def test_no_byte_of_a_sealed_item_can_be_changed() -> None:
 
 def test_the_setting_is_one_of_three() -> None:
     with pytest.raises(ConfigError, match=r"servers\.far\.compaction"):
-        Http("far", HttpConfig(url="http://127.0.0.1:1", compaction="me"), {})
+        HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", compaction="me"), {})

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from behind import ARGUMENTS, ASKED, FRONTS, QUESTION, ask, gateway
 from dragoman import formats
 from dragoman.backends.http.config import HttpConfig, PerModel
-from dragoman.backends.http.connection import Connection
-from dragoman.backends.http.model_modes import Ways
+from dragoman.backends.http.connection import UpstreamConnection
+from dragoman.backends.http.model_modes import ModelModes
 from dragoman.backends.text_mode.completions import RENEW_S, Templates
 from dragoman.core.errors import ConfigError
 from dragoman.core.messages import Message, Reasoning, Request, Sampling, Text, ToolCall, ToolChoice, ToolResult
@@ -132,7 +132,7 @@ def of_models(**templates: str) -> Any:
 @asynccontextmanager
 async def told_by(url: str, clock: Clock) -> AsyncIterator[Callable[..., Any]]:
     """The beginning of a prompt for a model, by its name and the file of its template."""
-    connection = Connection("far", HttpConfig(url=url), {}, versioned=True, key="")
+    connection = UpstreamConnection("far", HttpConfig(url=url), {}, versioned=True, key="")
     await connection.start()
     templates = Templates("far", 5.0, clock)
 
@@ -203,9 +203,9 @@ async def test_no_tool_is_called_where_none_may_be() -> None:
 
 def test_completions_are_asked_for_by_models_too() -> None:
     rows = {"base-*": PerModel(endpoint="completions", template="base.jinja")}
-    ways = Ways("far", HttpConfig(url="http://127.0.0.1:9", per_model=rows))
-    assert (ways.of("other").mode, ways.of("other").endpoint) == ("native", "chat")
-    base = ways.of("base-7b")
+    ways = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", per_model=rows))
+    assert (ways.get("other").mode, ways.get("other").endpoint) == ("native", "chat")
+    base = ways.get("base-7b")
     assert (base.mode, base.endpoint, base.template) == ("inject", "completions", "base.jinja")
 
 
@@ -214,7 +214,9 @@ def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(
     def way(settings: dict[str, str], *rows: PerModel) -> tuple[str, str]:
         patterns = ("qwen3-*", "qwen*")
         per_model = dict(zip(patterns, rows, strict=False))
-        chosen = Ways("far", HttpConfig(url="http://127.0.0.1:9", per_model=per_model, **settings)).of("qwen3-8b")
+        chosen = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", per_model=per_model, **settings)).get(
+            "qwen3-8b"
+        )
         return chosen.mode, chosen.endpoint
 
     completions = PerModel(endpoint="completions")
@@ -239,5 +241,5 @@ def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(
 )
 def test_an_endpoint_that_cannot_be_meant_is_refused(settings: Any, told: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        Ways("far", HttpConfig(url="http://127.0.0.1:9", **settings))
+        ModelModes("far", HttpConfig(url="http://127.0.0.1:9", **settings))
     assert told in str(refused.value)

@@ -14,7 +14,7 @@ import trustme
 from dragoman.backends.http import circuit_breaker, retry
 from dragoman.backends.http import connection as connections
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.connection import Connection
+from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.core.errors import BackendError, SilenceError, UpstreamError
 from far import END, HEAD, Play, Server, ask, gateway, piece, says_nothing, server, soon, told, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
@@ -34,7 +34,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def pause(wait_s: float) -> None:
         waited.append(wait_s)
 
-    monkeypatch.setattr(retry, "pause", pause)
+    monkeypatch.setattr(retry, "sleep", pause)
     monkeypatch.setattr("random.random", lambda: 0.0)
     return waited
 
@@ -53,8 +53,8 @@ async def drops(server: Server, writer: asyncio.StreamWriter) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connection(url: str, **settings: object) -> AsyncIterator[Connection]:
-    made = Connection("far", HttpConfig(url=url, **settings), {}, versioned=True, key="")  # type: ignore[arg-type]
+async def connection(url: str, **settings: object) -> AsyncIterator[UpstreamConnection]:
+    made = UpstreamConnection("far", HttpConfig(url=url, **settings), {}, versioned=True, key="")  # type: ignore[arg-type]
     await made.start()
     try:
         yield made
@@ -62,8 +62,8 @@ async def connection(url: str, **settings: object) -> AsyncIterator[Connection]:
         await made.close()
 
 
-async def all_of(made: Connection) -> bytes:
-    async with contextlib.aclosing(made.post(CHAT, b"{}", {})) as pieces:
+async def all_of(made: UpstreamConnection) -> bytes:
+    async with contextlib.aclosing(made.stream_post(CHAT, b"{}", {})) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
@@ -227,7 +227,7 @@ async def test_a_server_that_takes_nothing_of_a_long_body_is_given_up_too() -> N
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         async with connection(url, first_byte_s=0.05, connect_timeout_s=0.05) as far:
             with pytest.raises(SilenceError, match="setting first_byte_s"):
-                async for _ in far.post(CHAT, b"x" * 30_000_000, {}):
+                async for _ in far.stream_post(CHAT, b"x" * 30_000_000, {}):
                     pass
 
 
@@ -257,7 +257,7 @@ async def test_comments_are_a_sign_of_life() -> None:
 
 
 async def test_the_other_end_of_a_connection_is_looked_for() -> None:
-    with connections._socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as made:
+    with connections._keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
 
@@ -265,11 +265,11 @@ async def test_the_other_end_of_a_connection_is_looked_for() -> None:
 async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURES", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
     async with server(whole(500, REFUSED)) as behind, connection(behind.url) as far:
         for _ in range(3):
             with pytest.raises(UpstreamError):
-                await anext(far.post(CHAT, b"{}", {}, is_trial=True))
+                await anext(far.stream_post(CHAT, b"{}", {}, is_trial=True))
         assert far.state()["breaker"] == "closed"
     assert (len(behind.asked), pauses) == (3, [])
 
@@ -277,8 +277,8 @@ async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
 async def test_a_server_that_was_left_alone_is_tried_once(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURES", 1)
-    monkeypatch.setattr(circuit_breaker, "REST_S", 0.0)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
+    monkeypatch.setattr(circuit_breaker, "COOL_DOWN_S", 0.0)
     async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=2) as far:
         for asked in (3, 4, 5):
             with pytest.raises(UpstreamError):
@@ -291,19 +291,19 @@ async def test_a_server_that_was_left_alone_is_tried_once(
 async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURES", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
     async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=0) as far:
         with pytest.raises(UpstreamError):
             await all_of(far)
         with pytest.raises(BackendError, match="is left alone"):
-            await far.asked("/v1/messages/count_tokens", b"{}")
-        assert (await far.asked("/v1/models")).status == 500
+            await far.request("/v1/messages/count_tokens", b"{}")
+        assert (await far.request("/v1/models")).status == 500
     assert len(behind.asked) == 2
 
 
 async def test_no_more_of_a_short_answer_is_read_than_there_is_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_BYTES", 5000)
-    monkeypatch.setattr(connections, "HEAD_BYTES", 3000)
+    monkeypatch.setattr(connections, "RESPONSE_LIMIT_BYTES", 5000)
+    monkeypatch.setattr(connections, "ERROR_BODY_LIMIT_BYTES", 3000)
 
     for status, most in ((200, 5000), (500, 3000)):
 
@@ -314,7 +314,7 @@ async def test_no_more_of_a_short_answer_is_read_than_there_is_use_for(monkeypat
                 await writer.drain()
 
         async with server(endless) as behind, connection(behind.url) as far:
-            assert len((await far.asked("/v1/models")).body) == most
+            assert len((await far.request("/v1/models")).body) == most
             await soon(behind.left)
 
 
@@ -378,18 +378,18 @@ async def eventually_state(url: str, **wanted: object) -> None:
 
 
 async def test_a_server_that_fails_again_and_again_is_left_alone_then_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURES", 2)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 2)
     async with server(whole(500, REFUSED)) as behind, gateway(behind.url) as url:
         for path in (CHAT, MESSAGES):
             assert (await ask(url, path, False)).status_code == 502
         for path, status in ((CHAT, 503), (MESSAGES, 529)):
             refused = await ask(url, path, True)
             assert refused.status_code == status
-            assert 1 <= int(refused.headers["retry-after"]) <= circuit_breaker.REST_S
+            assert 1 <= int(refused.headers["retry-after"]) <= circuit_breaker.COOL_DOWN_S
             assert told(path, refused) == "far failed 2 times in a row and is left alone for a while"
         await eventually_state(url, breaker="open", ready=True)
         assert len(behind.asked) == 2
-        monkeypatch.setattr(circuit_breaker, "FAILURES", 3)  # as if it had rested
+        monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 3)  # as if it had rested
         behind.play = whole(200, COMPLETION)
         assert (await ask(url, CHAT, False)).status_code == 200
         await eventually_state(url, breaker="closed")

@@ -14,7 +14,7 @@ from anthropic.types.beta.message_count_tokens_params import MessageCountTokensP
 from openai.types.responses.input_token_count_params import InputTokenCountParams
 
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import tokenizers
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool
@@ -146,8 +146,8 @@ REQUEST = Request(
 
 
 @contextlib.asynccontextmanager
-async def behind(url: str, api: str) -> AsyncIterator[Http]:
-    backend = Http("far", HttpConfig(url=url, api=api, models=("m",)), {})
+async def behind(url: str, api: str) -> AsyncIterator[HttpBackend]:
+    backend = HttpBackend("far", HttpConfig(url=url, api=api, models=("m",)), {})
     await backend.start()
     try:
         yield backend

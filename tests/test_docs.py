@@ -25,7 +25,7 @@ from agents import words
 from blocks import BLOCKS, GATEWAY, PAGES, ROOT, Block, Command, matches
 from dragoman import cli
 from dragoman import config as settings
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Request
@@ -207,7 +207,7 @@ def test_toml(
         monkeypatch.setenv(name, "none")
     if config.servers and all(server.models for server in config.servers.values()):
         gateway = dragoman.gateway.gateway.Gateway(
-            [Http(name, server, os.environ) for name, server in config.servers.items()], config.aliases
+            [HttpBackend(name, server, os.environ) for name, server in config.servers.items()], config.aliases
         )
         assert all(gateway.plan(Request(model=alias, messages=())) for alias in config.aliases)
     if "servers" in read:

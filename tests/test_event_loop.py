@@ -15,7 +15,7 @@ from bench.loop import Sampler
 
 import growing
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config import ServerConfig
 from dragoman.gateway.gateway import Gateway
@@ -36,18 +36,18 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def behind(template: Path) -> AsyncIterator[dict[str, Http]]:
+async def behind(template: Path) -> AsyncIterator[dict[str, HttpBackend]]:
     """Each way of asking a server, by its name."""
     rendered = {"mode": "inject", "format": "hermes", "endpoint": "completions", "template": str(template)}
     async with server(plays) as far:
         yield {
-            name: Http(name, HttpConfig(url=f"{far.url}/v1", models=(name,), retries=0, **more), {})
+            name: HttpBackend(name, HttpConfig(url=f"{far.url}/v1", models=(name,), retries=0, **more), {})
             for name, more in (BEHIND | {"completions": rendered}).items()
         }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def app(behind: dict[str, Http]) -> AsyncIterator[App]:
+async def app(behind: dict[str, HttpBackend]) -> AsyncIterator[App]:
     gateway = Gateway(list(behind.values()))
     await gateway.start()
     yield App(gateway, ServerConfig())
@@ -60,7 +60,9 @@ def body(api: str, how: str, **more: Any) -> bytes:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("api", dialects.names())
-async def test_a_request_leaves_no_reference_cycles(app: App, behind: dict[str, Http], api: str, stream: bool) -> None:
+async def test_a_request_leaves_no_reference_cycles(
+    app: App, behind: dict[str, HttpBackend], api: str, stream: bool
+) -> None:
     """Cycles are freed by the garbage collector alone, whose full collections hold the event loop."""
     path = dialects.get(api).path
     for how in behind:
@@ -85,13 +87,13 @@ async def test_a_request_leaves_no_reference_cycles(app: App, behind: dict[str, 
 
 
 async def test_a_prompt_is_rendered_in_a_thread(
-    app: App, behind: dict[str, Http], monkeypatch: pytest.MonkeyPatch
+    app: App, behind: dict[str, HttpBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that renders templates may be slow, or busy with a template that takes too long."""
     path, asked = dialects.get("openai_chat").path, body("openai_chat", "completions")
     assert await posted(app, path, asked) == 200
     threads: list[bool] = []
-    template = behind["completions"]._asking._templates.of("completions", behind["completions"]._config.template)
+    template = behind["completions"]._planner._templates.of("completions", behind["completions"]._config.template)
     render = template._template.render
 
     def rendered(**variables: Any) -> str:

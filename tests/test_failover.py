@@ -12,7 +12,7 @@ import pytest
 
 from dragoman import config as settings
 from dragoman.backends.http import circuit_breaker
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import format_settings
 from dragoman.core.backend import ExchangeContext, ServedModel
@@ -159,8 +159,8 @@ async def test_each_of_an_aliass_models_is_there() -> None:
 # Over HTTP
 
 
-def behind(name: str, url: str, **settings: Any) -> Http:
-    return Http(name, HttpConfig(url=f"{url}/v1", **{"models": ("m",), "retries": 0, **settings}), {})
+def behind(name: str, url: str, **settings: Any) -> HttpBackend:
+    return HttpBackend(name, HttpConfig(url=f"{url}/v1", **{"models": ("m",), "retries": 0, **settings}), {})
 
 
 @contextlib.asynccontextmanager
@@ -196,7 +196,7 @@ async def test_a_gateway_is_ready_where_one_of_its_servers_is(there: tuple[bool,
 
 
 async def test_a_server_that_is_left_alone_is_passed_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURES", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
     async with server(whole(500, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
         for _ in range(3):
             assert (await ask(url, CHAT, True)).status_code == 200

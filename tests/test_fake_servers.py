@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from behind import FRONTS, PING, WEATHER, Answer, ask, gateway
-from dragoman.backends.http.tool_choice import heeded
+from dragoman.backends.http.tool_choice import downgrade_tool_choice
 from dragoman.core.errors import UpstreamError
 from dragoman.core.messages import Message, Request, Text, ToolCall, ToolChoice, ToolResult
 from far import Play, server
@@ -161,4 +161,4 @@ def test_a_choice_that_cannot_be_said_otherwise_stays() -> None:
     """Of a tool that is not there, and where nothing is known of what is heeded."""
     unknown = replace(ASKED, tool_choice=ToolChoice("named", "other"))
     for request, forms in ((unknown, ("auto",)), (CHOSEN, ()), (CHOSEN, ("auto", "named")), (ASKED, ("named",))):
-        assert heeded(request, forms) == (request, ())
+        assert downgrade_tool_choice(request, forms) == (request, ())

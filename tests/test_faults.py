@@ -22,7 +22,7 @@ from docs.faults import Fault
 
 from dragoman import dialects
 from dragoman.backends.http import circuit_breaker, retry
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
@@ -46,7 +46,7 @@ class Gate(NamedTuple):
     """A gateway in front of a server."""
 
     url: str
-    backend: Http
+    backend: HttpBackend
 
     @property
     def held(self) -> int:
@@ -66,7 +66,7 @@ async def gate(url: str, api: str, policy: Policy = ANY_NUMBER, **settings: Any)
     """At its end nothing of what was asked is left: no connection to the server in use, no place taken, no task."""
     before = asyncio.all_tasks()
     config = HttpConfig(url=url, api=api, **{"models": ("m",), "retries": 0, **settings})
-    backend = Http("far", config, {})
+    backend = HttpBackend("far", config, {})
     async with serving(Gateway([backend], policy=policy)) as (_, own):
         made = Gate(own, backend)
         running = asyncio.all_tasks()
@@ -210,7 +210,7 @@ TOLD = [(name, api) for name, api in TOLD if name != "long_line" or api == APIS[
 
 @pytest.mark.parametrize(("name", "api"), TOLD)
 async def test_what_clients_are_told(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURES", 10**6)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
     await happens(name, api, FRONTS)
 
 
@@ -220,7 +220,7 @@ UNREAD = ("garbage", "garbage_in_mid_stream")
 
 @pytest.mark.parametrize(("name", "api"), [(name, api) for name, api in TOLD if name not in UNREAD])
 async def test_so_they_are_where_answers_pass_unread(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURES", 10**6)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
     await happens(name, api, [dialects.get(api).path], trusted=True)
 
 
@@ -382,7 +382,7 @@ async def test_a_client_that_leaves_lets_go_of_the_server(
         paused.set()
         await asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr(retry, "pause", pause)
+    monkeypatch.setattr(retry, "sleep", pause)
     async with server(stage.play) as behind, contextlib.AsyncExitStack() as stack:
         url = stack.enter_context(full()) if name == "connecting" else behind.url
         made = await stack.enter_async_context(gate(url, "openai_chat", **settings))

@@ -13,7 +13,7 @@ from behind import ARGUMENTS, FRONTS, PING, QUESTION, WEATHER, Answer, ask, gate
 from dragoman.backends.embedded.backend import Embedded
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.gguf import Metadata
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.core.messages import Message, Request, Text, ToolCall, ToolChoice, ToolResult
@@ -251,7 +251,7 @@ async def test_a_limit_of_repeats_shows_the_model_its_result() -> None:
     texts = [REPEAT, PLAIN]
     async with server(lambda far, writer: writes(texts[len(far.asked) - 1])(far, writer)) as far:
         config = HttpConfig(url=f"{far.url}/v1", models=("m",), mode="inject", format="hermes")
-        async with serving(Gateway([Http("far", config, {})], policy=Policy(repeats=1))) as (_, url):
+        async with serving(Gateway([HttpBackend("far", config, {})], policy=Policy(repeats=1))) as (_, url):
             answer = await ask(url, "openai_chat", asked())
     assert (answer.calls, answer.text, len(far.asked)) == ([], PLAIN, 2)
     assert far.asked[1][2].count(b"18 degrees") == 2

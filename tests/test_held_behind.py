@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from behind import ASKED, PING, WEATHER, Answer, ask, cut, gateway, writes
 from dragoman import formats
 from dragoman.backends.http import constrained_decoding
-from dragoman.backends.http.model_modes import Way
+from dragoman.backends.http.model_modes import ModelMode
 from dragoman.catalog import servers
 from dragoman.core.messages import Tool, ToolChoice
 from dragoman.schema.targets import relaxing
@@ -27,7 +27,7 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 def fields(way: str, choice: ToolChoice = REQUIRED) -> Any:
     """As they go over the wire."""
-    return json.loads(msgspec.json.encode(constrained_decoding.to_calls([way], HERMES, TOOLS, choice).fields))
+    return json.loads(msgspec.json.encode(constrained_decoding.constrain_to_calls([way], HERMES, TOOLS, choice).fields))
 
 
 def grammar_of(way: str) -> str:
@@ -64,7 +64,9 @@ def test_a_schema_is_as_the_server_takes_it_with_its_references() -> None:
     odd = {"a": {"$ref": "#/$defs/n"}, "b": {"type": "strng"}, "c": {"type": "string", "pattern": "(?=x)y"}}
     schema = {"type": "object", "properties": odd, "$defs": {"n": {"type": "integer"}}}
     tool = Tool("odd", "", json.dumps(schema))
-    found = constrained_decoding.to_calls(["json_schema"], HERMES, [tool, PING], REQUIRED, relaxing("lm_studio"))
+    found = constrained_decoding.constrain_to_calls(
+        ["json_schema"], HERMES, [tool, PING], REQUIRED, relaxing("lm_studio")
+    )
     stated = json.loads(msgspec.json.encode(found.fields))["response_format"]["json_schema"]["schema"]
     jsonschema.Draft202012Validator.check_schema(stated)
     validator = jsonschema.Draft202012Validator(stated)
@@ -82,13 +84,15 @@ def test_what_is_not_held_is_told_of_each_tool() -> None:
         ("structured_outputs", ToolChoice("named", "odd")),
         ("structural_tag", FREE),
     ):
-        found = constrained_decoding.to_calls([way], HERMES, [PING, strict], choice)
+        found = constrained_decoding.constrain_to_calls([way], HERMES, [PING, strict], choice)
         assert [w.message.partition("not held: ")[2] for w in found.warnings] == ["odd: minimum, type"]
 
 
 async def test_a_free_choice_is_held_from_where_a_call_begins() -> None:
     tag = json.loads(
-        msgspec.json.encode(constrained_decoding.to_calls(["gbnf", "structural_tag"], HERMES, TOOLS, FREE).fields)
+        msgspec.json.encode(
+            constrained_decoding.constrain_to_calls(["gbnf", "structural_tag"], HERMES, TOOLS, FREE).fields
+        )
     )
     grammar = json.dumps(tag["response_format"])
     for text in ("It rains.", CALL, f"Let me see.\n{CALL}", f"{CALL}\n{CALL}"):
@@ -98,8 +102,10 @@ async def test_a_free_choice_is_held_from_where_a_call_begins() -> None:
 
 
 def test_grammars_that_begin_at_a_trigger_are_for_completions_only() -> None:
-    assert constrained_decoding.to_calls(["gbnf"], HERMES, TOOLS, FREE) == constrained_decoding.Held({})
-    lazy = constrained_decoding.to_calls(["gbnf"], HERMES, TOOLS, FREE, prompted=True).fields
+    assert constrained_decoding.constrain_to_calls(
+        ["gbnf"], HERMES, TOOLS, FREE
+    ) == constrained_decoding.ConstraintFields({})
+    lazy = constrained_decoding.constrain_to_calls(["gbnf"], HERMES, TOOLS, FREE, prompted=True).fields
     assert lazy["grammar_lazy"] is True
     assert lazy["grammar_triggers"] == [{"type": 1, "value": "<tool_call>"}]
     assert accepts(lazy["grammar"], CALL)
@@ -107,22 +113,24 @@ def test_grammars_that_begin_at_a_trigger_are_for_completions_only() -> None:
 
 @pytest.mark.parametrize("name", ["llama3_json", "xlam", "pythonic"])
 def test_what_opens_a_call_only_at_the_beginning_triggers_nothing_anywhere(name: str) -> None:
-    assert constrained_decoding.to_calls(
+    assert constrained_decoding.constrain_to_calls(
         ["structural_tag"], formats.get(name), TOOLS, FREE
-    ) == constrained_decoding.Held({})
+    ) == constrained_decoding.ConstraintFields({})
 
 
 def test_a_free_choice_that_cannot_be_held_is_free() -> None:
     for ways in ([], ["gbnf", "json_schema"], ["ebnf"], ["structured_outputs"]):
-        assert constrained_decoding.to_calls(ways, HERMES, TOOLS, FREE) == constrained_decoding.Held({})
+        assert constrained_decoding.constrain_to_calls(
+            ways, HERMES, TOOLS, FREE
+        ) == constrained_decoding.ConstraintFields({})
 
 
 def test_what_cannot_be_held_is_told() -> None:
     for ways in ([], ["guided_choice"]):
-        assert [w.code for w in constrained_decoding.to_calls(ways, HERMES, TOOLS, REQUIRED).warnings] == [
+        assert [w.code for w in constrained_decoding.constrain_to_calls(ways, HERMES, TOOLS, REQUIRED).warnings] == [
             "unconstrained"
         ]
-    assert [w.code for w in constrained_decoding.to_json(["ebnf"], "{}").warnings] == ["unconstrained"]
+    assert [w.code for w in constrained_decoding.constrain_to_json(["ebnf"], "{}").warnings] == ["unconstrained"]
 
 
 def test_each_way_is_one_that_is_known() -> None:
@@ -173,9 +181,9 @@ async def test_a_schema_of_the_reply_does_not_keep_the_model_from_calling() -> N
 
 
 async def test_what_was_measured_says_more_than_the_kind() -> None:
-    measured = Way("inject", constrain=("ebnf",), why="the probe found it")
+    measured = ModelMode("inject", constrain=("ebnf",), why="the probe found it")
     async with server(writes(CALL)) as behind, gateway(behind.url, kind="vllm") as (url, backend):
-        backend.ways.take("m", measured)
+        backend.modes.set_measured("m", measured)
         await ask(url, "openai_chat", replace(ASKED, tool_choice=REQUIRED))
     assert json.loads(behind.asked[-1][2]).keys() >= {"ebnf"}
 

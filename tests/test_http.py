@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from dragoman import dialects
 from dragoman.backends.http import circuit_breaker
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from far import (
     FRONTS,
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared() -> AsyncIterator[Server]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(circuit_breaker, "FAILURES", 10**6)  # it serves the failures of all tests
+        patched.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)  # it serves the failures of all tests
         async with server(says_nothing) as behind, gateway(behind.url) as behind.gateway:
             yield behind
 
@@ -271,7 +271,7 @@ LIST = '{"object": "list", "data": [{"id": "one", "object": "model"}, {"id": "tw
 
 
 async def listed(url: str, **settings: Any) -> list[str]:
-    backend = Http("far", HttpConfig(url=url, **settings), {})
+    backend = HttpBackend("far", HttpConfig(url=url, **settings), {})
     await backend.start()
     await backend.close()
     return [model.id for model in backend.models()]

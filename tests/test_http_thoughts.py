@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -47,7 +47,7 @@ async def test_a_server_that_refuses_a_proof_is_asked_without_thoughts(api: str,
     body = {"model": "m", "max_tokens": 9, "input" if api == "openai_responses" else "messages": said}
     request = dialects.get(api).read_request(json.dumps(body))
     async with served(script) as far:
-        backend = Http("far", HttpConfig(url=f"{far.url}/v1", api=api), {})
+        backend = HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=api), {})
         await backend.start()
         try:
             reply = collect([event async for event in backend.ask(request, ExchangeContext("1", 0, lambda: "x"))])

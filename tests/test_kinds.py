@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import servers
 from dragoman.core.errors import ConfigError
@@ -65,7 +65,7 @@ def test_slip_of_the_pen_is_found(row: str, says: str) -> None:
 
 def test_a_kind_that_there_is_not_is_told_by_its_place() -> None:
     with pytest.raises(ConfigError, match=r"unknown kind of server 'vlm'; did you mean 'vllm'.* - at servers.far.kind"):
-        Http("far", HttpConfig(url="http://127.0.0.1:1", kind="vlm"), {})
+        HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", kind="vlm"), {})
 
 
 THOUGHT: dict[str, Any] = {

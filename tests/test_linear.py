@@ -21,7 +21,7 @@ from dragoman import dialects, formats
 from dragoman.backends.claude_cli import conversation, single_prompt
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.config import ServerConfig
@@ -122,18 +122,18 @@ ALL: Final = [(api, shape) for api, shapes in growing.SHAPES.items() for shape i
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def behind() -> AsyncIterator[dict[str, Http]]:
+async def behind() -> AsyncIterator[dict[str, HttpBackend]]:
     """Each way of asking a server, by its name."""
     async with server(plays) as far:
         url = f"{far.url}/v1"
         yield {
-            name: Http(name, HttpConfig(url=url, models=(name,), retries=0, **more), {})
+            name: HttpBackend(name, HttpConfig(url=url, models=(name,), retries=0, **more), {})
             for name, more in BEHIND.items()
         }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def app(behind: dict[str, Http]) -> AsyncIterator[App]:
+async def app(behind: dict[str, HttpBackend]) -> AsyncIterator[App]:
     gateway = Gateway(list(behind.values()))
     await gateway.start()
     yield App(gateway, ServerConfig())
@@ -168,17 +168,17 @@ async def test_so_it_is_in_front_of_each(app: App, api: str, shape: str, how: st
 
 @pytest.mark.parametrize("how", BEHIND)
 async def test_a_large_request_is_written_in_a_thread(
-    how: str, app: App, behind: dict[str, Http], monkeypatch: pytest.MonkeyPatch
+    how: str, app: App, behind: dict[str, HttpBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that others are answered meanwhile; a small one is not, as a thread costs more than that."""
     threads: list[bool] = []
-    write = behind[how]._asking.outgoing
+    write = behind[how]._planner.build
 
     def outgoing(*args: Any, **more: Any) -> Any:
         threads.append(threading.current_thread() is not threading.main_thread())
         return write(*args, **more)
 
-    monkeypatch.setattr(behind[how]._asking, "outgoing", outgoing)
+    monkeypatch.setattr(behind[how]._planner, "build", outgoing)
     for size in (LARGE_BYTES // 2, LARGE_BYTES):
         said = [{"role": "user", "content": "x" * size}]
         body = {"model": how, "messages": said, "max_tokens": 1, "tools": []}

@@ -9,9 +9,9 @@ import pytest
 
 from dragoman.backends.http import model_list, unsupported_params
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.connection import Connection
-from dragoman.backends.http.model_list import AGAIN_S, Listing
-from dragoman.backends.http.unsupported_params import REMEMBERED_S, Refusals
+from dragoman.backends.http.connection import UpstreamConnection
+from dragoman.backends.http.model_list import RETRY_INTERVAL_S, ModelList
+from dragoman.backends.http.unsupported_params import REJECTION_TTL_S, UnsupportedParams
 from dragoman.wire.dialect import UpstreamRequest
 from far import Play, Server, ask, gateway, server, told, whole
 from gateway import CHAT, MESSAGES
@@ -39,10 +39,10 @@ def times_listed(behind: Server) -> int:
 
 
 @contextlib.asynccontextmanager
-async def started(behind: Server, clock: Clock) -> AsyncIterator[Listing]:
-    connection = Connection("far", HttpConfig(url=behind.url), {}, versioned=True, key="")
+async def started(behind: Server, clock: Clock) -> AsyncIterator[ModelList]:
+    connection = UpstreamConnection("far", HttpConfig(url=behind.url), {}, versioned=True, key="")
     await connection.start()
-    made = Listing("far", connection, clock)
+    made = ModelList("far", connection, clock)
     try:
         await made.start()
         yield made
@@ -56,7 +56,7 @@ async def test_it_is_asked_anew_but_not_oftener_than_every_few_seconds() -> None
     async with server(lists("one")) as behind, started(behind, clock) as models:
         assert models.ids == ("one",)
         behind.play = lists("one", "two")
-        clock.s += AGAIN_S - 0.1
+        clock.s += RETRY_INTERVAL_S - 0.1
         await models.refresh()
         assert (models.ids, times_listed(behind)) == (("one",), 1)
         clock.s += 0.2
@@ -68,7 +68,7 @@ async def test_a_list_that_cannot_be_had_leaves_the_one_before() -> None:
     clock = Clock()
     async with server(lists("one")) as behind, started(behind, clock) as models:
         behind.play = whole(500, "{}")
-        clock.s += AGAIN_S
+        clock.s += RETRY_INTERVAL_S
         await models.refresh()
         assert (models.ids, times_listed(behind)) == (("one",), 2)
 
@@ -82,7 +82,7 @@ async def test_who_waits_for_it_may_leave() -> None:
 
     async with server(lists("one")) as behind, started(behind, clock) as models:
         behind.play = waits
-        clock.s += AGAIN_S
+        clock.s += RETRY_INTERVAL_S
         first, second = asyncio.ensure_future(models.refresh()), asyncio.ensure_future(models.refresh())
         await eventually(lambda: times_listed(behind) == 2)
         first.cancel()
@@ -92,14 +92,14 @@ async def test_who_waits_for_it_may_leave() -> None:
 
 
 async def test_it_is_asked_anew_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_list, "ANEW_S", 0.01)
+    monkeypatch.setattr(model_list, "REFRESH_INTERVAL_S", 0.01)
     async with server(lists("one")) as behind, started(behind, Clock()) as models:
         behind.play = lists("two")
         await eventually(lambda: models.ids == ("two",))
 
 
 async def test_a_model_that_came_later_is_found_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_list, "AGAIN_S", 0.0)
+    monkeypatch.setattr(model_list, "RETRY_INTERVAL_S", 0.0)
     async with server(lists("one")) as behind, gateway(behind.url, models=()) as url:
         unknown = await ask(url, CHAT, False, model="two")
         assert (unknown.status_code, "unknown model 'two'" in told(CHAT, unknown)) == (404, True)
@@ -119,39 +119,39 @@ def asked(**settings: float) -> UpstreamRequest:
     return UpstreamRequest(json.dumps(settings).encode(), ())
 
 
-def refusals(clock: Clock, *words: str) -> Refusals:
-    made, before = Refusals(clock), asked(temperature=0.2, top_k=5)
+def refusals(clock: Clock, *words: str) -> UnsupportedParams:
+    made, before = UnsupportedParams(clock), asked(temperature=0.2, top_k=5)
     for said in words:
-        made.remember("m", said, before, unsupported_params.without(before, said))
+        made.remember("m", said, before, unsupported_params.remove_rejected_param(before, said))
     return made
 
 
 async def test_what_a_model_refused_is_left_out_and_told_again() -> None:
-    heeded = refusals(Clock(), TOP_K).heeded("m", asked(top_k=7, seed=1))
+    heeded = refusals(Clock(), TOP_K).apply_known("m", asked(top_k=7, seed=1))
     assert json.loads(heeded.body) == {"seed": 1}
     assert [w.message for w in heeded.warnings] == ["the server does not take top_k with this model"]
 
 
 async def test_another_value_or_another_model_may_be_taken() -> None:
     known = refusals(Clock(), TEMPERATURE, TOP_K)
-    assert json.loads(known.heeded("m", asked(temperature=1)).body) == {"temperature": 1}
-    assert json.loads(known.heeded("m", asked(temperature=0.2)).body) == {}
-    assert json.loads(known.heeded("other", asked(temperature=0.2)).body) == {"temperature": 0.2}
+    assert json.loads(known.apply_known("m", asked(temperature=1)).body) == {"temperature": 1}
+    assert json.loads(known.apply_known("m", asked(temperature=0.2)).body) == {}
+    assert json.loads(known.apply_known("other", asked(temperature=0.2)).body) == {"temperature": 0.2}
 
 
 async def test_it_is_forgotten_after_a_while() -> None:
     clock = Clock()
     known = refusals(clock, TOP_K)
-    clock.s += REMEMBERED_S
-    assert json.loads(known.heeded("m", asked(top_k=7)).body) == {"top_k": 7}
+    clock.s += REJECTION_TTL_S
+    assert json.loads(known.apply_known("m", asked(top_k=7)).body) == {"top_k": 7}
 
 
 async def test_no_more_is_remembered_than_there_is_room_for() -> None:
-    known = Refusals(Clock())
+    known = UnsupportedParams(Clock())
     for number in range(300):
         known.remember(f"m{number}", TOP_K, asked(top_k=1), asked())
-    assert json.loads(known.heeded("m0", asked(top_k=7)).body) == {"top_k": 7}
-    assert json.loads(known.heeded("m299", asked(top_k=7)).body) == {}
+    assert json.loads(known.apply_known("m0", asked(top_k=7)).body) == {"top_k": 7}
+    assert json.loads(known.apply_known("m299", asked(top_k=7)).body) == {}
 
 
 async def test_a_setting_that_was_refused_is_not_asked_for_each_time() -> None:

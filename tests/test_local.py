@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.request_limits import for_server
+from dragoman.backends.request_limits import prepare_for_server
 from far import ask, gateway, server, whole
 from gateway import CHAT, DEADLINE_S
 from gateway import MESSAGES as PATH
@@ -35,7 +35,7 @@ def test_the_line_for_the_vendor_goes_to_its_own_servers_alone(blocks: list[str]
     }
     body["system"] = [{"type": "text", "text": text} for text in blocks]
     request = MESSAGES.read_request(json.dumps(body))
-    written = MESSAGES.write_request(for_server(request, MESSAGES, url), "m")
+    written = MESSAGES.write_request(prepare_for_server(request, MESSAGES, url), "m")
     sent = json.loads(written.body)
     said = sent["system"] if isinstance(sent["system"], list) else [{"type": "text", "text": sent["system"]}]
     assert [block["text"].strip() for block in said] == ([LINE] if goes else []) + ["Be brief."]

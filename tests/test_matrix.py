@@ -18,7 +18,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -169,7 +169,7 @@ async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Chain]:
     front, behind = request.param
     played = Played()
     async with served(played) as far:
-        near = Gateway([Http("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
+        near = Gateway([HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
         async with serving(near) as (_, url):
             yield Chain(front, behind, url, played)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -391,7 +391,7 @@ async def test_a_server_behind_is_asked_the_whole_conversation() -> None:
     """By each API, which knows nothing of what is kept here."""
     for api in dialects.names():
         async with served(calling) as behind:
-            gateway = Gateway([Http("behind", HttpConfig(behind.url, api=api, models=("m",)), {})])
+            gateway = Gateway([HttpBackend("behind", HttpConfig(behind.url, api=api, models=("m",)), {})])
             async with (
                 serving(gateway) as (_, url),
                 openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import BackendError, BusyError
 from dragoman.core.events import (
@@ -216,7 +216,7 @@ async def test_those_in_flight_and_those_whose_client_left() -> None:
 async def test_what_is_passed_on_unread(stream: bool) -> None:
     """Tokens are known; calls are where the answer came whole, and nobody has checked them."""
     async with served(calling, policy=Policy()) as behind:
-        backend = Http("near", HttpConfig(behind.url, models=("m",), trusted=True), {})
+        backend = HttpBackend("near", HttpConfig(behind.url, models=("m",), trusted=True), {})
         async with serving(Gateway([backend])) as (_, url), httpx2.AsyncClient(base_url=url, trust_env=False) as client:
             answer = await client.post(CHAT, json=offering(CHAT, stream))
             assert answer.status_code == 200

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from behind import ARGUMENTS, ASKED, FRONTS, PING, QUESTION, WEATHER, ask, cut, gateway, writes
 from dragoman import config, dialects, formats
 from dragoman.backends.http.config import HttpConfig, PerModel
-from dragoman.backends.http.model_modes import Way, Ways
+from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.text_mode import request
 from dragoman.backends.text_mode.response import Reread
 from dragoman.core.backend import ExchangeContext
@@ -286,29 +286,29 @@ async def test_names_that_the_api_does_not_take_are_read_as_the_server_knows_the
 # Which way it is
 
 
-def ways(**settings: Any) -> Ways:
-    return Ways("far", HttpConfig(url="http://127.0.0.1:9", **settings))
+def ways(**settings: Any) -> ModelModes:
+    return ModelModes("far", HttpConfig(url="http://127.0.0.1:9", **settings))
 
 
 def test_the_settings_say_how_a_model_is_asked() -> None:
     rows = {"smollm*": PerModel(mode="inject"), "*-coder-*": PerModel(format="qwen3_xml")}
     chosen = ways(mode="parse", format="hermes", per_model=rows)
-    assert (chosen.of("SmolLM2-135M").mode, chosen.of("SmolLM2-135M").format) == ("inject", "hermes")
-    assert (chosen.of("qwen-coder-7b").mode, chosen.of("qwen-coder-7b").format) == ("parse", "qwen3_xml")
-    assert (chosen.of("other").mode, chosen.of("other").format) == ("parse", "hermes")
+    assert (chosen.get("SmolLM2-135M").mode, chosen.get("SmolLM2-135M").format) == ("inject", "hermes")
+    assert (chosen.get("qwen-coder-7b").mode, chosen.get("qwen-coder-7b").format) == ("parse", "qwen3_xml")
+    assert (chosen.get("other").mode, chosen.get("other").format) == ("parse", "hermes")
 
 
 def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytest.LogCaptureFixture) -> None:
-    measured = Way("inject", "glm", why="the probe found no tools")
+    measured = ModelMode("inject", "glm", why="the probe found no tools")
     with caplog.at_level(logging.INFO, "dragoman.backends.http.model_modes"):
         open_, stated = ways(), ways(mode="native")
-        assert open_.of("m").mode == "native"
+        assert open_.get("m").mode == "native"
         for each in (open_, stated):
-            each.take("m", measured)
-            each.of("m")
-            each.of("m")
-        assert open_.of("m") == measured
-        assert stated.of("m").mode == "native"
+            each.set_measured("m", measured)
+            each.get("m")
+            each.get("m")
+        assert open_.get("m") == measured
+        assert stated.get("m").mode == "native"
     assert [record.getMessage() for record in caplog.records] == [
         "far: m is asked in mode native: nothing else is known of it",
         "far: m is asked in mode inject, format glm: the probe found no tools",
@@ -317,9 +317,9 @@ def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytes
 
 
 def test_the_format_is_that_of_the_models_name() -> None:
-    assert Way().format_of("Qwen/Qwen3-8B").name == "hermes"
-    assert Way().format_of("no-such-model").name == "auto"
-    assert Way(format="glm").format_of("Qwen/Qwen3-8B").name == "glm"
+    assert ModelMode().format_of("Qwen/Qwen3-8B").name == "hermes"
+    assert ModelMode().format_of("no-such-model").name == "auto"
+    assert ModelMode(format="glm").format_of("Qwen/Qwen3-8B").name == "glm"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe.discover import Nearby, nearby, ports
 from dragoman.catalog import servers
@@ -41,7 +41,7 @@ async def test_a_gateway_is_known_for_one() -> None:
 async def test_a_gateway_is_known_for_one_whatever_is_behind() -> None:
     """Its models are listed under the name of the server behind, which may be that of a kind."""
     async with server(MODELS) as far:
-        behind = Http("vllm", HttpConfig(url=f"{far.url}/v1", models=("qwen3",)), {})
+        behind = HttpBackend("vllm", HttpConfig(url=f"{far.url}/v1", models=("qwen3",)), {})
         async with serving(Gateway([behind])) as (_, url):
             (found,) = await nearby({}, [port_of(url)])
     assert found.kind == servers.get("dragoman")

@@ -8,7 +8,7 @@ import httpx2
 import openai
 import pytest
 
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import form
@@ -25,8 +25,8 @@ REFUSES = whole(404, '{"error":"no such route"}')
 BUSY = whole(503, '{"error":"loading"}')
 
 
-def http(name: str, far: Server, **settings: Any) -> Http:
-    return Http(name, HttpConfig(url=f"{far.url}/v1", **{"models": ("em",), "retries": 0, **settings}), {})
+def http(name: str, far: Server, **settings: Any) -> HttpBackend:
+    return HttpBackend(name, HttpConfig(url=f"{far.url}/v1", **{"models": ("em",), "retries": 0, **settings}), {})
 
 
 async def asked(play: Play, path: str, **sent: Any) -> tuple[httpx2.Response, Server]:

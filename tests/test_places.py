@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from dragoman.backends.concurrency_limit import Places
+from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.core.errors import BusyError
 from test_breaker import Clock
 
@@ -21,18 +21,18 @@ async def turns(times: int = 3) -> None:
 class Asker:
     """Takes a place, and keeps it until it is told to go."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: ConcurrencyLimiter) -> None:
         self.inside, self.go = False, asyncio.Event()
         self.task = asyncio.ensure_future(self._run(places))
 
-    async def _run(self, places: Places) -> None:
-        async with places.one():
+    async def _run(self, places: ConcurrencyLimiter) -> None:
+        async with places.acquire():
             self.inside = True
             await self.go.wait()
 
 
 async def test_they_are_given_in_the_order_in_which_they_were_asked_for() -> None:
-    places = Places("far", 1, 2)
+    places = ConcurrencyLimiter("far", 1, 2)
     first, second, third = (Asker(places) for _ in range(3))
     await turns()
     assert (places.active, places.waiting) == (1, 2)
@@ -47,17 +47,17 @@ async def test_they_are_given_in_the_order_in_which_they_were_asked_for() -> Non
 
 async def test_a_full_queue_says_when_to_come_again() -> None:
     clock = Clock()
-    places = Places("far", 2, 1, clock)
+    places = ConcurrencyLimiter("far", 2, 1, clock)
     for took_s in (10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10):
-        async with places.one():
+        async with places.acquire():
             clock.s += took_s
     async with AsyncExitStack() as inside:
         for _ in range(2):
-            await inside.enter_async_context(places.one())
+            await inside.enter_async_context(places.acquire())
         waiting = Asker(places)
         await turns()
         with pytest.raises(BusyError, match="all 2 places at far and the 1 in its queue are taken") as refused:
-            async with places.one():
+            async with places.acquire():
                 pass
         assert refused.value.retry_after_s == pytest.approx(10, abs=0.2), "two answers of 10 s, two at once"
     waiting.go.set()
@@ -67,19 +67,19 @@ async def test_a_full_queue_says_when_to_come_again() -> None:
 async def test_the_time_told_is_never_very_short_or_long() -> None:
     for took_s, told_s in ((0.0, 1), (10_000.0, 60)):
         clock = Clock()
-        places = Places("far", 1, 0, clock)
+        places = ConcurrencyLimiter("far", 1, 0, clock)
         for _ in range(9):
-            async with places.one():
+            async with places.acquire():
                 clock.s += took_s
-        async with places.one():
+        async with places.acquire():
             with pytest.raises(BusyError, match="the one place at far and the 0 in its queue are taken") as refused:
-                async with places.one():
+                async with places.acquire():
                     pass
         assert refused.value.retry_after_s == told_s
 
 
 async def test_who_leaves_the_queue_gives_up_the_place_in_it() -> None:
-    places = Places("far", 1, 1)
+    places = ConcurrencyLimiter("far", 1, 1)
     first, second = Asker(places), Asker(places)
     await turns()
     second.task.cancel()
@@ -96,8 +96,8 @@ async def test_who_leaves_the_queue_gives_up_the_place_in_it() -> None:
 
 
 async def test_without_a_limit_nobody_waits() -> None:
-    places = Places("far", 0, 0)
+    places = ConcurrencyLimiter("far", 0, 0)
     async with AsyncExitStack() as inside:
         for _ in range(100):
-            await inside.enter_async_context(places.one())
+            await inside.enter_async_context(places.acquire())
         assert (places.active, places.waiting) == (100, 0)

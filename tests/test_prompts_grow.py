@@ -20,7 +20,7 @@ import agents
 import recording
 from agents import OURS
 from dragoman import dialects, formats
-from dragoman.backends.http.backend import Http, without_thoughts
+from dragoman.backends.http.backend import HttpBackend, without_reasoning
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.core import messages as v
@@ -113,7 +113,7 @@ async def test_as_claude_code_asks_now(tmp_path: Path, keep: Callable[..., None]
     client = f"Claude Code {offline.version('@anthropic-ai/claude-code')}"
     keep(NAME, client, s.sent, OURS, [tmp_path], how="as_claude_code_asks_now", growing=True)
     for name in ("turns hermes", "a template with tools", "openai_chat, lean", "openai_responses"):
-        grows([SHOWN[name](without_thoughts(request)) for request in script.asked])
+        grows([SHOWN[name](without_reasoning(request)) for request in script.asked])
 
 
 def requests() -> list[v.Request]:
@@ -201,7 +201,7 @@ def grows(prompts: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("shown", SHOWN.values(), ids=SHOWN)
 def test_as_claude_code_asked(shown: Callable[[v.Request], str]) -> None:
-    grows([shown(without_thoughts(request)) for request in requests()])
+    grows([shown(without_reasoning(request)) for request in requests()])
 
 
 @pytest.mark.parametrize("name", ["turns hermes", "turns glm", "a template with tools", "openai_chat"])
@@ -231,7 +231,9 @@ async def test_a_real_server_has_all_of_the_last_prompt_in_its_cache() -> None:
     """Eight of the requests; docs/local.md has all twenty, in full."""
     told: list[v.Usage] = []
     with real.llama("native") as behind:
-        backend = Http("real", HttpConfig(url=behind.url, models=(behind.model,), mode="native", trim="lean"), {})
+        backend = HttpBackend(
+            "real", HttpConfig(url=behind.url, models=(behind.model,), mode="native", trim="lean"), {}
+        )
         await backend.start()
         try:
             for n, request in enumerate(requests()[:8]):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dragoman import dialects, formats
-from dragoman.backends.request_limits import for_server
+from dragoman.backends.request_limits import prepare_for_server
 from dragoman.backends.text_mode.content_fallback import losses, readable
 from dragoman.backends.text_mode.request import injected
 from dragoman.core import messages as v
@@ -115,7 +115,7 @@ def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() 
     result = {"type": "tool_result", "tool_use_id": "t", "content": found}
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": [result]}], "tools": tools}
     request = dialects.get("anthropic_messages").read_request(json.dumps(body))
-    for_chat = for_server(request, dialects.get("openai_chat"), "http://127.0.0.1/v1")
+    for_chat = prepare_for_server(request, dialects.get("openai_chat"), "http://127.0.0.1/v1")
     for made in (readable(request), for_chat):
         (part,) = made.messages[0].parts
         assert isinstance(part, v.ToolResult)
@@ -124,7 +124,7 @@ def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() 
         assert json.loads(known.text) == {"name": "f", "description": "does", "parameters": schema}
         assert isinstance(unknown, v.UnknownPart | v.Text)
         assert [tool.name for tool in made.tools] == ["f"]
-    assert for_server(request, dialects.get("anthropic_messages"), "http://127.0.0.1/v1").tools == request.tools
+    assert prepare_for_server(request, dialects.get("anthropic_messages"), "http://127.0.0.1/v1").tools == request.tools
 
 
 def test_what_prompt_mode_cannot_show_is_reported_by_its_kind() -> None:

@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from dragoman import dialects
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.gateway import Gateway
 from far import (
@@ -72,7 +72,7 @@ class Behind:
 async def trusting(url: str, **settings: Any) -> AsyncIterator[str]:
     """The URL of a gateway that trusts this one, of whichever API."""
     backends = [
-        Http(name, HttpConfig(url=url, api=name, models=tuple(SCENARIOS), trusted=True, retries=0), {})
+        HttpBackend(name, HttpConfig(url=url, api=name, models=tuple(SCENARIOS), trusted=True, retries=0), {})
         for name in dialects.names()
     ]
     async with serving(Gateway(backends), **settings) as (_, own):
@@ -374,7 +374,7 @@ async def test_so_it_does_where_the_gateway_is_stopped() -> None:
     async with server(pauses) as behind:
         config = HttpConfig(url=behind.url, api="openai_responses", models=("m",), trusted=True)
         async with (
-            serving(Gateway([Http("far", config, {})])) as (running, url),
+            serving(Gateway([HttpBackend("far", config, {})])) as (running, url),
             httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
             client.stream("POST", RESPONSES, content=ASKED_IN_FULL) as answer,
         ):
@@ -427,7 +427,7 @@ async def test_silence_has_its_pings_and_its_limit() -> None:
 
     config = HttpConfig(url="", models=("m",), trusted=True, silence_s=0.3)
     async with server(pauses) as behind:
-        backend = Http("far", msgspec.structs.replace(config, url=behind.url), {})
+        backend = HttpBackend("far", msgspec.structs.replace(config, url=behind.url), {})
         async with serving(Gateway([backend]), ping_s=0.05) as (_, url):
             answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
     assert answer.text.count(": ping\n\n") >= 2

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import blocks
 from behind_claude import Says, Turns, behind_claude
 from dragoman import cli
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
@@ -215,7 +215,9 @@ async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytes
 async def test_the_next_backend_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with server(whole(503, "busy")) as one, server(says(CALL)) as other:
         far = {"models": ("m",), "retries": 0, "probe": False, "mode": "parse", "format": "hermes"}
-        backends = [Http(n, HttpConfig(url=f"{b.url}/v1", **far), {}) for n, b in (("one", one), ("other", other))]
+        backends = [
+            HttpBackend(n, HttpConfig(url=f"{b.url}/v1", **far), {}) for n, b in (("one", one), ("other", other))
+        ]
         async with serving(Gateway(backends), capture=str(tmp_path)) as (_, url):
             assert "get_weather" in (await ask(url, CHAT, True, tools=TOOLS)).text
             await kept(tmp_path)

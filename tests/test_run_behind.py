@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman import config as settings
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe import discover
 from dragoman.cli.run import preface
@@ -113,7 +113,7 @@ async def test_what_was_said_of_the_context_counts(monkeypatch: pytest.MonkeyPat
 async def gateway(*models: str, **more: Any) -> AsyncIterator[str]:
     """One that runs, with models of a server behind it."""
     async with server(listing(*models)) as far:
-        behind = Http("behind", HttpConfig(url=f"{far.url}/v1", models=models), {})
+        behind = HttpBackend("behind", HttpConfig(url=f"{far.url}/v1", models=models), {})
         async with serving(Gateway([behind]), **more) as (_, url):
             yield url
 
@@ -198,7 +198,7 @@ async def test_a_server_that_is_being_started_is_waited_for(tmp_path: Path, monk
         async def starts(_: float) -> None:
             await stack.enter_async_context(server(listing("m"), port=port))
 
-        monkeypatch.setattr(preface.retry, "pause", starts)
+        monkeypatch.setattr(preface.retry, "sleep", starts)
         found = await chosen(of_settings(tmp_path, url), {}, on("m"))
     assert found.offer.model == "m"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cuts import places
 from dragoman import dialects
-from dragoman.backends.http.passthrough import HttpRelay
+from dragoman.backends.http.passthrough import HttpPassthrough
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -53,7 +53,7 @@ def passed(dialect: Dialect, parts: Sequence[bytes], asked: v.Request, name: str
 
     async def run() -> Passed:
         assert dialect.passing is not None
-        relay = HttpRelay(dialect, dialect.passing, asked, b'{"model":"m"}', name, TURN, post)
+        relay = HttpPassthrough(dialect, dialect.passing, asked, b'{"model":"m"}', name, TURN, post)
         return Passed([piece async for piece in relay.pieces()], list(relay.take()))
 
     return asyncio.run(run())

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from behind import FRONTS, ask, gateway
-from dragoman.backends.http.model_modes import Way
+from dragoman.backends.http.model_modes import ModelMode
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice, ToolResult
 from servers.real import llama_server
 
@@ -81,10 +81,10 @@ async def test_the_server_counts_and_stops_where_completions_are_asked_for(llama
 
 
 async def test_a_grammar_that_the_server_refuses_is_left_out(llama: str, caplog: pytest.LogCaptureFixture) -> None:
-    tags = Way("inject", constrain=("structural_tag",), why="somebody took it for vLLM")
+    tags = ModelMode("inject", constrain=("structural_tag",), why="somebody took it for vLLM")
     with caplog.at_level(logging.WARNING):
         async with gateway(llama) as (url, backend):
-            backend.ways.take("m", tags)
+            backend.modes.set_measured("m", tags)
             answer = await ask(url, "openai_chat", ASKED)
     assert "unconstrained" in answer.warnings
     assert "far refused the grammar; it is asked once more without" in caplog.text

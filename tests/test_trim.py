@@ -18,7 +18,7 @@ from dragoman import dialects
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import Embedded
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.cli import main
@@ -237,7 +237,7 @@ def valid(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:
 
 def test_a_tier_that_there_is_not() -> None:
     with pytest.raises(ConfigError, match=r"unknown tier 'leen'; did you mean 'lean'.*at servers.far.trim"):
-        Http("far", HttpConfig(url="http://x", trim="leen"), os.environ)
+        HttpBackend("far", HttpConfig(url="http://x", trim="leen"), os.environ)
 
 
 async def test_a_server_is_asked_in_short_and_the_client_is_told() -> None:

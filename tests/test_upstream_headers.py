@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from dragoman.backends.http.hide_key import Secrets
+from dragoman.backends.http.hide_key import SecretRedactor
 from dragoman.core.errors import UpstreamError
 from dragoman.wire.upstream_headers import of_error, passed_on
 from far import END, FRONTS, HEAD, Play, ask, gateway, piece, server, told, whole
@@ -108,13 +108,17 @@ def forms(secret: str) -> dict[str, str]:
 @pytest.mark.parametrize("form", forms(""))
 async def test_no_form_of_a_secret_is_left(form: str, secret: str) -> None:
     written = forms(secret)[form]
-    own = Secrets(KEY, f"http://bob:{PASSWORD}@far.test/v1") if secret == PASSWORD else Secrets(KEY, "http://far.test")
+    own = (
+        SecretRedactor(KEY, f"http://bob:{PASSWORD}@far.test/v1")
+        if secret == PASSWORD
+        else SecretRedactor(KEY, "http://far.test")
+    )
     if form.startswith("with a user") and secret == KEY:
-        own = Secrets("", f"http://bob:{quote(KEY, safe='')}@far.test/v1")
+        own = SecretRedactor("", f"http://bob:{quote(KEY, safe='')}@far.test/v1")
     error = UpstreamError(f"bad key {written} here")
-    assert own.clean(error).message == "bad key … here"
+    assert own.clean_error(error).message == "bad key … here"
     assert str(error) == error.message
-    assert own.hidden_data(f'{{"got":"{written}"}}'.encode()) == '{"got":"…"}'.encode()
+    assert own.hide_bytes(f'{{"got":"{written}"}}'.encode()) == '{"got":"…"}'.encode()
 
 
 @pytest.mark.parametrize("path", FRONTS)

@@ -136,9 +136,12 @@ def upstream_backends(config: settings.Config, *, probe: bool) -> list[Backend]:
     """
     if not config.servers:
         return []
-    from dragoman.backends.http.backend import Http
+    from dragoman.backends.http.backend import HttpBackend
 
-    return [Http(name, server, os.environ, may_probe=probe, may_recall=True) for name, server in config.servers.items()]
+    return [
+        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True)
+        for name, server in config.servers.items()
+    ]
 
 
 def has_upstreams(config: settings.Config) -> bool:

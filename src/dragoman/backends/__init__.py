@@ -1,1 +1,1 @@
-"""Where replies come from: the only I/O below the server."""
+"""Sources of replies. Apart from the server, only these packages do network I/O."""

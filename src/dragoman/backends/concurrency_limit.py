@@ -1,7 +1,7 @@
-"""How many requests a server gets at once: the others wait here, where they can leave, and only so many of those.
+"""Concurrency limiter with a bounded wait queue; waiting requests can be cancelled.
 
-A local model answers one at a time, or a few; what waits inside a server cannot be told from what it works on, nor
-stopped by all of them.
+A local model serves one request at a time, or a few. Requests queued inside a server cannot be told from running ones,
+and not every server can cancel them; so they wait here.
 """
 
 import asyncio
@@ -12,29 +12,38 @@ from typing import Final
 
 from dragoman.core.errors import BusyError
 
-_SHORTEST_S: Final = 1.0
-_LONGEST_S: Final = 60.0
-_FIRST_GUESS_S: Final = 2.0
-_NEWEST: Final = 0.3
-"""How much of the usual time is that of the last answer."""
+_MIN_WAIT_S: Final = 1.0
+_MAX_WAIT_S: Final = 60.0
+_INITIAL_DURATION_S: Final = 2.0
+_LATEST_WEIGHT: Final = 0.3
+"""Weight of the latest duration in the moving average."""
 
 
-class Places:
-    """Of one server, given in the order in which they are asked for."""
+class ConcurrencyLimiter:
+    """The concurrency slots of one server, in FIFO order."""
 
-    def __init__(self, name: str, parallel: int, queue: int, now_s: Callable[[], float] = time.monotonic) -> None:
-        """`parallel` 0: as many as come."""
-        self._name, self._parallel, self._queue, self._now_s = name, parallel, queue, now_s
-        self._free = asyncio.Semaphore(parallel) if parallel else None
-        self._usual_s = _FIRST_GUESS_S
+    def __init__(
+        self, name: str, max_concurrency: int, max_queue: int, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """
+        Args:
+            name: the server's name, for errors.
+            max_concurrency: concurrent requests; 0: unlimited.
+            max_queue: requests that may wait.
+            now_s: monotonic clock, in seconds.
+        """
+        self._name, self._max_concurrency, self._max_queue, self._now_s = name, max_concurrency, max_queue, now_s
+        self._free = asyncio.Semaphore(max_concurrency) if max_concurrency else None
+        self._mean_duration_s = _INITIAL_DURATION_S
         self.active = 0
         self.waiting = 0
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """A place, from when there is one to the end of the block.
+    async def acquire(self) -> AsyncIterator[None]:
+        """Waits for a slot and holds it to the end of the block.
 
-        Raises: BusyError: as many wait as may; try again when one of them should be through.
+        Raises:
+            BusyError: the queue is full; `retry_after_s` estimates when a slot is free.
         """
         if self._free is not None:
             await self._wait(self._free)
@@ -44,21 +53,21 @@ class Places:
             yield
         finally:
             self.active -= 1
-            self._usual_s += _NEWEST * (self._now_s() - began_s - self._usual_s)
+            self._mean_duration_s += _LATEST_WEIGHT * (self._now_s() - began_s - self._mean_duration_s)
             if self._free is not None:
                 self._free.release()
 
-    async def _wait(self, free: asyncio.Semaphore) -> None:
-        if free.locked() and self.waiting >= self._queue:
-            places = "the one place" if self._parallel == 1 else f"all {self._parallel} places"
-            told = f"{places} at {self._name} and the {self._queue} in its queue are taken"
-            raise BusyError(told, retry_after_s=self._until_one_is_free_s())
+    async def _wait(self, slots: asyncio.Semaphore) -> None:
+        if slots.locked() and self.waiting >= self._max_queue:
+            taken = "the one place" if self._max_concurrency == 1 else f"all {self._max_concurrency} places"
+            message = f"{taken} at {self._name} and the {self._max_queue} in its queue are taken"
+            raise BusyError(message, retry_after_s=self._expected_wait_s())
         self.waiting += 1
         try:
-            await free.acquire()
+            await slots.acquire()
         finally:
             self.waiting -= 1
 
-    def _until_one_is_free_s(self) -> float:
-        """By how long the last answers took."""
-        return min(max(self._usual_s * (self.waiting + 1) / self._parallel, _SHORTEST_S), _LONGEST_S)
+    def _expected_wait_s(self) -> float:
+        """Returns the expected wait in seconds, from the average duration of recent requests."""
+        return min(max(self._mean_duration_s * (self.waiting + 1) / self._max_concurrency, _MIN_WAIT_S), _MAX_WAIT_S)

@@ -1,15 +1,15 @@
-"""How long one exchange has spent on conversion: reading and writing the JSON of both APIs, without any waiting.
+"""Time that one exchange spends on conversion: reading and writing the JSON of both APIs, without waiting.
 
-spent = timing.begin()          in the task that answers; tasks that it starts add to the same
-with timing.counted(): …        anywhere below
+spent = conversion_time.start()         in the task that serves the request; tasks that it starts add to the same
+with conversion_time.measure(): …       anywhere below
 """
 
 from contextvars import ContextVar
 from time import perf_counter
 
 
-class Spent:
-    """A sum of times, which `with` adds to."""
+class ConversionTimer:
+    """Total time of all blocks run `with` this timer, in seconds."""
 
     __slots__ = ("_began_s", "seconds")
 
@@ -24,15 +24,15 @@ class Spent:
         self.seconds += perf_counter() - self._began_s
 
 
-_spent: ContextVar[Spent | None] = ContextVar("spent", default=None)
+_spent: ContextVar[ConversionTimer | None] = ContextVar("spent", default=None)
 
 
-def begin() -> Spent:
-    """A new sum for what this task does from here on."""
-    _spent.set(spent := Spent())
+def start() -> ConversionTimer:
+    """Starts a new timer for the current task and returns it."""
+    _spent.set(spent := ConversionTimer())
     return spent
 
 
-def counted() -> Spent:
-    """What adds the time of a block, which does not wait, to the sum of this task; to none where there is none."""
-    return _spent.get() or Spent()
+def measure() -> ConversionTimer:
+    """Returns the current task's timer, to be used around a block that does not wait; a new one if there is none."""
+    return _spent.get() or ConversionTimer()

@@ -1,4 +1,6 @@
-"""A request as a model on one's own machine should get it, whose prompt cache one moved byte costs."""
+"""Adapts requests to a server's limits, without changing more of the prompt than needed, as that costs the prompt
+cache.
+"""
 
 from typing import Final
 from urllib.parse import urlsplit
@@ -13,33 +15,43 @@ from dragoman.prompting.deferred_tools import resolved
 from dragoman.prompting.prompt_budget import Budget, fitted
 from dragoman.wire.dialect import Dialect
 
-ANY: Final = Budget(0)
-SURELY: Final = 1.3
-"""An estimate of so many times the limit is of a prompt that is over it: agents' whole requests are estimated 1 to 6 %
-too high, and no kind of text by more than 21 % (docs/tokens.md)."""
+NO_BUDGET: Final = Budget(0)
+ESTIMATE_MARGIN: Final = 1.3
+"""A prompt counts as too long if its estimate is this many times the limit: agents' whole requests are estimated 1 to 6
+% too high, and no kind of text by more than 21 % (docs/tokens.md).
+"""
 
 
-def spared(request: Request, tier: str, budget: Budget = ANY) -> tuple[Request, tuple[Notice, ...]]:
-    """The request as this tier of `prompting/trim.py` has it, or a further one where it has to fit; and warnings."""
+def apply_trim(request: Request, tier: str, budget: Budget = NO_BUDGET) -> tuple[Request, tuple[Notice, ...]]:
+    """Returns the request trimmed by this tier of `prompting/trim.py`, or by a further one if the budget needs it, with
+    warnings.
+    """
     if tier == "none" and not budget.tokens:
         return request, ()
     made = fitted(request, tier, budget, tokenizers.find(request.model))
     return made.trimmed.request, made.trimmed.warnings(made.tier)
 
 
-def refuse_overlong(request: Request, context_tokens: int) -> None:
-    """Refuse a prompt that a server with this much context would cut in silence, its tools first; 0: not known.
+def reject_oversized(request: Request, context_tokens: int) -> None:
+    """Rejects a prompt that the server would truncate silently, dropping the tools first.
 
-    Raises: ContextOverflowError: it is surely too long.
+    Args:
+        request: the request to be sent.
+        context_tokens: context of the server; 0: not known, nothing is rejected.
+
+    Raises:
+        ContextOverflowError: the prompt is certainly too long.
     """
     if context_tokens:
         tokens = tokenizers.find(request.model).estimate_request(request)
-        if tokens > SURELY * context_tokens:
+        if tokens > ESTIMATE_MARGIN * context_tokens:
             raise ContextOverflowError(tokens, context_tokens)
 
 
-def for_server(request: Request, dialect: Dialect, url: str) -> Request:
-    """The request as this server gets it: what is for the vendor's own servers alone goes to no other."""
+def prepare_for_server(request: Request, dialect: Dialect, url: str) -> Request:
+    """Returns the request for this server: without fields for the vendor's own hosts, if it is another host, and with
+    deferred tools resolved, if it has another API.
+    """
     if request.dialect != dialect.name:
         return resolved(request)
     if not dialect.asides & request.extra.keys() or urlsplit(url).hostname in dialect.hosts:

@@ -14,7 +14,7 @@ from dragoman.backends.claude_cli.process_pool import Pool
 from dragoman.backends.claude_cli.reaper import Keeper
 from dragoman.backends.claude_cli.response import Answer
 from dragoman.backends.claude_cli.session import Session
-from dragoman.backends.concurrency_limit import Places
+from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
@@ -32,7 +32,7 @@ class ClaudeCli:
 
     def __init__(self, config: ClaudeCliConfig, environ: Mapping[str, str]) -> None:
         self._config, self._environ = config, dict(environ)
-        self._places = Places(NAME, config.parallel, config.queue)
+        self._places = ConcurrencyLimiter(NAME, config.parallel, config.queue)
         self._keeper = Keeper()
         self._pool = Pool(self._launch, config.warm, config.idle_s, config.memory_mb)
         self._installed: Installed | None = None
@@ -112,7 +112,7 @@ class ClaudeCli:
             conversation = conversation._replace(spec=conversation.spec._replace(again=True))
         kind = conversation.spec if conversation.told_at_start else conversation.spec.warm
         answer = Answer(request, turn, conversation)
-        async with self._places.one(), self._begun(kind, conversation) as session:
+        async with self._places.acquire(), self._begun(kind, conversation) as session:
             begun = False
             self._pool.warm(kind)  # for the next request, while the model thinks about this one
             try:

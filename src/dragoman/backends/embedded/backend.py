@@ -21,7 +21,7 @@ from dragoman.backends.embedded.engine import Done, Engine, Piece, Progress
 from dragoman.backends.embedded.grammar import held
 from dragoman.backends.embedded.process import EngineSettings
 from dragoman.backends.embedded.small_models import RepeatGuard, made_again, re_asking, told_as_prose
-from dragoman.backends.request_limits import spared
+from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
 from dragoman.backends.text_mode.content_fallback import losses, readable
@@ -186,7 +186,7 @@ class Embedded:
 
     def _shown(self, request: Request) -> tuple[Request, Prompt, tuple[Notice, ...]]:
         """The request as far as it can be shown to the model, the prompt that shows it, and what was cut of it."""
-        request, trimming = spared(readable(request), self._trim, self._budget)
+        request, trimming = apply_trim(readable(request), self._trim, self._budget)
         if self.after_result == "prose":
             request = told_as_prose(request)
         return request, self._template.prompt(request, self.format), trimming

@@ -1,1 +1,1 @@
-"""Upstream servers, reached over HTTP by any of the three APIs."""
+"""Upstream servers that speak one of the three APIs over HTTP."""

@@ -1,11 +1,11 @@
-"""Mode `auto`: how a model is asked where the settings leave that open, by what was found out of it.
+"""Tool mode `auto`: how to request a model whose mode the settings leave open, as found by probing it.
 
-    first use of a model ── found out before? → asked so from the start
-        its first answer is over ── in the background → the same server, the same model? else it is measured
-        a call leaked all the same → it is asked in mode parse
+    first use of a model ── probed before? → the cached result applies from the first request
+        its first response is over ── in the background → same server and same model? if not, probe it
+        a tool call leaked all the same → the model is requested in mode `parse`
 
-Nothing waits for it, and nothing is asked of a model that nobody has used: the first question may load it. Until it is
-known, a model is asked as the API has it, and what leaks is rescued.
+Requests never wait for a probe, and a model that no client has used is never probed, as the first request may load it.
+Until the result is known, the model is requested as the API defines it, and leaked tool calls are recovered.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.connection import Connection
-from dragoman.backends.http.model_modes import Way, Ways
+from dragoman.backends.http.connection import UpstreamConnection
+from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.probe import DECISIVE, measured, of
 from dragoman.backends.probe.cache import Remembered, recall, remember
 from dragoman.backends.probe.recommend import trusted
@@ -31,86 +31,93 @@ from dragoman.core.events import AnyEvent, Finish, Notice
 
 log = logging.getLogger("dragoman.backends.http.auto_mode")
 
-LOOK_AGAIN_S: Final = 600.0
-"""After which it is looked whether the server still has the same model behind the name: a few short GETs."""
-LEAKED: Final = "rescued_call"
-"""The warning about a call that the server left in the text."""
-_MEASURING: Final = "%s: measuring %s with about ten short requests; servers.%s.probe = false switches that off"
-_LEAKED_WHY: Final = "it left a call in the text"
+RECHECK_INTERVAL_S: Final = 600.0
+"""Minimum time between two checks whether the server still serves the same model by this name (a few short GETs)."""
+LEAK_WARNING_CODE: Final = "rescued_call"
+"""Code of the warning about a tool call that the server left in the text."""
+_PROBE_STARTED: Final = "%s: measuring %s with about ten short requests; servers.%s.probe = false switches that off"
+_LEAK_REASON: Final = "it left a call in the text"
 
 
-class Auto:
-    """Of the models of one server."""
+class AutoMode:
+    """The probed tool modes of one server's models."""
 
     def __init__(
         self,
         name: str,
         config: HttpConfig,
-        connection: Connection,
-        ways: Ways,
-        recognised: Callable[[Kind], None],
+        connection: UpstreamConnection,
+        modes: ModelModes,
+        on_provider_found: Callable[[Kind], None],
         now_s: Callable[[], float] = time.monotonic,
         *,
-        measures: bool = True,
+        can_probe: bool = True,
     ) -> None:
-        """`recognised` is told which kind of server it is, where the settings do not say. Unless it `measures`, it only
-        goes by what was found before.
         """
-        self._name, self._config, self._connection, self._ways = name, config, connection, ways
-        self._recognised, self._now_s, self._measures = recognised, now_s, measures
-        self._known: dict[str, Remembered | None] = {}
-        self._looked_s: dict[str, float] = {}
+        Args:
+            name: the server's name in the settings.
+            config: the server's settings.
+            connection: used for the probe's requests.
+            modes: receives the mode that was found for each model.
+            on_provider_found: is called with the provider when the settings do not name one.
+            now_s: monotonic clock, in seconds.
+            can_probe: whether models may be probed; if not, only cached results are used.
+        """
+        self._name, self._config, self._connection, self._modes = name, config, connection, modes
+        self._on_provider_found, self._now_s, self._can_probe = on_provider_found, now_s, can_probe
+        self._cached: dict[str, Remembered | None] = {}
+        self._checked_at_s: dict[str, float] = {}
         self._leaky: set[str] = set()
-        """Models of which a call had to be rescued."""
-        self._busy: set[asyncio.Task[None]] = set()
-        self._one = asyncio.Lock()
+        """Models of which at least one leaked tool call was recovered."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lock = asyncio.Lock()
 
-    def use(self, model: str) -> None:
-        """This model is about to be asked: as it was found before, if it was."""
-        if model in self._known:
+    def load_cached(self, model: str) -> None:
+        """Applies the cached probe result of this model, if there is one. Call it before each request."""
+        if model in self._cached:
             return
-        found = self._known[model] = recall(self._config, model)
+        found = self._cached[model] = recall(self._config, model)
         if found is not None:
-            self._take(found, "as found before: ")
+            self._apply(found, "as found before: ")
 
-    def saw(self, model: str, event: AnyEvent) -> None:
-        """An event of its answer."""
+    def observe(self, model: str, event: AnyEvent) -> None:
+        """Handles one event of this model's response; the end of a response may start a probe."""
         match event:
-            case Notice(code) if code == LEAKED and self._ways.is_open(model):
-                self._leak(model)
-            case Finish() if self._measures and self._ways.is_open(model) and self._is_due(model):
-                self._looked_s[model] = self._now_s()
-                task = asyncio.ensure_future(self._settled(model))
-                self._busy.add(task)
-                task.add_done_callback(self._busy.discard)
+            case Notice(code) if code == LEAK_WARNING_CODE and self._modes.is_auto(model):
+                self._record_leak(model)
+            case Finish() if self._can_probe and self._modes.is_auto(model) and self._is_due(model):
+                self._checked_at_s[model] = self._now_s()
+                task = asyncio.ensure_future(self._probe_or_log(model))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def settled(self) -> None:
-        """Wait for all that is being found out."""
-        while self._busy:
-            await asyncio.wait(self._busy)
+    async def wait_idle(self) -> None:
+        """Waits until all running probes have ended."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Give up what is being found out."""
-        for task in self._busy:
+        """Cancels all running probes."""
+        for task in self._tasks:
             task.cancel()
-        await self.settled()
+        await self.wait_idle()
 
     def _is_due(self, model: str) -> bool:
-        looked_s = self._looked_s.get(model)
-        return looked_s is None or self._now_s() - looked_s >= LOOK_AGAIN_S
+        checked_at_s = self._checked_at_s.get(model)
+        return checked_at_s is None or self._now_s() - checked_at_s >= RECHECK_INTERVAL_S
 
-    async def _settled(self, model: str) -> None:
+    async def _probe_or_log(self, model: str) -> None:
         try:
-            async with self._one:
-                await self._settle(model)
+            async with self._lock:
+                await self._probe(model)
         except DragomanError as error:
             log.warning("%s: %s could not be measured, and is asked as before: %s", self._name, model, error.message)
 
-    async def _settle(self, model: str) -> None:
+    async def _probe(self, model: str) -> None:
         subject = await of(Telling(self._connection, self._config.url), self._connection, self._config, model)
         kind = subject.kind
         fingerprint = await subject.telling.fingerprint(kind, model)
-        known = self._known.get(model)
+        known = self._cached.get(model)
         if known is not None and known.fingerprint == fingerprint:
             return
         if known is not None:
@@ -119,37 +126,37 @@ class Auto:
         if kind is not None and kind.native == "trusted":
             choice = trusted(kind)
         else:
-            log.info(_MEASURING, self._name, model, self._name)
+            log.info(_PROBE_STARTED, self._name, model, self._name)
             choice = (await measured(subject, self._config, DECISIVE)).choice
-            if choice.mode == "inject":  # then it is Dragoman who holds the model to calls
+            if choice.mode == "inject":  # Dragoman constrains the model then
                 choice = (await measured(subject, self._config, ("constrained",))).choice
-        self._keep(model, choice, kind.name if kind else "", fingerprint)
+        self._save(model, choice, kind.name if kind else "", fingerprint)
 
-    def _leak(self, model: str) -> None:
-        """Whatever was found or will be: this server does not read all that its model writes."""
+    def _record_leak(self, model: str) -> None:
+        """Switches the model to mode `parse`, whatever the probe has found or will find."""
         self._leaky.add(model)
-        known = self._known.get(model)
-        if self._ways.of(model).mode != "native":
+        known = self._cached.get(model)
+        if self._modes.get(model).mode != "native":
             return
         if known is not None:
-            self._keep(model, known.choice, known.kind, known.fingerprint)
+            self._save(model, known.choice, known.kind, known.fingerprint)
         else:
-            self._ways.take(model, Way("parse", why=_LEAKED_WHY))
+            self._modes.set_measured(model, ModelMode("parse", why=_LEAK_REASON))
 
-    def _keep(self, model: str, choice: Choice, kind: str, fingerprint: str) -> None:
+    def _save(self, model: str, choice: Choice, kind: str, fingerprint: str) -> None:
         if choice.mode == "native" and model in self._leaky:
-            choice = msgspec.structs.replace(choice, mode="parse", why=_LEAKED_WHY)
-        found = self._known[model] = remember(self._config, model, kind, fingerprint, choice)
-        self._take(found, "")
+            choice = msgspec.structs.replace(choice, mode="parse", why=_LEAK_REASON)
+        found = self._cached[model] = remember(self._config, model, kind, fingerprint, choice)
+        self._apply(found, "")
 
-    def _take(self, found: Remembered, how: str) -> None:
-        self._ways.take(found.model, way_of(found.choice, how))
-        self._ways.of(found.model)  # which says it in the log
+    def _apply(self, found: Remembered, how: str) -> None:
+        self._modes.set_measured(found.model, mode_from(found.choice, how))
+        self._modes.get(found.model)  # logs the mode
         kind = next((kind for kind in servers.kinds() if kind.name == found.kind), None)
         if kind is not None and not self._config.kind:
-            self._recognised(kind)
+            self._on_provider_found(kind)
 
 
-def way_of(choice: Choice, how: str = "") -> Way:
-    """How a model is asked that was measured so; `how` stands before the reason."""
-    return Way(choice.mode, choice.format, constrain=choice.constrain, why=f"{how}{choice.why}")
+def mode_from(choice: Choice, how: str = "") -> ModelMode:
+    """Returns the mode that a probe recommends; `how` is put before its reason."""
+    return ModelMode(choice.mode, choice.format, constrain=choice.constrain, why=f"{how}{choice.why}")

@@ -1,14 +1,14 @@
-"""A server behind, asked by one of the APIs: OpenAI-compatible ones, Anthropic's, another gateway.
+"""Backend for an upstream server that speaks one of the APIs: OpenAI-compatible, Anthropic's, or another gateway.
 
     Request ─dialect.write_request→ POST; bytes ─dialect.reader.feed→ events
 
-    backend = Http("lmstudio", HttpConfig(url="http://127.0.0.1:1234/v1"), os.environ)
+    backend = HttpBackend("lmstudio", HttpConfig(url="http://127.0.0.1:1234/v1"), os.environ)
 
-What its API cannot say of a request is told in warnings right behind Start. The server's own errors become ours, with
-their status; where it says that the conversation is too long, that is told in the words that each API has for it.
-A server that refuses the proof of thoughts, as the vendors' own do when another model had them, is asked once more
-without thoughts, and one that refuses a setting by name without that (`refused`). How it is asked is `asking`'s, what
-goes wrong on the way to it `connection`'s.
+What the server's API cannot express of a request is reported in warnings right after Start. The server's errors become
+Dragoman's, with their status; an error about a conversation that is too long becomes the one that each API has for it.
+If a server rejects the signature of reasoning, as the vendors' own do for another model's, the request is sent again
+without reasoning; if it rejects a parameter by name, without that (`unsupported_params`). `request_plan` builds the
+requests, and `connection` handles transport failures.
 """
 
 import logging
@@ -23,14 +23,14 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.backends import conversion_time
-from dragoman.backends.http.auto_mode import Auto
+from dragoman.backends.http.auto_mode import AutoMode
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.connection import Connection, rest
-from dragoman.backends.http.model_list import About, Listing
-from dragoman.backends.http.model_modes import Way, Ways
-from dragoman.backends.http.passthrough import HttpRelay
-from dragoman.backends.http.request_plan import Asking
-from dragoman.backends.http.unsupported_params import Refusals, without
+from dragoman.backends.http.connection import UpstreamConnection, drain
+from dragoman.backends.http.model_list import ModelDetails, ModelList
+from dragoman.backends.http.model_modes import ModelMode, ModelModes
+from dragoman.backends.http.passthrough import HttpPassthrough
+from dragoman.backends.http.request_plan import RequestPlanner
+from dragoman.backends.http.unsupported_params import UnsupportedParams, remove_rejected_param
 from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError, one_of, quote
 from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Start, TextDelta, ToolCallDelta
@@ -41,25 +41,25 @@ from dragoman.wire.upstream_headers import passed_on
 
 log = logging.getLogger("dragoman.backends.http.backend")
 
-COMPACTED_BY: Final = ("auto", "server", "dragoman")
-_COMPACTING: Final = ("api.openai.com", "chatgpt.com", "api.x.ai")
+COMPACTION_MODES: Final = ("auto", "server", "dragoman")
+_HOSTS_WITH_COMPACTION: Final = ("api.openai.com", "chatgpt.com", "api.x.ai")
 """Hosts whose Responses API has compaction."""
-_ASKED_AT_MOST: Final = 8
-"""Times that one request is sent, each time without something that the server has refused."""
-_REFUSES: Final = (400, 404, 422, 500, 501)
-"""What servers answer where they cannot make a grammar of what they are sent."""
+_MAX_ATTEMPTS: Final = 8
+"""How many times one request is sent, each time without something that the server has rejected."""
+_GRAMMAR_ERROR_STATUSES: Final = (400, 404, 422, 500, 501)
+"""Statuses that servers return if they cannot compile a grammar."""
 _GRAMMAR: Final = "the grammar"
-_SIGNATURE: Final = re.compile(
+_SIGNATURE_ERROR: Final = re.compile(
     r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified"
     r"|invalid `data` in `redacted_thinking`|thinking.{0,40}blocks.{0,80}cannot be modified"
     r"|item with id .rs_.{0,80}not found|reasoning_content",
     re.IGNORECASE | re.DOTALL,
 )
-"""The words of Anthropic's API, and of OpenAI's (https://github.com/openai/codex/issues/8145, 2026-11)."""
+"""Error texts of Anthropic's API and of OpenAI's (https://github.com/openai/codex/issues/8145, 2026-11)."""
 
 
-class Http:
-    """One server."""
+class HttpBackend:
+    """One upstream server."""
 
     def __init__(
         self,
@@ -70,254 +70,284 @@ class Http:
         may_probe: bool = False,
         may_recall: bool = False,
     ) -> None:
-        """`may_probe`: models of mode `auto` are measured, unless the settings forbid it; `may_recall`: they are asked
-        by what was found of them before, even so.
+        """
+        Args:
+            name: the server's name in the settings.
+            config: the server's settings.
+            environ: environment variables, for `key_env`.
+            may_probe: whether models of mode `auto` are probed, unless the settings forbid it.
+            may_recall: whether cached probe results are used, also where models are not probed.
 
-        Raises: ConfigError: the API is unknown, or the key's variable is not set.
+        Raises:
+            ConfigError: the API is unknown, or the variable of the key is not set.
         """
         self._name = name
         self._config = config
         self._dialect = _dialect(name, config)
-        if config.compaction not in COMPACTED_BY:
-            hint = one_of(config.compaction, COMPACTED_BY, "expected ")
+        if config.compaction not in COMPACTION_MODES:
+            hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at servers.{name}.compaction")
-        self._asking = Asking(name, config, self._dialect)
-        kind = self._asking.kind
+        self._planner = RequestPlanner(name, config, self._dialect)
+        kind = self._planner.kind
         self._trusted = config.trusted or (kind is not None and kind.trusted)
-        self.ways = Ways(name, config)
-        """How each of its models is asked."""
+        self.modes = ModelModes(name, config)
+        """The tool mode of each model."""
         key = _key(name, config, environ)
-        self._connection = Connection(name, config, self._dialect.sign(key), versioned=self._dialect.versioned, key=key)
-        self._listing = None if config.models else Listing(name, self._connection)
-        self._listed: tuple[str, ...] | None = None
-        """Of which the models were made."""
+        self._connection = UpstreamConnection(
+            name, config, self._dialect.sign(key), versioned=self._dialect.versioned, key=key
+        )
+        self._model_list = None if config.models else ModelList(name, self._connection)
+        self._listed_ids: tuple[str, ...] | None = None
+        """The ids from which `_models` was built."""
         self._models: tuple[ServedModel, ...] = ()
-        self._refusals = Refusals()
-        may_probe = may_probe and _may_probe(config)
-        self._auto: Auto | None = None
+        self._unsupported_params = UnsupportedParams()
+        may_probe = may_probe and _allows_probe(config)
+        self._auto: AutoMode | None = None
         if may_probe or may_recall:
-            recognised = self._asking.recognised
-            self._auto = Auto(name, config, self._connection, self.ways, recognised, measures=may_probe)
+            on_provider_found = self._planner.set_provider
+            self._auto = AutoMode(name, config, self._connection, self.modes, on_provider_found, can_probe=may_probe)
 
     def models(self) -> Sequence[ServedModel]:
-        """Those of the settings, else those that it listed; each under `NAME/model` too."""
-        listed = self._listing.ids if self._listing else self._config.models
-        if listed is not self._listed:
-            self._listed = listed
+        """Returns the models of the settings, else those that the server listed; each also as `NAME/model`."""
+        listed = self._model_list.ids if self._model_list else self._config.models
+        if listed is not self._listed_ids:
+            self._listed_ids = listed
             self._models = tuple(map(self._model, listed))
         return self._models
 
     def _model(self, id: str) -> ServedModel:
-        name, created = self._listing.about.get(id, About()) if self._listing else About()
+        name, created = self._model_list.details.get(id, ModelDetails()) if self._model_list else ModelDetails()
         aliases = (f"{self._name}/{id}",)
         return ServedModel(id, self._config.context_tokens or None, self._name, aliases, name, created)
 
     def state(self) -> Mapping[str, object]:
-        """Where it is, and whether it has told its models."""
+        """Returns the URL, whether models are known, and the state of the connection, for /health."""
         return {
             "backend": self._name,
-            "url": self._connection.where,
+            "url": self._connection.display_url,
             "ready": bool(self.models()),
             **self._connection.state(),
-            "rescued": self._asking.rescued.total(),
+            "rescued": self._planner.recovered_calls.total(),
         }
 
     def facts(self, model: str) -> Mapping[str, object]:
-        """How it is asked for this model; see `SupportsReplay`."""
-        return {"kind": "http", "url": self._connection.where, **self._asking.facts(model, self._way(model))}
+        """Returns how this model is requested; see `SupportsReplay`."""
+        return {
+            "kind": "http",
+            "url": self._connection.display_url,
+            **self._planner.describe(model, self._mode_of(model)),
+        }
 
     def shown(self, request: Request) -> Request:
-        """See `SupportsReplay`."""
-        return self._asking.own_words.restored(request)
+        """Returns the request with the models' own earlier text; see `SupportsReplay`."""
+        return self._planner.verbatim_history.restored(request)
 
     def secrets(self) -> Sequence[str]:
-        """The key that it wants."""
+        """Returns the API key, if there is one."""
         return (self._connection.key,) if self._connection.key else ()
 
     async def start(self) -> None:
-        """Open the pool of connections, and ask for the models."""
+        """Opens the connection pool and lists the models."""
         await self._connection.start()
-        if self._listing:
-            await self._listing.start()
+        if self._model_list:
+            await self._model_list.start()
 
     async def close(self) -> None:
-        """Close the pool."""
-        if self._listing:
-            await self._listing.close()
+        """Stops background work and closes the connection pool."""
+        if self._model_list:
+            await self._model_list.close()
         if self._auto is not None:
             await self._auto.close()
         await self._connection.close()
 
     async def refresh(self) -> None:
-        """Ask for its models anew, unless the settings name them."""
-        if self._listing:
-            await self._listing.refresh()
+        """Lists the server's models again, unless the settings name them."""
+        if self._model_list:
+            await self._model_list.refresh()
 
     async def count_tokens(self, request: Request) -> int | None:
-        """What the server counts; None where its API has no question for that, or it does not answer it, or estimates.
+        """Returns the server's token count, or None if its API has no token counting, the request fails, or it is an
+        estimate.
 
-        Raises: UnsupportedError: its API cannot say what is asked.
+        Raises:
+            UnsupportedError: the server's API cannot express the request.
         """
         counting = self._dialect.counting
         if counting is None:
             return None
         # Always in a thread, as the size of the request is not known here.
-        body = await off_loop(True, self._counted, request, counting)
+        body = await off_loop(True, self._token_count_body, request, counting)
         try:
-            said = await self._connection.asked(counting.path, body, self._own(request))
-            if said.status != 200 or "x-dragoman-estimated" in said.headers:
+            response = await self._connection.request(counting.path, body, self._client_headers(request))
+            if response.status != 200 or "x-dragoman-estimated" in response.headers:
                 return None
-            return counting.read_count(said.body)
+            return counting.read_count(response.body)
         except (BackendError, RequestError) as e:
             log.warning("%s does not count tokens: %s", self._name, e)
             return None
 
-    def _counted(self, request: Request, counting: TokenCounting) -> bytes:
-        asked = self._asking.counted(request, self._way(request.model))
+    def _token_count_body(self, request: Request, counting: TokenCounting) -> bytes:
+        asked = self._planner.token_count_body(request, self._mode_of(request.model))
         written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
         return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.members})
 
-    def relay(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> HttpRelay | None:
-        """The answer's bytes for a client of the server's own API, where its streams are trusted.
+    def relay(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> HttpPassthrough | None:
+        """Returns the response as bytes for a client of the server's own API, if the server's streams are trusted.
 
-        Several choices are relayed in any case, as events have one.
+        Responses with several choices are always passed through, as events have only one.
         """
         passing = self._dialect.passing
         if not (self._trusted or request.choices > 1) or passing is None or request.dialect != self._dialect.name:
             return None
-        if not self._asking.goes_as_it_came(request, self._way(request.model)):
+        if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
-        head, clean = dict[str, str](), self._connection.secrets.clean
-        post = partial(self._connection.post, self._dialect.path, headers=self._own(request), began=head.update)
-        return HttpRelay(self._dialect, passing, request, body, name, turn, post, clean, lambda: passed_on(head))
+        head, clean = dict[str, str](), self._connection.secrets.clean_error
+        post = partial(
+            self._connection.stream_post,
+            self._dialect.path,
+            headers=self._client_headers(request),
+            on_headers=head.update,
+        )
+        return HttpPassthrough(self._dialect, passing, request, body, name, turn, post, clean, lambda: passed_on(head))
 
     def compacts(self, request: Request) -> bool:
-        """Whether the server compacts conversations itself, as OpenAI's own does; see `Compacts`."""
+        """Returns whether the server compacts conversations itself, as OpenAI's does; see `Compacts`."""
         if self._dialect.name != "openai_responses" or request.dialect != self._dialect.name:
             return False
         host = urlsplit(self._config.url).hostname or ""
         return self._config.compaction == "server" or (
-            self._config.compaction == "auto" and (host in _COMPACTING or host.endswith(".openai.azure.com"))
+            self._config.compaction == "auto" and (host in _HOSTS_WITH_COMPACTION or host.endswith(".openai.azure.com"))
         )
 
     def edits_context(self, request: Request) -> bool:
-        """Whether the server gets the conversation in its own API, and so edits it itself; see `EditsContext`."""
-        return request.dialect == self._dialect.name and self._way(request.model).mode == "native"
+        """Returns whether the server gets the conversation in its own API, and edits it itself; see `EditsContext`."""
+        return request.dialect == self._dialect.name and self._mode_of(request.model).mode == "native"
 
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of the server's answer to this very body; `began` gets its headers first.
+        """Sends this exact body and yields the bytes of the response; `began` gets the response headers first.
 
-        Raises: RemoteError: it cannot be reached, or answers with an error.
+        Raises:
+            RemoteError: the server cannot be reached, or returns an error.
         """
-        return self._connection.post(path, body, headers, began=began)
+        return self._connection.stream_post(path, body, headers, on_headers=began)
 
     async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        """The answer's events; closing the generator closes the connection, which stops the server.
+        """Yields the events of the response; closing the generator closes the connection, which stops the server.
 
-        Raises: UnsupportedError: its API cannot say what is asked. RemoteError: it cannot be reached, or refuses.
+        Raises:
+            UnsupportedError: the server's API cannot express the request.
+            RemoteError: the server cannot be reached, or rejects the request.
         """
-        way = self._way(request.model)
-        await self._asking.prepare(request.model, way, self._connection)
-        with conversion_time.counted():
-            # A template is rendered in another process, which is waited for.
-            in_thread = turn.large or way.endpoint == "completions"
-            outgoing = await off_loop(in_thread, self._asking.outgoing, request, way)
+        mode = self._mode_of(request.model)
+        await self._planner.prepare(request.model, mode, self._connection)
+        with conversion_time.measure():
+            # A chat template is rendered in another process, which has to be waited for.
+            in_thread = turn.large or mode.endpoint == "completions"
+            outgoing = await off_loop(in_thread, self._planner.build, request, mode)
         if request.dialect != self._dialect.name:
-            outgoing = await off_loop(turn.large, self._refusals.heeded, request.model, outgoing)
-        left_out = ""
-        for left in reversed(range(_ASKED_AT_MOST)):
+            outgoing = await off_loop(turn.large, self._unsupported_params.apply_known, request.model, outgoing)
+        omitted = ""
+        for left in reversed(range(_MAX_ATTEMPTS)):
             try:
-                async with aclosing(self._asked(outgoing, request, turn, way)) as events:
+                async with aclosing(self._response_events(outgoing, request, turn, mode)) as events:
                     async for event in events:
-                        self._saw(request.model, event)
+                        self._observe(request.model, event)
                         yield event
-                if left_out == _GRAMMAR:
-                    self._asking.goes_without(request, way)
+                if omitted == _GRAMMAR:
+                    self._planner.disable_constraint(request, mode)
                 return
             except UpstreamError as error:
-                amended, left_out = None, ""
+                changed, omitted = None, ""
                 if left:
-                    amended, left_out = await off_loop(in_thread, self._amended, outgoing, request, way, error)
-                if amended is None:
+                    changed, omitted = await off_loop(in_thread, self._without_rejected, outgoing, request, mode, error)
+                if changed is None:
                     raise
-                outgoing = amended
+                outgoing = changed
 
-    def _way(self, model: str) -> Way:
-        """How this model is about to be asked."""
+    def _mode_of(self, model: str) -> ModelMode:
+        """Returns the tool mode for a request to this model that is about to be sent."""
         if self._auto is not None:
-            self._auto.use(model)
-        return self.ways.of(model)
+            self._auto.load_cached(model)
+        return self.modes.get(model)
 
-    def _saw(self, model: str, event: AnyEvent) -> None:
+    def _observe(self, model: str, event: AnyEvent) -> None:
         if self._auto is not None:
-            self._auto.saw(model, event)
+            self._auto.observe(model, event)
 
-    def _amended(
-        self, outgoing: UpstreamRequest, request: Request, way: Way, error: UpstreamError
+    def _without_rejected(
+        self, outgoing: UpstreamRequest, request: Request, mode: ModelMode, error: UpstreamError
     ) -> tuple[UpstreamRequest | None, str]:
-        """What to ask in place of what the server has refused, where there is something; without what that is."""
-        amended, what = None, "a setting"
-        if error.status in (400, 404, 422) and _SIGNATURE.search(error.message):
-            amended, what = self._asking.outgoing(without_thoughts(request), way), "the proof of thoughts"
+        """Returns the request without what the server has rejected, and the name of that; None if there is nothing to
+        leave out.
+        """
+        changed, what = None, "a setting"
+        if error.status in (400, 404, 422) and _SIGNATURE_ERROR.search(error.message):
+            changed, what = self._planner.build(without_reasoning(request), mode), "the proof of thoughts"
         elif error.status in (400, 422) and request.dialect != self._dialect.name:
-            amended = without(outgoing, error.message)
-            self._refusals.remember(request.model, error.message, outgoing, amended)
-        if amended is None and error.status in _REFUSES and (way.mode == "inject" or outgoing.written_as):
-            amended, what = self._asking.outgoing(request, way, hold=False), _GRAMMAR
-        if amended is None or amended.body == outgoing.body:
+            changed = remove_rejected_param(outgoing, error.message)
+            self._unsupported_params.remember(request.model, error.message, outgoing, changed)
+        if (
+            changed is None
+            and error.status in _GRAMMAR_ERROR_STATUSES
+            and (mode.mode == "inject" or outgoing.written_as)
+        ):
+            changed, what = self._planner.build(request, mode, hold=False), _GRAMMAR
+        if changed is None or changed.body == outgoing.body:
             return None, ""
         log.warning("%s refused %s; it is asked once more without", self._name, what)
-        return amended, what
+        return changed, what
 
-    async def _asked(
-        self, outgoing: UpstreamRequest, request: Request, turn: ExchangeContext, way: Way
+    async def _response_events(
+        self, outgoing: UpstreamRequest, request: Request, turn: ExchangeContext, mode: ModelMode
     ) -> AsyncGenerator[AnyEvent, None]:
-        reading = await off_loop(turn.large, self._asking.reading, request, turn, way, outgoing)
+        pipeline = await off_loop(turn.large, self._planner.open_response, request, turn, mode, outgoing)
         broken: BackendError | None = None
-        spent = conversion_time.counted()
-        path, head = self._asking.path(way), dict[str, str]()
-        posted = self._connection.post(path, outgoing.body, self._own(request), began=head.update)
-        async with aclosing(turn.heard(path, outgoing.body, posted)) as pieces:
+        spent = conversion_time.measure()
+        path, head = self._planner.path(mode), dict[str, str]()
+        upstream = self._connection.stream_post(
+            path, outgoing.body, self._client_headers(request), on_headers=head.update
+        )
+        async with aclosing(turn.heard(path, outgoing.body, upstream)) as pieces:
             try:
                 async for piece in pieces:
                     with spent:
-                        events = reading.feed(piece)
-                    if reading.ended and not reading.enough:
-                        await rest(pieces)
+                        events = pipeline.feed(piece)
+                    if pipeline.finished and not pipeline.can_stop:
+                        await drain(pieces)
                     for event in events:
                         yield self._for_client(event, head)
-                    if reading.enough:
+                    if pipeline.can_stop:
                         break
             except BackendError as error:
                 broken = error
-        last = reading.close()
-        lacks_its_end_only = bool(last) and isinstance(last[-1], Finish)
-        if broken is not None and not lacks_its_end_only:
+        last = pipeline.close()
+        only_end_is_missing = bool(last) and isinstance(last[-1], Finish)
+        if broken is not None and not only_end_is_missing:
             raise broken
         for event in last:
             yield self._for_client(event, head)
 
     def _for_client(self, event: AnyEvent, head: Mapping[str, str]) -> AnyEvent:
-        """The event with what clients are told of the answer's headers, and without secrets in errors."""
+        """Returns the event with the response headers that clients get, and without secrets in errors."""
         match event:
-            case TextDelta() | ToolCallDelta() | ReasoningDelta():  # as most are
+            case TextDelta() | ToolCallDelta() | ReasoningDelta():  # the most frequent events
                 return event
             case Start():
                 return msgspec.structs.replace(event, headers=passed_on(head))
             case Failure(error):
-                return Failure(self._connection.secrets.clean(error))
+                return Failure(self._connection.secrets.clean_error(error))
             case _:
                 return event
 
-    def _own(self, request: Request) -> Mapping[str, str]:
-        """The client's headers, where they are for this API."""
+    def _client_headers(self, request: Request) -> Mapping[str, str]:
+        """Returns the client's headers if they are for this API."""
         return request.headers if request.dialect == self._dialect.name else {}
 
 
-def without_thoughts(request: Request) -> Request:
-    """The request without what the model thought before."""
+def without_reasoning(request: Request) -> Request:
+    """Returns the request without the reasoning of earlier assistant messages."""
     messages = (
         msgspec.structs.replace(m, parts=tuple(p for p in m.parts if not isinstance(p, Reasoning)))
         if m.role == "assistant"
@@ -334,7 +364,7 @@ def _dialect(name: str, config: HttpConfig) -> Dialect:
         raise ConfigError(f"{e.message} - at servers.{name}.api") from None
 
 
-def _may_probe(config: HttpConfig) -> bool:
+def _allows_probe(config: HttpConfig) -> bool:
     return not (config.key or config.key_env) if config.probe is None else config.probe
 
 

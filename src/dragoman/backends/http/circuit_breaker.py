@@ -1,10 +1,10 @@
-"""Leaves a server alone for a while that has failed again and again, so that who asks is told at once.
+"""Circuit breaker: after repeated failures of a server, rejects requests immediately for a cool-down period.
 
-    closed ──`FAILURES` in a row──→ open ──`REST_S` later──→ trying (one request) ──it is heard of──→ closed
-                                     ↑──────────────it fails──────────┘
+    closed ──`FAILURE_THRESHOLD` in a row──→ open ──`COOL_DOWN_S` later──→ trying (one request) ──it responds──→ closed
+                                              ↑────────────────────it fails───────────────────┘
 
-A failure is a server that cannot be reached, breaks off, is silent, or answers 5xx. What it refuses else (4xx) it was
-well enough to refuse. A request that nobody waits for any more says nothing of the server.
+A failure is a server that cannot be reached, breaks the connection, is silent for too long, or returns 5xx. Responses
+with 4xx and requests that the client cancelled do not count as failures.
 """
 
 import math
@@ -15,69 +15,74 @@ from typing import Final, Literal
 
 from dragoman.core.errors import BackendError, DragomanError, RemoteError, UpstreamError
 
-FAILURES: Final = 5
-"""In a row: more than one request makes that its client sends again twice, as the vendors' clients do."""
-REST_S: Final = 10.0
-"""Long enough for a model to be unloaded and a process to be started, short enough to be waited for."""
+FAILURE_THRESHOLD: Final = 5
+"""Failures in a row that open the breaker: more than one client request causes when the client retries it twice, as the
+vendors' clients do.
+"""
+COOL_DOWN_S: Final = 10.0
+"""Long enough to unload a model or start a process, short enough to wait for."""
 
 
-class Breaker:
-    """Of one server."""
+class CircuitBreaker:
+    """The circuit breaker of one server."""
 
     def __init__(self, name: str, now_s: Callable[[], float] = time.monotonic) -> None:
         self._name, self._now_s = name, now_s
         self._failures = 0
-        self._rests_until_s = 0.0
+        self._open_until_s = 0.0
         self._trying = False
 
     @property
     def state(self) -> Literal["closed", "open", "trying"]:
-        """`closed`: all may ask; `open`: nobody; `trying`: one does."""
-        if self._failures < FAILURES:
+        """`closed`: all requests pass; `open`: none does; `trying`: one request is running to test the server."""
+        if self._failures < FAILURE_THRESHOLD:
             return "closed"
         return "trying" if self._trying else "open"
 
-    def check(self) -> None:
-        """Whether the server may be asked now.
+    def ensure_closed(self) -> None:
+        """Checks that a request may be sent now.
 
-        Raises: BackendError: it rests; when to ask again.
+        Raises:
+            BackendError: the breaker is open; `retry_after_s` has the remaining cool-down.
         """
-        left_s = self._rests_until_s - self._now_s()
+        left_s = self._open_until_s - self._now_s()
         if self.state == "closed" or (self.state == "open" and left_s <= 0):
             return
-        told = f"{self._name} failed {self._failures} times in a row and is left alone for a while"
-        raise BackendError(told, retry_after_s=max(1, math.ceil(left_s)))
+        message = f"{self._name} failed {self._failures} times in a row and is left alone for a while"
+        raise BackendError(message, retry_after_s=max(1, math.ceil(left_s)))
 
     @contextmanager
-    def watching(self) -> Iterator[Callable[[], None]]:
-        """Around one request: how it ends counts, and what it gives is to be called when the server begins to answer.
+    def guard(self) -> Iterator[Callable[[], None]]:
+        """Counts the outcome of the request made in this block; call the returned function at the first byte of the
+        response.
 
-        Others may ask it too from then on, though it may still fail in the middle. Where the answer is left, as nobody
-        wants the rest, the server was well.
+        From the first byte on other requests may pass too, though this one may still fail. If the caller stops reading
+        the response, that counts as a success.
 
-        Raises: BackendError: as `check`.
+        Raises:
+            BackendError: the breaker is open.
         """
-        self.check()
+        self.ensure_closed()
         is_try = self.state == "open"
         self._trying = self._trying or is_try
-        well = False
+        succeeded = False
 
-        def heard() -> None:
-            nonlocal well
-            well = True
-            self._failures = min(self._failures, FAILURES - 1)
+        def succeeded_so_far() -> None:
+            nonlocal succeeded
+            succeeded = True
+            self._failures = min(self._failures, FAILURE_THRESHOLD - 1)
 
         try:
-            yield heard
-            well = True
+            yield succeeded_so_far
+            succeeded = True
         except DragomanError as error:
-            well = not _is_failure(error)
-            if not well:
+            succeeded = not _is_failure(error)
+            if not succeeded:
                 self._failures += 1
-                self._rests_until_s = self._now_s() + REST_S
+                self._open_until_s = self._now_s() + COOL_DOWN_S
             raise
         finally:
-            if well:
+            if succeeded:
                 self._failures = 0
             self._trying = self._trying and not is_try
 

@@ -1,4 +1,4 @@
-"""The settings of a server behind; apart from its backend, so that they can be read without its extra."""
+"""Settings of an upstream server, separate from its backend so that they can be read without the `server` extra."""
 
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ def _doc(text: str, **limits: Any) -> msgspec.Meta:
 
 
 class PerModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How models of certain names are asked; what is empty is as for the server's others."""
+    """Settings for models whose names match a pattern; an empty field means that the server's own setting applies."""
 
     mode: str = ""
     format: str = ""
@@ -19,7 +19,7 @@ class PerModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A server that speaks one of the APIs."""
+    """Settings of one upstream server that speaks one of the APIs."""
 
     url: Annotated[str, _doc("Where it is, as clients of its API are told: `http://127.0.0.1:1234/v1`.")]
     api: Annotated[str, _doc("The API that it is asked by: openai_chat, openai_responses or anthropic_messages.")] = (

@@ -1,4 +1,4 @@
-"""Fields of a request by which a server holds its model to calls, or to JSON, in each way that there is.
+"""Request fields that constrain a server's model to tool calls or to JSON, in every method that servers have.
 
     gbnf                {"grammar": "root ::= …"}                                           llama.cpp
     ebnf                {"ebnf": "root ::= …"}                                              SGLang
@@ -6,11 +6,11 @@
     structural_tag      {"response_format": {"type": "structural_tag", "format": {…}}}      SGLang, vLLM
     json_schema         {"response_format": {"type": "json_schema", "json_schema": {…}}}    most others
 
-Each has a row in `catalog/servers.toml`, with its source, and so has each kind of server that takes it. With a free
-choice only two of them can hold: a structural tag, and, for completions, GBNF; both let the model write what it likes
-until a call begins. llama.cpp's server takes the words for that in a chat too, and holds the model from the start all
-the same (b11549 of xllamacpp, run 2026-11). By a JSON Schema no tags can be asked for: the calls are then a list in an
-object, `{"tool_calls": […]}`, which is read as the format `xlam` has it.
+Each method and each provider that accepts it has a row in `catalog/servers.toml`, with its source. If the choice of
+tools is free, only two methods work: a structural tag, and GBNF for completions; both let the model write text until a
+tool call begins. llama.cpp's server accepts the fields for that in a chat too, but constrains the model from the first
+token all the same (b11549 of xllamacpp, run 2026-11). A JSON Schema cannot require tags: the tool calls are then a list
+in an object, `{"tool_calls": […]}`, which the format `xlam` reads.
 """
 
 import json
@@ -33,77 +33,95 @@ from dragoman.schema.targets import Target
 from dragoman.wire.dialect import UpstreamRequest
 
 Fields: TypeAlias = Mapping[str, Any]
-SCHEMA_WAY: Final = "json_schema"
-WRITTEN_AS: Final = "xlam"
-"""What reads a reply that is held to such a schema."""
+SCHEMA_METHOD: Final = "json_schema"
+SCHEMA_REPLY_FORMAT: Final = "xlam"
+"""The format that reads a reply constrained by such a schema."""
 
 
-class Held(NamedTuple):
-    """What goes into the request, and what is given up."""
+class ConstraintFields(NamedTuple):
+    """The fields to add to a request, with warnings about what they cannot constrain."""
 
     fields: Fields
     warnings: tuple[Notice, ...] = ()
     written_as: str = ""
-    """As `UpstreamRequest` has it."""
+    """Name of the format of the reply; empty: the model's own."""
 
 
-def to_calls(
-    ways: Iterable[str],
+def constrain_to_calls(
+    methods: Iterable[str],
     format: Format,
     tools: Sequence[Tool],
     choice: ToolChoice,
     target: Target | None = None,
     *,
     prompted: bool = False,
-) -> Held:
-    """The fields that hold a model to calls of these tools, by the first of these ways that can.
+) -> ConstraintFields:
+    """Returns the fields that constrain a model to calls of these tools.
 
-    `target`: which JSON Schemas the server takes. `prompted`: it is asked for a completion, not in a chat. Nothing is
-    said of a free choice that cannot be held: until a call begins the model writes what it likes.
+    A free choice that cannot be constrained is not reported: until a call begins the model may write any text.
+
+    Args:
+        methods: those that the server supports; the first that fits is used.
+        format: the format in which the model writes calls.
+        tools: the callable tools.
+        choice: the request's tool choice.
+        target: the JSON Schema profile of the server; None: any schema.
+        prompted: whether the request is for a completion, not for a chat.
     """
     if choice.mode not in ("required", "named"):
-        return _lazily(ways, format, tools, choice, prompted)
-    way = next((way for way in ways if way in _CALLS or way == SCHEMA_WAY), "")
-    if way == SCHEMA_WAY:
-        return _to_schema(tools, choice, target)
+        return _triggered(methods, format, tools, choice, prompted)
+    method = next((method for method in methods if method in _CALL_FIELDS or method == SCHEMA_METHOD), "")
+    if method == SCHEMA_METHOD:
+        return _calls_by_schema(tools, choice, target)
     constraint = format.constrain(tools, choice)
-    if constraint is None or not way:
-        return Held({}, (unconstrained("a call is required, which the server has no way to hold its model to"),))
-    return Held(_CALLS[way](constraint), _relaxed(constraint, _named(tools, choice)))
-
-
-def _lazily(ways: Iterable[str], format: Format, tools: Sequence[Tool], choice: ToolChoice, prompted: bool) -> Held:
-    """What holds a model from where a call begins."""
-    way = next((way for way in ways if way == "structural_tag" or (way == "gbnf" and prompted)), "")
-    # What may begin a call only at the start of a reply would be held in the middle of it too: a trigger is anywhere.
-    anywhere = not (format.markup and format.markup.bare)
-    constraint = format.constrain(tools, choice) if way and anywhere else None
-    if constraint is None:
-        return Held({})
-    return Held(_CALLS[way](constraint), _relaxed(constraint, _named(tools, choice)))
-
-
-def _to_schema(tools: Sequence[Tool], choice: ToolChoice, target: Target | None) -> Held:
-    """One JSON Schema of the whole reply, as the server takes it."""
-    whole = json_schema(tools, choice)
-    if whole is None:
-        return Held({}, (unconstrained("a call is required, and none of the tools can be called"),))
-    made = adapt(whole, target) if target else None
-    lost = summary({"the calls": made.changes}) if made and made.changes else ""
-    told = (Notice("relaxed_schema", f"what the server does not take of the tools' schemas is not held: {lost}"),)
-    return Held(
-        _response_format(msgspec.Raw((made.json if made else whole).encode())), told if lost else (), WRITTEN_AS
+    if constraint is None or not method:
+        return ConstraintFields(
+            {}, (unconstrained_warning("a call is required, which the server has no way to hold its model to"),)
+        )
+    return ConstraintFields(
+        _CALL_FIELDS[method](constraint), _relaxed_warnings(constraint, _callable_names(tools, choice))
     )
 
 
-def _named(tools: Sequence[Tool], choice: ToolChoice) -> list[str]:
-    """The tools that a constraint has calls of, in its order."""
+def _triggered(
+    methods: Iterable[str], format: Format, tools: Sequence[Tool], choice: ToolChoice, prompted: bool
+) -> ConstraintFields:
+    """Returns the fields that constrain a model from the beginning of a tool call."""
+    method = next((method for method in methods if method == "structural_tag" or (method == "gbnf" and prompted)), "")
+    # A trigger applies anywhere in the text. Calls without tags begin at the start of a reply only, so no trigger fits
+    # them.
+    anywhere = not (format.markup and format.markup.bare)
+    constraint = format.constrain(tools, choice) if method and anywhere else None
+    if constraint is None:
+        return ConstraintFields({})
+    return ConstraintFields(
+        _CALL_FIELDS[method](constraint), _relaxed_warnings(constraint, _callable_names(tools, choice))
+    )
+
+
+def _calls_by_schema(tools: Sequence[Tool], choice: ToolChoice, target: Target | None) -> ConstraintFields:
+    """Returns the fields for one JSON Schema of the whole reply, adapted to the server."""
+    schema = json_schema(tools, choice)
+    if schema is None:
+        return ConstraintFields({}, (unconstrained_warning("a call is required, and none of the tools can be called"),))
+    adapted = adapt(schema, target) if target else None
+    lost = summary({"the calls": adapted.changes}) if adapted and adapted.changes else ""
+    warning = (Notice("relaxed_schema", f"what the server does not take of the tools' schemas is not held: {lost}"),)
+    return ConstraintFields(
+        _response_format(msgspec.Raw((adapted.json if adapted else schema).encode())),
+        warning if lost else (),
+        SCHEMA_REPLY_FORMAT,
+    )
+
+
+def _callable_names(tools: Sequence[Tool], choice: ToolChoice) -> list[str]:
+    """Returns the names of the tools for which a constraint has calls, in its order."""
     return [t.name for t in tools if t.kind == "function" and (choice.mode != "named" or t.name == choice.name)]
 
 
-def _relaxed(constraint: Constraint, names: Sequence[str]) -> tuple[Notice, ...]:
-    """What no grammar can say of each tool's schema."""
-    unsaid = [(name, _unsaid(call)) for name, call in zip(names, constraint.calls, strict=True)]
+def _relaxed_warnings(constraint: Constraint, names: Sequence[str]) -> tuple[Notice, ...]:
+    """Returns a warning about the parts of the tools' schemas that no grammar can express."""
+    unsaid = [(name, _unsupported_keywords(call)) for name, call in zip(names, constraint.calls, strict=True)]
     words = "; ".join(f"{name}: {', '.join(found)}" for name, found in unsaid if found)
     return (
         (Notice("relaxed_schema", f"what no grammar can say of the tools' schemas is not held: {words}"),)
@@ -112,13 +130,13 @@ def _relaxed(constraint: Constraint, names: Sequence[str]) -> tuple[Notice, ...]
     )
 
 
-def _unsaid(call: HeldCall) -> tuple[str, ...]:
-    return call.relaxed or (_unsaid_of(call.body) if isinstance(call.body, Json) else ())
+def _unsupported_keywords(call: HeldCall) -> tuple[str, ...]:
+    return call.relaxed or (_unsupported_by_gbnf(call.body) if isinstance(call.body, Json) else ())
 
 
 @lru_cache(256)
-def _unsaid_of(body: Json) -> tuple[str, ...]:
-    """The words of a schema that GBNF does not say; an agent sends the same ones every turn."""
+def _unsupported_by_gbnf(body: Json) -> tuple[str, ...]:
+    """Returns the keywords of a schema that GBNF cannot express; cached, as agents repeat their schemas every turn."""
     try:
         body.read()
     except (ValueError, RecursionError):
@@ -126,29 +144,33 @@ def _unsaid_of(body: Json) -> tuple[str, ...]:
     return to_gbnf(Constraint("", ("", ""), (HeldCall("", body, ""),), "", many=False)).relaxed
 
 
-def to_json(ways: Iterable[str], schema: JsonText) -> Held:
-    """The fields that hold a completion to JSON of this schema, where the server is asked for nothing but text."""
-    way = next((way for way in ways if way in _JSON), "")
+def constrain_to_json(methods: Iterable[str], schema: JsonText) -> ConstraintFields:
+    """Returns the fields that constrain a completion to JSON of this schema, for a request without tools."""
+    method = next((method for method in methods if method in _JSON_FIELDS), "")
     try:
         json.loads(schema)
-        return Held(_JSON[way](schema), _unsaid_warning(schema) if way == "gbnf" else ())
+        return ConstraintFields(
+            _JSON_FIELDS[method](schema), _reply_schema_warnings(schema) if method == "gbnf" else ()
+        )
     except (KeyError, ValueError, RecursionError):
-        return Held({}, (unconstrained("the server has no way to hold its model to the schema of the reply"),))
+        return ConstraintFields(
+            {}, (unconstrained_warning("the server has no way to hold its model to the schema of the reply"),)
+        )
 
 
-def _unsaid_warning(schema: JsonText) -> tuple[Notice, ...]:
-    words = _unsaid_of(Json(schema))
-    told = Notice("relaxed_schema", f"what no grammar can say of the reply's schema is not held: {', '.join(words)}")
-    return (told,) if words else ()
+def _reply_schema_warnings(schema: JsonText) -> tuple[Notice, ...]:
+    words = _unsupported_by_gbnf(Json(schema))
+    warning = Notice("relaxed_schema", f"what no grammar can say of the reply's schema is not held: {', '.join(words)}")
+    return (warning,) if words else ()
 
 
-def unconstrained(why: str) -> Notice:
-    """That the model was asked without."""
+def unconstrained_warning(why: str) -> Notice:
+    """Returns the warning that the request was sent without a constraint."""
     return Notice("unconstrained", why)
 
 
-def added(outgoing: UpstreamRequest, held: Held) -> UpstreamRequest:
-    """The request with these fields."""
+def with_constraint(outgoing: UpstreamRequest, held: ConstraintFields) -> UpstreamRequest:
+    """Returns the request with these fields and warnings."""
     warnings = (*outgoing.warnings, *held.warnings)
     if not held.fields:
         return outgoing._replace(warnings=warnings)
@@ -162,14 +184,14 @@ def _response_format(schema: Any) -> Fields:
     return {"response_format": {"type": "json_schema", "json_schema": stated}}
 
 
-_CALLS: Final[Mapping[str, Callable[[Constraint], Fields]]] = {
+_CALL_FIELDS: Final[Mapping[str, Callable[[Constraint], Fields]]] = {
     "gbnf": lambda constraint: to_gbnf(constraint).body(),
     "ebnf": lambda constraint: {"ebnf": to_gbnf(constraint).grammar},
     "structured_outputs": lambda constraint: {"structured_outputs": {"grammar": to_gbnf(constraint).grammar}},
     "structural_tag": lambda constraint: {"response_format": msgspec.Raw(to_structural_tag(constraint).encode())},
 }
-_JSON: Final[Mapping[str, Callable[[JsonText], Fields]]] = {
+_JSON_FIELDS: Final[Mapping[str, Callable[[JsonText], Fields]]] = {
     "gbnf": lambda schema: {"grammar": grammar_of(Json(schema))},
     "structured_outputs": lambda schema: {"structured_outputs": {"json": json.loads(schema)}},
-    SCHEMA_WAY: lambda schema: _response_format(json.loads(schema)),
+    SCHEMA_METHOD: lambda schema: _response_format(json.loads(schema)),
 }

@@ -1,7 +1,7 @@
-"""What a client must not read in an upstream server's error: the key it is asked with, also where it repeats that.
+"""Removes secrets from an upstream server's errors: the API key, also in encoded forms.
 
-Servers and proxies put the `Authorization` that they refuse into their errors, as it is, in JSON, in a URL, in base64
-or in HTML. All of these are hidden, as is whatever looks like a key of any vendor (redaction/redact.py).
+Servers and proxies put the `Authorization` that they reject into their errors: as it is, in JSON, in a URL, in base64
+or in HTML. All of these are replaced, and so is anything that looks like a key of any vendor (redaction/redact.py).
 """
 
 import base64
@@ -14,34 +14,36 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 from dragoman.core.errors import DragomanError, UpstreamError
 from dragoman.redaction.redact import Redactor
 
-_HIDDEN: Final = "…"
-_SHORTEST: Final = 4
-"""Characters of a password that is looked for: a shorter one stands in too many words."""
+_REPLACEMENT: Final = "…"
+_MIN_PASSWORD_CHARS: Final = 4
+"""Shorter passwords are not searched for, as they occur in too many ordinary words."""
 
 
-class Secrets:
-    """The secrets of one server: its key, and user and password in its URL."""
+class SecretRedactor:
+    """Removes the secrets of one server: its key, and the user and password in its URL."""
 
     def __init__(self, key: str, url: str) -> None:
-        self._forms = sorted({form for each in _secrets(key, url) for form in _forms(each)}, key=len, reverse=True)
+        self._forms = sorted(
+            {form for each in _secrets(key, url) for form in _encoded_forms(each)}, key=len, reverse=True
+        )
         self._others = Redactor()
 
-    def hidden(self, text: str) -> str:
-        """The text without the secrets, in any of their forms."""
+    def hide(self, text: str) -> str:
+        """Returns the text without the secrets, in any of their encoded forms."""
         for form in self._forms:
-            text = text.replace(form, _HIDDEN)
+            text = text.replace(form, _REPLACEMENT)
         return text
 
-    def hidden_data(self, data: bytes) -> bytes:
-        """The bytes of a body without them."""
+    def hide_bytes(self, data: bytes) -> bytes:
+        """Returns a body without the secrets."""
         for form in self._forms:
-            data = data.replace(form.encode(), _HIDDEN.encode())
+            data = data.replace(form.encode(), _REPLACEMENT.encode())
         return data
 
-    def clean(self, error: DragomanError) -> DragomanError:
-        """The error, its message without them and without other keys."""
+    def clean_error(self, error: DragomanError) -> DragomanError:
+        """Removes the secrets, and other keys, from the error's message, and returns the error."""
         if isinstance(error, UpstreamError):
-            error.message = self._others.text(self.hidden(error.message))
+            error.message = self._others.text(self.hide(error.message))
             error.args = (error.message,)
         return error
 
@@ -53,12 +55,12 @@ def _secrets(key: str, url: str) -> Iterator[str]:
     user, colon, password = login.partition(":")
     if at:
         yield unquote(login)
-        if len(unquote(password)) >= _SHORTEST or not colon:
+        if len(unquote(password)) >= _MIN_PASSWORD_CHARS or not colon:
             yield unquote(password) if colon else unquote(user)
 
 
-def _forms(secret: str) -> Iterator[str]:
-    """The secret, and what encodings make of it."""
+def _encoded_forms(secret: str) -> Iterator[str]:
+    """Yields the secret and its encodings."""
     data = secret.encode("utf-8", "surrogatepass")
     yield secret
     for ascii in (True, False):

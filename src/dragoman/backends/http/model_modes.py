@@ -1,4 +1,4 @@
-"""How each model of a server is asked: what the settings say of it, else what was measured, else as the API has it.
+"""Selects the tool mode of each model: from the settings, else from the probe, else the server's native API.
 
     [servers.far]
     mode = "parse"
@@ -6,9 +6,10 @@
     mode = "inject"
     format = "hermes"
 
-A field that a row of `per_model` leaves open is that of the server. A mode that is `auto` there too, or a format that
-is stated nowhere, is what `take` was told of the model; where nothing was, native, and the format by the model's name.
-What is closer wins over what contradicts it: `native` and `parse` mean chat, `completions` mean `inject`.
+A field that is empty in a row of `per_model` has the server's value. If the mode is `auto` there too, or no format is
+set, the values given to `set_measured` apply; without those, `native`, and the format that fits the model's name. If
+two settings contradict each other, the more specific one wins: `native` and `parse` imply the chat endpoint,
+`completions` implies `inject`.
 """
 
 import logging
@@ -33,91 +34,97 @@ _MODES: Final[dict[str, Mode]] = {mode: mode for mode in get_args(Mode)}
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How one model is asked, and why so."""
+class ModelMode:
+    """How one model is requested, and the reason."""
 
     mode: Mode = "native"
-    """`native`: the server writes the tools and reads the calls. `parse`: it writes them, and its text is read here.
-    `inject`: it knows nothing of tools."""
+    """`native`: the server describes the tools and parses the calls. `parse`: the server describes them, and Dragoman
+    parses the text. `inject`: Dragoman does both, and the server sees no tools.
+    """
     format: str = ""
-    """What the model writes; empty: by its name."""
+    """The format in which the model writes calls; empty: by the model's name."""
     endpoint: Endpoint = "chat"
-    """What is asked where Dragoman writes the tools."""
+    """The endpoint that is used in mode `inject`."""
     template: str = ""
-    """The file of the model's chat template; empty: what the server tells, where `completions` are asked for."""
+    """File of the model's chat template; empty: the one that the server reports, for `completions`."""
     constrain: tuple[str, ...] = ()
-    """How the server can hold the model to a grammar, best first (`held`); empty: as its kind does."""
+    """Methods by which the server can constrain the model, best first (`constrained_decoding`); empty: those of the
+    provider.
+    """
     why: str = "nothing else is known of it"
 
     def format_of(self, model: str) -> Format:
-        """What the model of this name writes; where nothing tells, `auto`."""
+        """Returns the format of the model with this name; `auto` if none is known."""
         family = None if self.format else families.find(model)
         return formats.get(self.format or (family.format if family else AUTO))
 
 
-class Ways:
-    """Those of one server's models."""
+class ModelModes:
+    """The tool modes of one server's models."""
 
     def __init__(self, server: str, config: HttpConfig) -> None:
-        """Raises: ConfigError: a mode, format or endpoint is none."""
+        """
+        Raises:
+            ConfigError: a mode, format or endpoint is unknown.
+        """
         own = PerModel(config.mode, config.format, config.endpoint, config.template)
         for pattern, row in [("", own), *config.per_model.items()]:
-            _check(row, f"servers.{server}{f'.per_model.{pattern}' if pattern else ''}")
+            _validate(row, f"servers.{server}{f'.per_model.{pattern}' if pattern else ''}")
         self._server, self._own, self._per_model = server, own, config.per_model
-        self._measured: dict[str, Way] = {}
-        self._chosen: dict[str, Way] = {}
+        self._measured: dict[str, ModelMode] = {}
+        self._chosen: dict[str, ModelMode] = {}
 
-    def take(self, model: str, way: Way) -> None:
-        """From now on ask this model so, as far as the settings leave it open; `way.why` says what was measured."""
-        self._measured[model] = way
+    def set_measured(self, model: str, chosen: ModelMode) -> None:
+        """Sets the mode found by a probe, for what the settings leave open; `chosen.why` is the reason."""
+        self._measured[model] = chosen
         self._chosen.pop(model, None)
 
-    def is_open(self, model: str) -> bool:
-        """Whether the settings leave open how this model is asked."""
+    def is_auto(self, model: str) -> bool:
+        """Returns whether the settings leave the mode of this model open."""
         return not any(row.mode not in ("", AUTO) for row in self._rows(model))
 
-    def of(self, model: str) -> Way:
-        """How this model is asked; said in the log when it is chosen."""
+    def get(self, model: str) -> ModelMode:
+        """Returns the mode of this model; logs it when it is first selected."""
         if model not in self._chosen:
-            way = self._chosen[model] = self._choose(model)
-            shown = f"mode {way.mode}" + (f", format {way.format}" if way.format else "")
-            log.info("%s: %s is asked in %s: %s", self._server, model, shown, way.why)
+            chosen = self._chosen[model] = self._choose(model)
+            shown = f"mode {chosen.mode}" + (f", format {chosen.format}" if chosen.format else "")
+            log.info("%s: %s is asked in %s: %s", self._server, model, shown, chosen.why)
         return self._chosen[model]
 
-    def _choose(self, model: str) -> Way:
+    def _choose(self, model: str) -> ModelMode:
         rows = self._rows(model)
-        known = self._measured.get(model, Way())
-        mode, endpoint = _stated(rows)
-        way = replace(
+        known = self._measured.get(model, ModelMode())
+        mode, endpoint = _configured(rows)
+        chosen = replace(
             known,
             format=next((row.format for row in rows if row.format), known.format),
             endpoint=endpoint,
             template=next((row.template for row in rows if row.template), ""),
         )
         if not mode and endpoint == "completions":
-            return replace(way, mode="inject", why="its prompts are made here, as the settings say")
-        return replace(way, mode=mode, why="the settings say so") if mode else way
+            return replace(chosen, mode="inject", why="its prompts are made here, as the settings say")
+        return replace(chosen, mode=mode, why="the settings say so") if mode else chosen
 
     def _rows(self, model: str) -> list[PerModel]:
-        """What the settings say of it, the closest first."""
+        """Returns the settings that match this model, the most specific first."""
         name = model.lower()
         return [row for pattern, row in self._per_model.items() if fnmatchcase(name, pattern.lower())] + [self._own]
 
 
-def _stated(rows: Iterable[PerModel]) -> tuple[Mode | None, Endpoint]:
-    """The mode, where there is one, and the endpoint that these say together, the closest first."""
+def _configured(rows: Iterable[PerModel]) -> tuple[Mode | None, Endpoint]:
+    """Returns the mode, if one is set, and the endpoint that these settings imply; the most specific come first."""
     mode: Mode | None = None
     endpoint: Endpoint | None = None
     for row in rows:
         if row.endpoint and endpoint is None:
             endpoint = _ENDPOINTS[row.endpoint] if mode in (None, "inject") else "chat"
-        if endpoint == "completions":  # whatever mode is said further off
+        if endpoint == "completions":  # a mode in a less specific row no longer counts
             break
         mode = mode or _MODES.get(row.mode)
     return mode, endpoint or "chat"
 
 
-def _check(row: PerModel, where: str) -> None:
+def _validate(row: PerModel, where: str) -> None:
     if row.mode and row.mode not in (AUTO, *_MODES):
         raise ConfigError(
             f"unknown mode {row.mode!r}{one_of(row.mode, (AUTO, *_MODES), 'expected ')} - at {where}.mode"

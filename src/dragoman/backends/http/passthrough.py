@@ -1,9 +1,10 @@
-"""The fast path: the bytes of a trusted server's answer, for a client of the same API, unread but for both ends.
+"""Passthrough of a trusted server's response to a client of the same API: only its beginning and end are parsed.
 
-    client's body ─(model's name)→ POST; bytes ─Splice→ bytes for the client
+    client's body ─(model's name)→ POST; bytes ─StreamRewriter→ bytes for the client
 
-What is read is the first event, which may be an error that the client is to get with its status, and the last ones, for
-usage and for how it ended. An answer that is no stream where one was asked for, or the other way round, is read whole.
+The first event is parsed, as it may be an error that the client must get with its status, and so are the last ones, for
+usage and the finish reason. If the client wants a stream and the response is not one, or the other way round, the
+response is parsed whole.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.backends.http.connection import rest
+from dragoman.backends.http.connection import drain
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import DragomanError, UpstreamError
@@ -25,17 +26,17 @@ from dragoman.wire.dialect import Dialect
 from dragoman.wire.passing import StreamPassthrough
 from dragoman.wire.passthrough import StreamRewriter, named
 
-_NO_STREAM: Final = (b"{", b"[", b"<")
+_NOT_SSE: Final = (b"{", b"[", b"<")
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
 _BLANK_LIMIT_BYTES: Final = 65_536
-"""Before an answer: some servers send blanks while their model thinks."""
+"""Limit of blanks before a response: some servers send them while their model thinks."""
 
 Post = Callable[[bytes], AsyncGenerator[bytes, None]]
-"""Asks the server with this body."""
+"""Sends this body to the server and yields the bytes of the response."""
 
 
-class HttpRelay:
-    """One answer."""
+class HttpPassthrough:
+    """One response that is passed through."""
 
     def __init__(
         self,
@@ -49,21 +50,30 @@ class HttpRelay:
         clean: Callable[[DragomanError], DragomanError] = lambda error: error,
         headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`body` is the client's, in which the model is called `name`; `clean` hides secrets in errors;
-        `headers` of the answer are for Start.
+        """
+        Args:
+            dialect: the API of both the client and the server.
+            passing: how streams of this API are passed through.
+            request: the client's request, parsed.
+            body: the client's body.
+            name: the name by which the client knows the model.
+            turn: the exchange that this response is part of.
+            post: sends a body to the server.
+            clean: removes secrets from errors.
+            headers: returns the response headers for Start.
         """
         self._dialect, self._passing, self._request, self._turn, self._post = dialect, passing, request, turn, post
         self._clean, self._headers = clean, headers
         self._name = None if name == request.model else name
         self._hides_usage = request.stream and bool(passing.wanted) and not request.stream_usage
-        self.body = self._asked(body)
-        """What the server is sent."""
-        self._told: list[AnyEvent] = []
-        self._splice = StreamRewriter(passing, self._name, hides_usage=self._hides_usage)
+        self.body = self._request_body(body)
+        """The body sent to the server."""
+        self._pending_events: list[AnyEvent] = []
+        self._rewriter = StreamRewriter(passing, self._name, hides_usage=self._hides_usage)
         self._started = False
         self._start_events: tuple[Start, ...] = ()
 
-    def _asked(self, body: bytes) -> bytes:
+    def _request_body(self, body: bytes) -> bytes:
         wanted = self._passing.wanted if self._hides_usage else {}
         if self._name is None and not wanted:
             return body
@@ -75,35 +85,35 @@ class HttpRelay:
         return msgspec.json.encode(said)
 
     def take(self) -> Sequence[AnyEvent]:
-        """What has become known; see `PassthroughResponse`."""
-        told, self._told = self._told, []
+        """Returns the events that have become known since the last call; see `PassthroughResponse`."""
+        told, self._pending_events = self._pending_events, []
         return told
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The bytes for the client; see `PassthroughResponse`."""
+        """Yields the bytes for the client; see `PassthroughResponse`."""
         async with aclosing(self._turn.heard(self._dialect.path, self.body, self._post(self.body))) as pieces:
-            begun = await _begun(pieces)
-            if self._request.stream and begun[:1] not in _NO_STREAM:
+            begun = await _first_data(pieces)
+            if self._request.stream and begun[:1] not in _NOT_SSE:
                 async with aclosing(self._stream(begun, pieces)) as stream:
                     async for data in stream:
                         yield data
             else:
-                yield await self._whole(begun, pieces)
+                yield await self._buffered(begun, pieces)
 
     async def _stream(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        splice = self._splice
+        splice = self._rewriter
         error: DragomanError | None = None
         try:
             data = splice.feed(begun)
             while not splice.first:
-                if data:  # a comment; half an event may yet become an error with a status of its own
+                if data:  # a comment; half of an event is kept back, as it may become an error with its own status
                     yield data
                 data = splice.feed(await anext(pieces))
             self._start(splice.first)
             yield data
             while not splice.over:
                 yield splice.feed(await anext(pieces))
-            await rest(pieces)
+            await drain(pieces)
         except StopAsyncIteration:
             data = splice.close()
             if splice.first and not self._started:
@@ -113,10 +123,13 @@ class HttpRelay:
             if not self._started:
                 raise
             error = broken
-        yield self._end(error)
+        yield self._finish(error)
 
     def _start(self, first: bytes) -> None:
-        """Raises: DragomanError: the server begins with an error, as which the client is told of it."""
+        """
+        Raises:
+            DragomanError: the server's first event is an error, which the client gets with its status.
+        """
         events = self._dialect.reader(self._request, self._turn).feed(first)
         for event in events:
             if isinstance(event, Failure):
@@ -125,26 +138,27 @@ class HttpRelay:
         named = self._name or self._request.model
         starts = (event for event in events if isinstance(event, Start))
         self._start_events = tuple(replace(event, model=named, headers=self._headers()) for event in starts)
-        self._told += self._start_events
+        self._pending_events += self._start_events
 
     def failed(self, error: DragomanError) -> bytes:
-        """What ends the stream; see `PassthroughResponse`."""
+        """Returns the bytes that end the stream with this error; see `PassthroughResponse`."""
         writer, error = self._dialect.writer(self._request), self._clean(error)
-        for event in self._start_events:  # the server has told the client of it
+        for event in self._start_events:  # the client has these already, from the server
             writer.send(event)
         told = writer.send(Failure(error))
         joined = self._passing.joined if self._started else None
-        return joined(told, self._splice.ending()) if joined else told
+        return joined(told, self._rewriter.ending()) if joined else told
 
-    def _end(self, error: DragomanError | None) -> bytes:
-        """What the client still lacks, once it is known how the stream ended.
+    def _finish(self, error: DragomanError | None) -> bytes:
+        """Returns the bytes that the client still needs once the upstream stream has ended.
 
-        Raises: DragomanError: it never began.
+        Raises:
+            DragomanError: the stream never began.
         """
-        splice = self._splice
+        splice = self._rewriter
         reader = self._dialect.reader(self._request, dataclasses.replace(self._turn, is_partial=True))
         events = reader.feed(b"".join(splice.ending())) + reader.close()
-        self._told += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
+        self._pending_events += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
         last = events[-1]
         if not splice.over and isinstance(last, Failure) and error is not None:
             last = Failure(error)
@@ -152,41 +166,46 @@ class HttpRelay:
             last = Failure(UpstreamError("the server's stream broke off before its end"))
         if isinstance(last, Failure) and not self._started:
             raise self._clean(last.error)
-        self._told.append(last)
+        self._pending_events.append(last)
         if splice.over:
             return b""
         return self.failed(last.error) if isinstance(last, Failure) else self._passing.end
 
-    async def _whole(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
-        """What the client gets for an answer that is to be read whole.
+    async def _buffered(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
+        """Returns the client's bytes for a response that is parsed whole.
 
-        Raises: DragomanError: it is none.
+        Raises:
+            DragomanError: the response is an error.
         """
         reader = self._dialect.reader(self._request, self._turn)
         body, events = bytearray(begun), reader.feed(begun)
         async for piece in pieces:
             body += piece
             events += reader.feed(piece)
-            self._raise_failure(events)  # before the rest of it is here, as it may be endless
+            self._raise_failure(events)  # before the rest arrives, as that may be endless
         events += reader.close()
         self._raise_failure(events)
-        self._told += [replace(e, headers=self._headers()) if isinstance(e, Start) else e for e in events]
+        self._pending_events += [replace(e, headers=self._headers()) if isinstance(e, Start) else e for e in events]
         if self._request.stream:
             return b"".join(map(self._dialect.writer(self._request).send, events))
-        if bytes(body.lstrip(_BLANK)[:1]) in _NO_STREAM:
+        if bytes(body.lstrip(_BLANK)[:1]) in _NOT_SSE:
             return bytes(body) if self._name is None else named(bytes(body), self._name)
         return self._dialect.write_reply(collect(events, self._dialect.name), self._request)
 
     def _raise_failure(self, events: Sequence[AnyEvent]) -> None:
-        """Raises: DragomanError: that by which the events end."""
+        """
+        Raises:
+            DragomanError: the error of the last event, if it is a Failure.
+        """
         if events and isinstance(events[-1], Failure):
             raise self._clean(events[-1].error)
 
 
-async def _begun(pieces: AsyncGenerator[bytes, None]) -> bytes:
-    """The first piece that says something, without what is blank before it; empty: the server says nothing.
+async def _first_data(pieces: AsyncGenerator[bytes, None]) -> bytes:
+    """Returns the first chunk that is not blank, without leading blanks; empty if there is none.
 
-    Raises: UpstreamError: more than that is blank.
+    Raises:
+        UpstreamError: there are more than `_BLANK_LIMIT_BYTES` blanks.
     """
     blank = 0
     async for piece in pieces:

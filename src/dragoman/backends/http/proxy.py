@@ -1,7 +1,7 @@
-"""The proxy through which a server is reached: that of its settings, or that of the environment.
+"""Selects the HTTP proxy for a server: from the settings, else from the environment.
 
-`HTTPS_PROXY`, `HTTP_PROXY` and `ALL_PROXY`, by the scheme of the server's URL and in either case, as other programs
-have them; `NO_PROXY` exempts hosts. This machine is never reached through one of these: only a setting says that.
+The variables are `HTTPS_PROXY`, `HTTP_PROXY` and `ALL_PROXY`, by the scheme of the server's URL and in upper or lower
+case, as in other programs; `NO_PROXY` exempts hosts. These never apply to loopback addresses; only a setting does.
 
 Source: https://docs.python.org/3/library/urllib.request.html#urllib.request.getproxies (2026-11).
 """
@@ -14,36 +14,43 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 
 from dragoman.core.errors import ConfigError, quote
 
-NEVER: Final = "none"
+DIRECT: Final = "none"
 _SCHEMES: Final = ("http", "https")
 
 
 def proxy_for(url: str, setting: str, environ: Mapping[str, str], where: str = "proxy") -> str | None:
-    """The URL of the proxy for a server; None: it is reached directly.
+    """Returns the URL of the proxy for a server; None: no proxy.
 
-    Raises: ConfigError: it is no URL of an HTTP proxy; `where` is the setting.
+    Args:
+        url: the server's base URL.
+        setting: the server's setting `proxy`; `none` means no proxy.
+        environ: environment variables.
+        where: path of the setting, for errors.
+
+    Raises:
+        ConfigError: the proxy is not the URL of an HTTP proxy.
     """
     if setting:
-        return None if setting == NEVER else _checked(setting, where)
+        return None if setting == DIRECT else _validate(setting, where)
     at = urlsplit(url)
     host = at.hostname or ""
-    if _is_here(host):
+    if _is_loopback(host):
         return None
     name, proxy = next(
-        ((name, environ[name]) for name in _names(at.scheme) if environ.get(name)),
+        ((name, environ[name]) for name in _variable_names(at.scheme) if environ.get(name)),
         ("", ""),
     )
     exempt = {"no": environ.get("no_proxy") or environ.get("NO_PROXY") or ""}
     if not proxy or proxy_bypass_environment(f"{host}:{at.port}" if at.port else host, exempt):
         return None
-    return _checked(proxy if "://" in proxy else f"http://{proxy}", name)
+    return _validate(proxy if "://" in proxy else f"http://{proxy}", name)
 
 
-def _names(scheme: str) -> tuple[str, ...]:
+def _variable_names(scheme: str) -> tuple[str, ...]:
     return tuple(each for name in (f"{scheme}_proxy", "all_proxy") for each in (name, name.upper()))
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -52,7 +59,7 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _checked(proxy: str, where: str) -> str:
+def _validate(proxy: str, where: str) -> str:
     at = urlsplit(proxy)
     if at.scheme not in _SCHEMES or not at.hostname:
         shown = quote(f"{at.scheme}://{at.netloc.rpartition('@')[2]}")

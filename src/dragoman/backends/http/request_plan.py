@@ -1,10 +1,10 @@
-"""How one server is asked, and what reads its answer.
+"""Builds the requests to one server, and the pipeline that reads its responses.
 
-    native    Request → the API's words; bytes → the API's reader → events
-    parse     the same, and text among the events is read as the model's format has it
-    inject    plain turns or, for `completions`, a prompt; text is read as in `parse`
+    native    Request → the server's API; bytes → the API's reader → events
+    parse     the same, and text among the events is parsed in the model's format
+    inject    plain turns or, for `completions`, a prompt; text is parsed as in `parse`
 
-Each method is given the `Way` of the request's model; one request keeps it to its end, whatever is measured meanwhile.
+Each method takes the `ModelMode` of the request's model; a request keeps it to its end, also if a probe ends meanwhile.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ import msgspec
 from dragoman import formats
 from dragoman.backends.http import constrained_decoding
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.connection import Connection
-from dragoman.backends.http.model_modes import AUTO, Way
-from dragoman.backends.http.response import Reading
-from dragoman.backends.http.tool_choice import heeded
-from dragoman.backends.request_limits import for_server, refuse_overlong, spared
+from dragoman.backends.http.connection import UpstreamConnection
+from dragoman.backends.http.model_modes import AUTO, ModelMode
+from dragoman.backends.http.response import ResponsePipeline
+from dragoman.backends.http.tool_choice import downgrade_tool_choice
+from dragoman.backends.request_limits import apply_trim, prepare_for_server, reject_oversized
 from dragoman.backends.text_mode import completions
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import losses, readable
@@ -48,243 +48,268 @@ from dragoman.wire.translation import fitted
 
 log = logging.getLogger("dragoman.backends.http.backend")
 
-REFUSED_LIMIT: Final = 1024
-"""Sets of tools that are remembered for having been refused."""
+REJECTED_LIMIT: Final = 1024
+"""How many rejected constraints are remembered."""
 
 
-class Asking:
-    """What one server is told, and what is made of what it says."""
+class RequestPlanner:
+    """Builds requests and response pipelines for one server."""
 
     def __init__(self, name: str, config: HttpConfig, dialect: Dialect) -> None:
-        """Raises: ConfigError: a kind, a target of schemas or a tier of trimming is none."""
+        """
+        Raises:
+            ConfigError: the provider, the schema profile or the trim tier is unknown.
+        """
         self._name, self._config, self._dialect = name, config, dialect
-        self.kind = _kind(name, config)
+        self.kind = _provider(name, config)
         self._target = _target(name, config, self.kind)
         self._trim = trim.checked(config.trim, f"servers.{name}.trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
-        self.own_words = OwnWords()
-        """What models wrote of late whose text is read here."""
+        self.verbatim_history = OwnWords()
+        """Recent text of models that is parsed here."""
         self._templates = completions.Templates(name, config.first_byte_s)
-        self._refused: set[bytes] = set()
-        """What a server would not be held to with a free choice, by `_key`."""
-        self._told: dict[str, FormatMatch] = {}
-        """What such a file says of its model's text, where the server renders it itself."""
-        self.rescued: Counter[str] = Counter()
-        """By model, the calls that were found in its text."""
+        self._rejected_constraints: set[bytes] = set()
+        """Constraints that the server has rejected for a free choice, by `_constraint_key`."""
+        self._identified: dict[str, FormatMatch] = {}
+        """By template file: what it shows of the model's format, if the server renders the template itself."""
+        self.recovered_calls: Counter[str] = Counter()
+        """By model: the tool calls that were recovered from its text."""
 
-    def recognised(self, kind: Kind) -> None:
-        """What is known of its kind counts where the settings do not say otherwise."""
+    def set_provider(self, kind: Kind) -> None:
+        """Sets the provider, which decides what the settings leave open."""
         self.kind, self._target = kind, _target(self._name, self._config, kind)
 
-    def facts(self, model: str, way: Way) -> Mapping[str, object]:
-        """How this model is asked, for one who has neither the server nor its files; see `SupportsReplay`."""
+    def describe(self, model: str, mode: ModelMode) -> Mapping[str, object]:
+        """Returns how this model is requested, for a replay without the server and its files; see `SupportsReplay`."""
         hidden = ("url", "key", "key_env", "models", "per_model")
         settings = {k: v for k, v in msgspec.to_builtins(self._config).items() if k not in hidden}
-        told = self._templates.facts(model, way.template) if way.endpoint == "completions" else {}
-        if way.template in self._told:
-            told = {"template": completions.read(way.template, self._name)}
+        identified = self._templates.facts(model, mode.template) if mode.endpoint == "completions" else {}
+        if mode.template in self._identified:
+            identified = {"template": completions.read(mode.template, self._name)}
         kind = self.kind.name if self.kind else ""
-        way_taken = {name: getattr(way, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
-        return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **told}
+        way_taken = {name: getattr(mode, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
+        return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **identified}
 
-    def take(self, model: str, way: Way, facts: Mapping[str, str]) -> None:
-        """Take a chat template from such facts, in place of a file or the server's word."""
-        if way.endpoint == "completions":
-            self._templates.take(model, way.template, facts["template"], facts.get("eos", ""))
+    def set_template(self, model: str, mode: ModelMode, facts: Mapping[str, str]) -> None:
+        """Uses the chat template of these facts instead of a file or the server's own."""
+        if mode.endpoint == "completions":
+            self._templates.take(model, mode.template, facts["template"], facts.get("eos", ""))
         else:
-            self._told[way.template] = detect_format(chat_template=facts["template"])
+            self._identified[mode.template] = detect_format(chat_template=facts["template"])
 
-    async def prepare(self, model: str, way: Way, connection: Connection) -> None:
-        """Have at hand what asking this model in this way needs.
+    async def prepare(self, model: str, mode: ModelMode, connection: UpstreamConnection) -> None:
+        """Loads what requests to this model need in this mode.
 
-        Raises: ConfigError, BackendError: there is no chat template to make prompts of.
+        Raises:
+            ConfigError: the template cannot be read.
+            BackendError: there is no chat template to render prompts with.
         """
-        if way.endpoint == "chat" and way.mode != "native" and way.template and way.template not in self._told:
-            source = completions.read(way.template, self._name)
-            self._told[way.template] = await asyncio.to_thread(detect_format, chat_template=source)
-        if way.endpoint == "completions":
-            await self._templates.prepare(model, way.template, connection)
+        if (
+            mode.endpoint == "chat"
+            and mode.mode != "native"
+            and mode.template
+            and mode.template not in self._identified
+        ):
+            source = completions.read(mode.template, self._name)
+            self._identified[mode.template] = await asyncio.to_thread(detect_format, chat_template=source)
+        if mode.endpoint == "completions":
+            await self._templates.prepare(model, mode.template, connection)
 
-    def path(self, way: Way) -> str:
-        """Where the server is asked."""
-        return completions.PATH if way.endpoint == "completions" else self._dialect.path
+    def path(self, mode: ModelMode) -> str:
+        """Returns the path of the endpoint."""
+        return completions.PATH if mode.endpoint == "completions" else self._dialect.path
 
-    def goes_as_it_came(self, request: Request, way: Way) -> bool:
-        """Whether a request of the server's own API has nothing in it to be changed.
+    def is_passthrough(self, request: Request, mode: ModelMode) -> bool:
+        """Returns whether a request of the server's own API can be sent unchanged.
 
-        Raises: ContextOverflowError: it is too long for the model.
+        Raises:
+            ContextOverflowError: the request is too long for the model.
         """
-        asked, _ = self._shortened(request)
-        refuse_overlong(asked, self._config.context_tokens)
-        return way.mode == "native" and asked is request and self._taken(request)[0] == request
+        asked, _ = self._fit(request)
+        reject_oversized(asked, self._config.context_tokens)
+        return mode.mode == "native" and asked is request and self._as_accepted(request)[0] == request
 
-    def counted(self, request: Request, way: Way) -> bytes:
-        """The body that asks for the same, for its tokens to be counted.
+    def token_count_body(self, request: Request, mode: ModelMode) -> bytes:
+        """Returns the body for counting the tokens of this request.
 
-        Raises: UnsupportedError: its API cannot say what is asked.
+        Raises:
+            UnsupportedError: the server's API cannot express the request.
         """
-        return self._written(self._shortened(request)[0], way).body
+        return self._write(self._fit(request)[0], mode).body
 
-    def outgoing(self, request: Request, way: Way, *, hold: bool = True) -> UpstreamRequest:
-        """The body that asks for the answer; `hold` the model to calls, unless the server has refused to.
+    def build(self, request: Request, mode: ModelMode, *, hold: bool = True) -> UpstreamRequest:
+        """Returns the request for the server; unless `hold`, without a constraint.
 
-        Raises: UnsupportedError: its API cannot say what is asked. ContextOverflowError: it is too long for the model.
+        Raises:
+            UnsupportedError: the server's API cannot express the request.
+            ContextOverflowError: the request is too long for the model.
         """
-        asked, warnings = self._shortened(request)
-        refuse_overlong(asked, self._config.context_tokens)
-        outgoing = self._prompted(asked, way) if way.endpoint == "completions" else self._written(asked, way)
+        asked, warnings = self._fit(request)
+        reject_oversized(asked, self._config.context_tokens)
+        outgoing = self._write_completion(asked, mode) if mode.endpoint == "completions" else self._write(asked, mode)
         outgoing = outgoing._replace(warnings=(*warnings, *outgoing.warnings))
-        return self._held(outgoing, asked, way, hold)
+        return self._constrain(outgoing, asked, mode, hold)
 
-    def reading(self, request: Request, turn: ExchangeContext, way: Way, outgoing: UpstreamRequest) -> Reading:
-        """What reads the answer to that."""
-        by_prompt = way.endpoint == "completions"
+    def open_response(
+        self, request: Request, turn: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
+    ) -> ResponsePipeline:
+        """Returns the pipeline that reads the response to `outgoing`."""
+        by_prompt = mode.endpoint == "completions"
         reader = completions.Reader(request, turn) if by_prompt else self._dialect.reader(request, turn)
-        told = self._told.get(way.template)
-        opened = outgoing.opened or (told.prompt_tail if told else "")
-        return Reading(reader, outgoing, self._reread(request, turn, way, opened, outgoing), Listener(self.own_words))
+        identified = self._identified.get(mode.template)
+        opened = outgoing.opened or (identified.prompt_tail if identified else "")
+        return ResponsePipeline(
+            reader, outgoing, self._text_reader(request, turn, mode, opened, outgoing), Listener(self.verbatim_history)
+        )
 
-    def _format(self, request: Request, way: Way) -> Format:
-        """What the model writes: as the settings say, else its template, else its name."""
-        told = self._told.get(way.template)
-        return told.format if told and not way.format and told.by != "nothing" else way.format_of(request.model)
+    def _format(self, request: Request, mode: ModelMode) -> Format:
+        """Returns the format that the model writes: from the settings, else its template, else its name."""
+        identified = self._identified.get(mode.template)
+        return (
+            identified.format
+            if identified and not mode.format and identified.by != "nothing"
+            else mode.format_of(request.model)
+        )
 
-    def _shortened(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
-        """The request without what is not for this server, and no longer than it may be."""
-        request, limited = self._limited(for_server(request, self._dialect, self._config.url))
-        request, trimmed = spared(request, self._trim, self._budget)
+    def _fit(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
+        """Returns the request adapted to this server and trimmed to the configured limits, with warnings."""
+        request, limited = self._limit_max_tokens(prepare_for_server(request, self._dialect, self._config.url))
+        request, trimmed = apply_trim(request, self._trim, self._budget)
         return request, (*limited, *trimmed)
 
-    def _limited(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
-        """The request with no more tokens asked for than the server gives."""
+    def _limit_max_tokens(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
+        """Returns the request with `max_tokens` lowered to the server's limit."""
         most, asked = self._config.max_tokens, request.max_tokens
         if asked is None and most:
             return msgspec.structs.replace(request, max_tokens=most), ()
         if not most or asked is None or asked <= most:
             return request, ()
-        told = Notice(
+        identified = Notice(
             "lowered_limit",
             f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for",
             detail="max_tokens",
         )
-        return msgspec.structs.replace(request, max_tokens=most), (told,)
+        return msgspec.structs.replace(request, max_tokens=most), (identified,)
 
-    def _written(self, request: Request, way: Way) -> UpstreamRequest:
-        """The request in the words of the server's API."""
-        shown, lost = self._shown(request, way)
-        fit, given_up = self._taken(shown)
+    def _write(self, request: Request, mode: ModelMode) -> UpstreamRequest:
+        """Returns the request in the server's API."""
+        shown, lost = self._as_shown(request, mode)
+        fit, given_up = self._as_accepted(shown)
         outgoing = self._dialect.write_request(fit, request.model)
         outgoing = outgoing._replace(warnings=(*lost, *given_up, *outgoing.warnings))
         return outgoing if shown is request else outgoing._replace(watched=request.stop)
 
-    def _taken(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
-        """The request as this kind of server takes it, and what it lost; equal where it is taken as it is."""
-        fit, given_up = heeded(request, self.kind.tool_choice if self.kind else ())
+    def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
+        """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
+        fit, given_up = downgrade_tool_choice(request, self.kind.tool_choice if self.kind else ())
         fit, adapted = fitted(fit, self._target) if self._target else (fit, ())
-        if self.kind and self.kind.thoughts and _has_thoughts(fit):
+        if self.kind and self.kind.thoughts and _has_reasoning(fit):
             fit = msgspec.structs.replace(fit, thoughts_as=self.kind.thoughts)
         return fit, (*given_up, *adapted)
 
-    def _shown(self, request: Request, way: Way) -> tuple[Request, tuple[Notice, ...]]:
-        """The request as its model is asked, and what is lost on that way."""
-        match way.mode:
+    def _as_shown(self, request: Request, mode: ModelMode) -> tuple[Request, tuple[Notice, ...]]:
+        """Returns the request as shown to the model in this mode, and warnings about what is lost."""
+        match mode.mode:
             case "native":
                 return request, ()
             case "parse":
-                return text_mode_request.parsed(self.own_words.restored(request)), ()
+                return text_mode_request.parsed(self.verbatim_history.restored(request)), ()
             case "inject":
-                return text_mode_request.injected(self.own_words.restored(request), self._format(request, way))
+                return text_mode_request.injected(self.verbatim_history.restored(request), self._format(request, mode))
 
-    def _prompted(self, request: Request, way: Way) -> UpstreamRequest:
-        """The request as a prompt."""
-        shown = readable(self.own_words.restored(request))
-        told = losses(request)
+    def _write_completion(self, request: Request, mode: ModelMode) -> UpstreamRequest:
+        """Returns the request as a completion with a rendered prompt."""
+        shown = readable(self.verbatim_history.restored(request))
+        identified = losses(request)
         if request.response_schema and text_mode_request.offered(request):
-            shown, told = text_mode_request.told_schema(shown), (*told, text_mode_request.unconstrained_reply())
-        prompt = self._templates.of(request.model, way.template).prompt(shown, self._format(request, way))
-        outgoing = completions.written(shown, prompt)
-        return outgoing._replace(warnings=(*told, *outgoing.warnings))
-
-    def goes_without(self, request: Request, way: Way) -> None:
-        """The server would not hold its model to such calls, and has answered without: so it is asked from now on."""
-        if len(self._refused) >= REFUSED_LIMIT:
-            self._refused.clear()
-        self._refused.add(_key(request, self._to(request, way)))
-
-    def _held(self, outgoing: UpstreamRequest, request: Request, way: Way, hold: bool) -> UpstreamRequest:
-        """The request with what holds the model to what was asked for; unless the server has refused that."""
-        to = self._to(request, way)
-        free = request.tool_choice.mode == "auto" and not request.response_schema
-        if to.fields and (not hold or (free and _key(request, to) in self._refused)):
-            to = constrained_decoding.Held(
-                {}, () if free else (constrained_decoding.unconstrained("the server refused the grammar"),)
+            shown, identified = (
+                text_mode_request.told_schema(shown),
+                (*identified, text_mode_request.unconstrained_reply()),
             )
-        if to.written_as:  # whatever its choice of tools is worth
-            kept = tuple(told for told in outgoing.warnings if told.code != "unconstrained")
-            outgoing = outgoing._replace(warnings=kept)
-        return constrained_decoding.added(outgoing, to)
+        prompt = self._templates.of(request.model, mode.template).prompt(shown, self._format(request, mode))
+        outgoing = completions.written(shown, prompt)
+        return outgoing._replace(warnings=(*identified, *outgoing.warnings))
 
-    def _to(self, request: Request, way: Way) -> constrained_decoding.Held:
-        """What this server can be told to hold its model to this request's calls, or to the schema of its reply."""
+    def disable_constraint(self, request: Request, mode: ModelMode) -> None:
+        """Remembers that the server rejected this constraint and responded without it, so that it is not sent again."""
+        if len(self._rejected_constraints) >= REJECTED_LIMIT:
+            self._rejected_constraints.clear()
+        self._rejected_constraints.add(_constraint_key(request, self._constraint_for(request, mode)))
+
+    def _constrain(self, outgoing: UpstreamRequest, request: Request, mode: ModelMode, hold: bool) -> UpstreamRequest:
+        """Returns the request with the fields that constrain the model, unless the server has rejected them."""
+        to = self._constraint_for(request, mode)
+        free = request.tool_choice.mode == "auto" and not request.response_schema
+        if to.fields and (not hold or (free and _constraint_key(request, to) in self._rejected_constraints)):
+            to = constrained_decoding.ConstraintFields(
+                {}, () if free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
+            )
+        if to.written_as:  # overrides a warning about the server's own tool choice
+            kept = tuple(identified for identified in outgoing.warnings if identified.code != "unconstrained")
+            outgoing = outgoing._replace(warnings=kept)
+        return constrained_decoding.with_constraint(outgoing, to)
+
+    def _constraint_for(self, request: Request, mode: ModelMode) -> constrained_decoding.ConstraintFields:
+        """Returns the fields that constrain the model to this request's calls, or to the schema of its reply."""
         own = self.kind if self.kind and self.kind.api == self._dialect.name else None
-        ways, tools = way.constrain or (own.constrain if own else ()), text_mode_request.offered(request)
-        if way.mode != "inject":
+        ways, tools = mode.constrain or (own.constrain if own else ()), text_mode_request.offered(request)
+        if mode.mode != "inject":
             ways = tuple(name for name in ways if own and name in own.beside_tools)
-            heeds = way.mode == "native" and own is not None and "required" in own.tool_choice
+            heeds = mode.mode == "native" and own is not None and "required" in own.tool_choice
             is_free = request.tool_choice.mode not in ("required", "named") or request.response_schema
             if not (ways and tools) or heeds or is_free:
-                return constrained_decoding.Held({})
-        prompted = way.endpoint == "completions"
+                return constrained_decoding.ConstraintFields({})
+        prompted = mode.endpoint == "completions"
         if prompted and request.response_schema and not tools:
-            return constrained_decoding.to_json(ways, request.response_schema)
-        tools, back = text_mode_request.spelled(tools, self._form(request, way))
+            return constrained_decoding.constrain_to_json(ways, request.response_schema)
+        tools, back = text_mode_request.spelled(tools, self._name_pattern(request, mode))
         sent = {name: spelled for spelled, name in back.items()}
         choice = msgspec.structs.replace(
             request.tool_choice, name=sent.get(request.tool_choice.name, request.tool_choice.name)
         )
-        return constrained_decoding.to_calls(
-            ways, self._format(request, way), tools, choice, self._target, prompted=prompted
+        return constrained_decoding.constrain_to_calls(
+            ways, self._format(request, mode), tools, choice, self._target, prompted=prompted
         )
 
-    def _form(self, request: Request, way: Way) -> re.Pattern[str]:
-        """How names of tools are spelled in this request."""
-        return ANY if request.dialect == self._dialect.name or way.mode == "inject" else self._dialect.names
+    def _name_pattern(self, request: Request, mode: ModelMode) -> re.Pattern[str]:
+        """Returns the pattern for tool names in this request."""
+        return ANY if request.dialect == self._dialect.name or mode.mode == "inject" else self._dialect.names
 
-    def _reread(
-        self, request: Request, turn: ExchangeContext, way: Way, opened: str, outgoing: UpstreamRequest
+    def _text_reader(
+        self, request: Request, turn: ExchangeContext, mode: ModelMode, opened: str, outgoing: UpstreamRequest
     ) -> Reread | None:
-        """What reads the text of the answer as the model wrote it; None where the server is known to have done that."""
+        """Returns the reader for the response's text; None if the server is known to parse it."""
         tools = text_mode_request.offered(request)
         rescues = self._config.rescue
-        if way.mode == "native" and not (rescues or outgoing.written_as):
+        if mode.mode == "native" and not (rescues or outgoing.written_as):
             return None
-        tools, names = text_mode_request.spelled(tools, self._form(request, way))
+        tools, names = text_mode_request.spelled(tools, self._name_pattern(request, mode))
         new = partial(text_mode_request.reader, request=request, tools=tools, turn=turn)
-        known = None if way.mode == "native" else self._format(request, way)
+        known = None if mode.mode == "native" else self._format(request, mode)
         known = formats.get(outgoing.written_as) if outgoing.written_as else known
         leaks = text_mode_request.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
         reader = (lambda begins: new(known, prompt_tail=opened if begins else "")) if known else None
-        saved = partial(self._saved, request.model)
-        repeats = way.mode != "inject"  # models that know no tools write the same call again and again
+        saved = partial(self._count_recovered, request.model)
+        repeats = mode.mode != "inject"  # models without native tools write the same call again and again
         parallel = request.tool_choice.parallel
         return Reread(reader, leaks, turn.new_id, names, saved, parallel=parallel, repeats=repeats)
 
-    def _saved(self, model: str) -> None:
-        """A call of this model was found in its text."""
-        self.rescued[model] += 1
-        if self.rescued[model] == 1:
+    def _count_recovered(self, model: str) -> None:
+        """Counts a tool call recovered from this model's text; the first one is logged."""
+        self.recovered_calls[model] += 1
+        if self.recovered_calls[model] == 1:
             log.warning('%s leaves calls of %s in the text; mode = "parse" reads them for sure', self._name, model)
 
 
-def _key(request: Request, to: constrained_decoding.Held) -> bytes:
+def _constraint_key(request: Request, to: constrained_decoding.ConstraintFields) -> bytes:
     return sha256(msgspec.json.encode((request.model, to.fields))).digest()
 
 
-def _has_thoughts(request: Request) -> bool:
+def _has_reasoning(request: Request) -> bool:
     return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
 
 
-def _kind(name: str, config: HttpConfig) -> Kind | None:
+def _provider(name: str, config: HttpConfig) -> Kind | None:
     try:
         return servers.get(config.kind) if config.kind else None
     except ConfigError as e:
@@ -292,7 +317,7 @@ def _kind(name: str, config: HttpConfig) -> Kind | None:
 
 
 def _target(name: str, config: HttpConfig, kind: Kind | None) -> Target | None:
-    """What the settings say, or else the kind, where what the API takes is not that."""
+    """Returns the schema profile of the settings, or else of the provider."""
     schemas = config.schemas or (kind.schemas if kind else "")
     try:
         return relaxing(schemas) if schemas else None

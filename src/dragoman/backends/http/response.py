@@ -1,4 +1,4 @@
-"""A server's answer being read: its bytes in, events out, up to where enough of it has come."""
+"""Reads one upstream response: bytes in, events out, until the response can be stopped."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,50 +9,56 @@ from dragoman.text.stop_strings import StopStrings
 from dragoman.wire.dialect import ResponseReader, UpstreamRequest
 
 
-class Reading:
-    """One answer; warnings about the request stand right behind Start."""
+class ResponsePipeline:
+    """Reads one response; warnings about the request follow right after Start."""
 
     def __init__(
         self, reader: ResponseReader, outgoing: UpstreamRequest, reread: Reread | None, listener: Listener
     ) -> None:
-        """`reread` reads its text as the model wrote it, for the `listener` to keep; None: the server has read it."""
+        """
+        Args:
+            reader: parses the bytes of the server's API.
+            outgoing: the request that was sent.
+            reread: parses tool calls in the text as the model wrote it; None: the server has parsed it.
+            listener: records the text, if there is a `reread`.
+        """
         self.reader, self._outgoing, self._reread, self._listener = reader, outgoing, reread, listener
         self._stops = StopStrings(outgoing.watched)
-        self.ended = False
-        """The last event has been given."""
+        self.finished = False
+        """Whether the last event has been returned."""
 
     @property
-    def enough(self) -> bool:
-        """What still comes is not wanted: whoever reads may leave."""
+    def can_stop(self) -> bool:
+        """True when the rest of the upstream response can be discarded."""
         return bool(self._stops.found) or (self._reread is not None and self._reread.over)
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
-        """The events that these bytes add."""
-        return self._passed(self.reader.feed(piece))
+        """Returns the events that these bytes complete."""
+        return self._process(self.reader.feed(piece))
 
     def close(self) -> list[AnyEvent]:
-        """The events that the end adds, also where it was left before."""
-        last = [] if self.enough else self._passed(self.reader.close())
-        if self.enough and not self.ended:
+        """Returns the last events, also if the response was stopped early."""
+        last = [] if self.can_stop else self._process(self.reader.close())
+        if self.can_stop and not self.finished:
             last += self._stops.end()
             last.append(Finish("stop_sequence" if self._stops.found else "stop", self._stops.found))
         return last
 
-    def _passed(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-        told = self._warned(events)
-        passed = self._stops.pass_on(self._reread.pass_on(self._heard(told)) if self._reread else told)
+    def _process(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        events = self._add_warnings(events)
+        out = self._stops.pass_on(self._reread.pass_on(self._record_text(events)) if self._reread else events)
         if self._reread:
-            self._listener.gave(passed)
-        self.ended = self.ended or (bool(passed) and isinstance(passed[-1], Finish | Failure))
-        return passed
+            self._listener.gave(out)
+        self.finished = self.finished or (bool(out) and isinstance(out[-1], Finish | Failure))
+        return out
 
-    def _warned(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
+    def _add_warnings(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
         for event in events:
             yield event
             if isinstance(event, Start):
                 yield from self._outgoing.warnings
 
-    def _heard(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
+    def _record_text(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
         for event in events:
             if isinstance(event, TextDelta):
                 self._listener.wrote(event.text)

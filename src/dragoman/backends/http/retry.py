@@ -1,12 +1,13 @@
-"""Which failures a server is asked again after, and how long to wait before.
+"""Retry policy: which failures are retried, and how long to wait before.
 
-Nothing has gone on to the client then, and an answer changes nothing, so any may be asked for again; the question is
-only where that can help. It can where a server says "not now" (408, 409, 429, 500, 502, 503, 504, 529, and a proxy's
-520 to 524) or could not be reached. It cannot where an account is empty, where the server says so in `x-should-retry`,
-or where it was silent for as long as was waited for it: it may still be at work on the first.
+A request is retried only before the client has got anything, and generating a reply has no side effects, so any request
+may be retried; the question is where that helps. It helps where a server says "not now" (408, 409, 429, 500, 502, 503,
+504, 529, and a proxy's 520 to 524) or could not be reached. Not retried: an exhausted quota, an error with
+`x-should-retry: false`, and a server that was silent until the timeout, as it may still be working on the first
+request.
 
-    wait for the n-th time: 0.5 s · 2ⁿ, at most 8 s, less up to a quarter by chance; `retry-after` of the server goes
-    before that, and where it is longer than `LONGEST_TOLD_S` the client is told it instead.
+    delay before retry n: 0.5 s · 2ⁿ, at most 8 s, less up to a quarter at random; the server's `retry-after` overrides
+    that, and if it is longer than `MAX_SERVER_DELAY_S` the client gets the error with it instead.
 
 Source: what the vendors' own clients do (openai-python and anthropic-sdk-python, `_base_client.py`, `_should_retry` and
 `_calculate_retry_timeout`, 2026-11); https://www.rfc-editor.org/rfc/rfc9110#field.retry-after;
@@ -23,69 +24,79 @@ from typing import Final
 
 from dragoman.core.errors import BackendError, DragomanError, UpstreamError
 
-LONGEST_TOLD_S: Final = 3.0
-"""Below `server.hold_s`: after that the client's status is 200, while it knows what to do with a 429 and its time."""
-_FIRST_WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 8.0
-_BY_CHANCE: Final = 0.25
-_LONGEST_S: Final = 86400.0
-"""A server that asks for more than a day is told of as asking for that."""
-_STATUSES: Final = frozenset({408, 409, 429, 500, 502, 503, 504, *range(520, 525), 529})
-_IN_VAIN: Final = re.compile(r"insufficient_quota|exceeded your current quota", re.IGNORECASE)
-"""A 429 of OpenAI's that is about money (https://developers.openai.com/api/docs/guides/error-codes, 2026-11)."""
+MAX_SERVER_DELAY_S: Final = 3.0
+"""Below `server.hold_s`: after that time the client already has status 200, while it knows how to handle a 429."""
+_FIRST_DELAY_S: Final = 0.5
+_MAX_DELAY_S: Final = 8.0
+_JITTER: Final = 0.25
+_MAX_RETRY_AFTER_S: Final = 86400.0
+"""A longer `retry-after` is reported as one day."""
+_RETRYABLE_STATUSES: Final = frozenset({408, 409, 429, 500, 502, 503, 504, *range(520, 525), 529})
+_QUOTA_EXHAUSTED: Final = re.compile(r"insufficient_quota|exceeded your current quota", re.IGNORECASE)
+"""A 429 of OpenAI's that is about billing (https://developers.openai.com/api/docs/guides/error-codes, 2026-11)."""
 
 
-class FailedError(Exception):
-    """One try came to nothing."""
+class AttemptFailed(Exception):
+    """One attempt failed."""
 
-    def __init__(self, error: DragomanError, *, dropped: bool = False, for_good: bool = False) -> None:
+    def __init__(self, error: DragomanError, *, connection_closed: bool = False, permanent: bool = False) -> None:
         super().__init__(error)
         self.error = error
-        self.dropped = dropped
-        """The connection was closed in place of an answer, as one that was kept open is at some time."""
-        self.for_good = for_good
-        """The server says that it need not be asked again."""
+        self.connection_closed = connection_closed
+        """The peer closed the connection before it responded, as happens to kept-alive connections."""
+        self.permanent = permanent
+        """The server says that a retry does not help."""
 
 
-def wait_s(failed: FailedError, tried: int, retries: int, chance: float) -> float | None:
-    """Seconds to wait before the server is asked once more, after it was `tried` before; None: it is not.
+def retry_delay_s(failed: AttemptFailed, attempt: int, retries: int, random: float) -> float | None:
+    """Returns the seconds to wait before the next attempt; None: no retry.
 
-    `chance` lies between 0 and 1. After a connection that was kept open had just been closed, one more try is at once
-    and for free.
+    If a kept-alive connection had just been closed, the first retry is immediate, also if `retries` is 0.
+
+    Args:
+        failed: the failure of the last attempt.
+        attempt: number of retries so far.
+        retries: maximum number of retries.
+        random: random number between 0 and 1, for jitter.
     """
     error = failed.error
-    if failed.dropped and tried == 0:
+    if failed.connection_closed and attempt == 0:
         return 0.0
-    if tried >= retries or failed.for_good or not _may_help(error):
+    if attempt >= retries or failed.permanent or not _is_retryable(error):
         return None
     if error.retry_after_s is not None:
-        return error.retry_after_s if error.retry_after_s <= LONGEST_TOLD_S else None
-    usual = min(_FIRST_WAIT_S * 2.0**tried, _LONGEST_WAIT_S)
-    return usual * (1 - _BY_CHANCE * chance)
+        return error.retry_after_s if error.retry_after_s <= MAX_SERVER_DELAY_S else None
+    usual = min(_FIRST_DELAY_S * 2.0**attempt, _MAX_DELAY_S)
+    return usual * (1 - _JITTER * random)
 
 
-async def pause(wait_s: float) -> None:
-    """Let the time go by; a name of its own, so that tests need not."""
-    await asyncio.sleep(wait_s)
+async def sleep(delay_s: float) -> None:
+    """Waits; a function of its own so that tests can replace it."""
+    await asyncio.sleep(delay_s)
 
 
-def _may_help(error: DragomanError) -> bool:
+def _is_retryable(error: DragomanError) -> bool:
     if isinstance(error, UpstreamError):
-        return error.status in _STATUSES and not _IN_VAIN.search(error.message)
+        return error.status in _RETRYABLE_STATUSES and not _QUOTA_EXHAUSTED.search(error.message)
     return isinstance(error, BackendError)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """What a server asks for in `retry-after-ms`, or `retry-after` in seconds or as a date; None where it does not."""
+    """Returns the seconds of `retry-after-ms`, or of `retry-after` in seconds or as a date; None if there is neither.
+
+    Args:
+        headers: response headers, names in lower case.
+        now: the current time, with a time zone.
+    """
     if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
         return milliseconds / 1000
-    told = headers.get("retry-after", "")
-    if (seconds := _number(told)) is not None:
+    value = headers.get("retry-after", "")
+    if (seconds := _number(value)) is not None:
         return seconds
     try:
-        then = parsedate_to_datetime(told)
+        then = parsedate_to_datetime(value)
         return max(0.0, (then - now).total_seconds()) if then.tzinfo else None
-    except (ValueError, OverflowError):  # the second of a year, or an hour, that there is not
+    except (ValueError, OverflowError):  # a date that does not exist
         return None
 
 
@@ -94,4 +105,4 @@ def _number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return min(number, _LONGEST_S) if math.isfinite(number) and number >= 0 else None
+    return min(number, _MAX_RETRY_AFTER_S) if math.isfinite(number) and number >= 0 else None

@@ -1,7 +1,8 @@
-"""A choice of tools as a kind of server heeds it, where it does not heed it as it is.
+"""Rewrites a tool choice that a provider does not support.
 
-Of a named tool, which many servers refuse or take for `auto`, the model is shown no other; where no call may be made it
-is shown none. What each kind heeds is a row of `catalog/servers.toml`, with its source.
+A named tool, which many servers reject or treat as `auto`, becomes a request that shows the model this tool alone; if
+no call is allowed, the model is shown no tools. What each provider supports is a row of `catalog/servers.toml`, with
+its source.
 """
 
 from collections.abc import Collection
@@ -12,8 +13,13 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Request, ToolChoice
 
 
-def heeded(request: Request, forms: Collection[str]) -> tuple[Request, tuple[Notice, ...]]:
-    """The request with a choice of these forms, and what is given up; as it is where nothing is known of them."""
+def downgrade_tool_choice(request: Request, forms: Collection[str]) -> tuple[Request, tuple[Notice, ...]]:
+    """Returns the request with a tool choice that the provider supports, and warnings about what is lost.
+
+    Args:
+        request: the client's request.
+        forms: modes of `tool_choice` that the provider supports; empty: not known, so nothing is changed.
+    """
     choice = request.tool_choice
     if not forms or not request.tools or choice.mode in forms or choice.mode not in ("named", "none"):
         return request, ()
@@ -24,7 +30,7 @@ def heeded(request: Request, forms: Collection[str]) -> tuple[Request, tuple[Not
         return request, ()
     if "required" in forms:
         return replace(request, tools=only, tool_choice=replace(choice, mode="required", name="")), ()
-    told = Notice(
+    warning = Notice(
         "unconstrained", "the server takes no tool_choice that names a tool: its model is shown that one alone"
     )
-    return replace(request, tools=only, tool_choice=replace(choice, mode="auto", name="")), (told,)
+    return replace(request, tools=only, tool_choice=replace(choice, mode="auto", name="")), (warning,)

@@ -1,4 +1,4 @@
-"""A setting that a server refuses by name, taken out of a request that has it only because it came by another API.
+"""Removes a parameter that a server rejects by name, from requests that came by another API.
 
     Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.
     Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is supported.
@@ -12,13 +12,13 @@
     This model does not support the effort parameter.
     "granite4:3b" does not support thinking
 
-Which settings a model takes no API tells, and two models of one vendor differ: so it is asked, and once more without
-what it refuses; for a while that is remembered (`Refusals`). Whoever speaks the server's own API is told of its refusal
-instead.
+No API reports which parameters a model supports, and two models of one vendor differ. So the request is sent as it is,
+and again without what was rejected; `UnsupportedParams` remembers that for a while. A client that speaks the server's
+own API gets the server's error instead.
 
-Source: the words of OpenAI (https://github.com/microsoft/vscode/issues/253673,
-https://github.com/microsoft/agent-framework/issues/7483), Groq, and servers made with pydantic, such as
-Mistral's, 2026-11.
+Source: error texts of OpenAI (https://github.com/microsoft/vscode/issues/253673,
+https://github.com/microsoft/agent-framework/issues/7483), Groq, and servers built with pydantic, such as Mistral's,
+2026-11.
 """
 
 import re
@@ -31,7 +31,7 @@ import msgspec
 from dragoman.core.events import Notice
 from dragoman.wire.dialect import UpstreamRequest
 
-_REFUSED: Final = tuple(
+_REJECTION_PATTERNS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"unsupported (?:parameter|value): '(?P<name>\w+)",
@@ -44,61 +44,61 @@ _REFUSED: Final = tuple(
         r"encrypted content is not supported(?P<name>)",
     )
 )
-_NO_EFFORT: Final = re.compile(
+_EFFORT_REJECTION: Final = re.compile(
     r"adaptive thinking is not supported|does not support (?:the effort parameter|thinking)"
     r"|think value .{0,20} is not supported|invalid reasoning value",
     re.IGNORECASE,
 )
-_EFFORT: Final = ("reasoning_effort", "reasoning", "thinking")
-"""How long to think has another name in each API, and in Anthropic's a place in `output_config` too."""
+_EFFORT_FIELDS: Final = ("reasoning_effort", "reasoning", "thinking")
+"""The fields for reasoning effort of each API; Anthropic's has it in `output_config` too."""
 _INCLUDE: Final = "include"
-"""What the last of these is about, without naming it."""
-_MAY_GO: Final = frozenset(
+"""The field that the last pattern is about; the error does not name it."""
+_OPTIONAL_PARAMS: Final = frozenset(
     (
         *("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"),
         *("reasoning_effort", "reasoning", _INCLUDE, "parallel_tool_calls", "stream_options"),
     )
 )
-"""Without which the answer is still one to what was asked."""
+"""Parameters without which the response still answers the request."""
 _RENAMED: Final = {"max_tokens": "max_completion_tokens"}
-_ONE_VALUE: Final = re.compile(r"unsupported value|think value|invalid reasoning value", re.IGNORECASE)
-"""Another value of the same setting may be taken."""
-REMEMBERED_S: Final = 600.0
-"""Long enough to be of use in a conversation, short enough for a model that was exchanged."""
-_REMEMBERED_AT_MOST: Final = 256
+_VALUE_REJECTION: Final = re.compile(r"unsupported value|think value|invalid reasoning value", re.IGNORECASE)
+"""Errors after which another value of the same parameter may be accepted."""
+REJECTION_TTL_S: Final = 600.0
+"""Long enough for a conversation, short enough for a model that was replaced."""
+_MAX_REJECTIONS: Final = 256
 
 
-class _Refusal(NamedTuple):
-    """What was refused, and until when that is taken for granted."""
+class _Rejection(NamedTuple):
+    """What was rejected, and until when that is assumed to hold."""
 
     until_s: float
     items: frozenset[tuple[str, bytes]]
-    """The settings with their values, where it is about those; else empty."""
+    """The rejected parameters with their values, if the value was rejected; else empty."""
 
 
-class Refusals:
-    """What the models of a server refused lately."""
+class UnsupportedParams:
+    """The parameters that the models of one server have recently rejected."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._known: dict[tuple[str, str], _Refusal] = {}
-        """By the model and the server's words, the oldest first."""
+        self._known: dict[tuple[str, str], _Rejection] = {}
+        """By model and error text, the oldest first."""
 
-    def remember(self, model: str, words: str, asked: UpstreamRequest, amended: UpstreamRequest | None) -> None:
-        """The model refused what was asked in these words, and may take what was amended, if there is such a thing."""
-        if amended is not None:
-            items = _items(asked) - _items(amended) if _ONE_VALUE.search(words) else frozenset()
-            self._known.pop((model, words), None)
-            self._known[model, words] = _Refusal(self._now_s() + REMEMBERED_S, items)
-            if len(self._known) > _REMEMBERED_AT_MOST:
+    def remember(self, model: str, error_text: str, sent: UpstreamRequest, changed: UpstreamRequest | None) -> None:
+        """Remembers that the model rejected `sent` with this error; does nothing if there is no `changed` request."""
+        if changed is not None:
+            items = _items(sent) - _items(changed) if _VALUE_REJECTION.search(error_text) else frozenset()
+            self._known.pop((model, error_text), None)
+            self._known[model, error_text] = _Rejection(self._now_s() + REJECTION_TTL_S, items)
+            if len(self._known) > _MAX_REJECTIONS:
                 del self._known[next(iter(self._known))]
 
-    def heeded(self, model: str, outgoing: UpstreamRequest) -> UpstreamRequest:
-        """The request without what the model refused."""
+    def apply_known(self, model: str, outgoing: UpstreamRequest) -> UpstreamRequest:
+        """Returns the request without what the model has rejected."""
         now_s = self._now_s()
-        for (refuser, words), refusal in self._known.items():
+        for (refuser, error_text), refusal in self._known.items():
             if refuser == model and refusal.until_s > now_s and refusal.items <= _items(outgoing):
-                outgoing = without(outgoing, words) or outgoing
+                outgoing = remove_rejected_param(outgoing, error_text) or outgoing
         return outgoing
 
 
@@ -107,28 +107,28 @@ def _items(outgoing: UpstreamRequest) -> frozenset[tuple[str, bytes]]:
     return frozenset((name, bytes(raw)) for name, raw in body.items())
 
 
-def without(outgoing: UpstreamRequest, words: str) -> UpstreamRequest | None:
-    """The request without the setting that the server refuses in these words; None where it may not go."""
-    if _NO_EFFORT.search(words):
+def remove_rejected_param(outgoing: UpstreamRequest, error_text: str) -> UpstreamRequest | None:
+    """Returns the request without the parameter that the error text names; None if it must not be removed."""
+    if _EFFORT_REJECTION.search(error_text):
         return _without_effort(outgoing)
-    found = next((m for pattern in _REFUSED if (m := pattern.search(words))), None)
+    found = next((m for pattern in _REJECTION_PATTERNS if (m := pattern.search(error_text))), None)
     if found is None:
         return None
     name = found["name"] or _INCLUDE
     body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
     renamed = _RENAMED.get(name)
-    if name not in body or not (name in _MAY_GO or (renamed and renamed in words)):
+    if name not in body or not (name in _OPTIONAL_PARAMS or (renamed and renamed in error_text)):
         return None
     value = body.pop(name)
     if renamed:
         return outgoing._replace(body=msgspec.json.encode({**body, renamed: value}))
-    told = Notice("content_dropped", f"the server does not take {name} with this model", detail=name)
-    return outgoing._replace(body=msgspec.json.encode(body), warnings=(*outgoing.warnings, told))
+    warning = Notice("content_dropped", f"the server does not take {name} with this model", detail=name)
+    return outgoing._replace(body=msgspec.json.encode(body), warnings=(*outgoing.warnings, warning))
 
 
 def _without_effort(outgoing: UpstreamRequest) -> UpstreamRequest | None:
     body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
-    kept = {name: raw for name, raw in body.items() if name not in _EFFORT}
+    kept = {name: raw for name, raw in body.items() if name not in _EFFORT_FIELDS}
     if "output_config" in body:
         config = msgspec.json.decode(body["output_config"], type=dict[str, msgspec.Raw])
         kept["output_config"] = msgspec.Raw(msgspec.json.encode({n: raw for n, raw in config.items() if n != "effort"}))
@@ -136,5 +136,5 @@ def _without_effort(outgoing: UpstreamRequest) -> UpstreamRequest | None:
             del kept["output_config"]
     if kept == body:
         return None
-    told = Notice("content_dropped", "the server does not take an effort with this model", detail="effort")
-    return outgoing._replace(body=msgspec.json.encode(kept), warnings=(*outgoing.warnings, told))
+    warning = Notice("content_dropped", "the server does not take an effort with this model", detail="effort")
+    return outgoing._replace(body=msgspec.json.encode(kept), warnings=(*outgoing.warnings, warning))

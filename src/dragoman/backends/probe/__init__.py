@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from dragoman import dialects
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.connection import Connection
+from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.probe.checks import DECISIVE, MEASURES
 from dragoman.backends.probe.client import TOKENS, Asker
 from dragoman.backends.probe.connect import connected, model_of, reached, wants_key
@@ -58,7 +58,7 @@ async def probe(
         return await measured(subject, config, only, tell)
 
 
-async def of(telling: Telling, connection: Connection, config: HttpConfig, model: str) -> Subject:
+async def of(telling: Telling, connection: UpstreamConnection, config: HttpConfig, model: str) -> Subject:
     """A model of a server that is reached; what the settings say of its kind counts."""
     kind = servers.get(config.kind) if config.kind else await telling.kind()
     return Subject(Asker(connection, dialects.get(config.api), model), telling, kind)

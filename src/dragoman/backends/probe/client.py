@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dragoman.backends.http.connection import Connection
-from dragoman.backends.http.unsupported_params import without
+from dragoman.backends.http.connection import UpstreamConnection
+from dragoman.backends.http.unsupported_params import remove_rejected_param
 from dragoman.backends.probe.server_info import json
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
@@ -97,7 +97,7 @@ class Heard:
 class Asker:
     """Asks one model of one server."""
 
-    connection: Connection
+    connection: UpstreamConnection
     dialect: Dialect
     model: str
     within_s: float = 60.0
@@ -149,7 +149,7 @@ class Asker:
         heard = await self._heard(outgoing, request, left_s)
         for _ in range(_AMENDED_AT_MOST):
             refused = isinstance(heard.error, UpstreamError) and heard.error.status in (400, 422)
-            amended = without(outgoing, heard.error.message) if refused and heard.error else None
+            amended = remove_rejected_param(outgoing, heard.error.message) if refused and heard.error else None
             if amended is None:
                 break
             outgoing = amended
@@ -197,7 +197,7 @@ class Asker:
         try:
             async with (
                 asyncio.timeout(limit_s),
-                aclosing(self.connection.post(path, body, {}, is_trial=True)) as pieces,
+                aclosing(self.connection.stream_post(path, body, {}, is_trial=True)) as pieces,
             ):
                 async for piece in pieces:
                     got += piece

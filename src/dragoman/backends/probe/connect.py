@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.connection import Connection
+from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.probe.server_info import MODELS, Telling, json, members
 from dragoman.core.errors import BackendError, ConfigError
 
@@ -33,7 +33,7 @@ def key(config: HttpConfig, environ: Mapping[str, str]) -> str:
 
 
 @asynccontextmanager
-async def connected(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGenerator[Connection, None]:
+async def connected(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGenerator[UpstreamConnection, None]:
     """The way to it, as its backend has it.
 
     Raises: ConfigError: the API or the URL is none, or the key's variable is not set.
@@ -42,7 +42,7 @@ async def connected(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGene
     if at.scheme not in ("http", "https") or not at.hostname:
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {config.url!r}")
     dialect, secret = dialects.get(config.api), key(config, environ)
-    connection = Connection("the server", config, dialect.sign(secret), versioned=dialect.versioned, key=secret)
+    connection = UpstreamConnection("the server", config, dialect.sign(secret), versioned=dialect.versioned, key=secret)
     await connection.start()
     try:
         yield connection
@@ -51,16 +51,18 @@ async def connected(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGene
 
 
 async def reached(
-    connection: Connection, telling: Telling, config: HttpConfig, environ: Mapping[str, str]
+    connection: UpstreamConnection, telling: Telling, config: HttpConfig, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The models that it lists; none where it has no list.
 
     Raises: ConfigError: the URL is not that of its API, or the key is missing or wrong. BackendError: it is not there.
     """
     try:
-        said = await connection.asked(MODELS)
+        said = await connection.request(MODELS)
     except BackendError as error:
-        raise BackendError(f"nothing answers at {connection.where}: {error.message}; is the server running?") from None
+        raise BackendError(
+            f"nothing answers at {connection.display_url}: {error.message}; is the server running?"
+        ) from None
     if said.status in _WANTS_KEY:
         raise wants_key(config)
     models = await telling.models()
@@ -72,9 +74,9 @@ async def reached(
     return models
 
 
-async def _lists(connection: Connection) -> bool:
+async def _lists(connection: UpstreamConnection) -> bool:
     try:
-        said = await connection.asked(MODELS)
+        said = await connection.request(MODELS)
     except BackendError:
         return False
     listed = json(said.body) if said.status == 200 else None

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman.backends.http.connection import Connection, Said
+from dragoman.backends.http.connection import HttpResponse, UpstreamConnection
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Kind, Place, Sign
 from dragoman.core.errors import BackendError
@@ -21,18 +21,18 @@ _PASSING: Final = frozenset(("created", "permission", "status", "state", "modifi
 class Telling:
     """The answers of one server."""
 
-    def __init__(self, connection: Connection, url: str) -> None:
+    def __init__(self, connection: UpstreamConnection, url: str) -> None:
         self._connection = connection
         self._host = urlsplit(url).hostname or ""
-        self._said: dict[tuple[str, str], Said | None] = {}
+        self._said: dict[tuple[str, str], HttpResponse | None] = {}
 
-    async def said(self, path: str, model: str = "") -> Said | None:
+    async def said(self, path: str, model: str = "") -> HttpResponse | None:
         """The answer of this path, to GET, or to POST where a model is named; None where there is none in time."""
         key = (path, model)
         if key not in self._said:
             body = msgspec.json.encode({"model": model}) if model else None
             try:
-                self._said[key] = await self._connection.asked(path, body)
+                self._said[key] = await self._connection.request(path, body)
             except BackendError:
                 self._said[key] = None
         return self._said[key]

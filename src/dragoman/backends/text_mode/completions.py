@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dragoman.backends.http.connection import SHORT_S, Connection
+from dragoman.backends.http.connection import REQUEST_TIMEOUT_S, UpstreamConnection
 from dragoman.backends.text_mode import sampling
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError, ConfigError, RequestError
@@ -73,7 +73,7 @@ class Templates:
         self._known[model, file] = ChatTemplate(source, "", eos, sorted(control))
         self._asked_s[model, file] = self._now_s()
 
-    async def prepare(self, model: str, file: str, connection: Connection) -> None:
+    async def prepare(self, model: str, file: str, connection: UpstreamConnection) -> None:
         """Have the one of this model at hand. Where a server that has told it does not tell it again, it stays.
 
         Raises: ConfigError: the file cannot be read, or is none, or the extra `templates` is missing. BackendError:
@@ -85,14 +85,14 @@ class Templates:
             return
         self._asked_s[key] = now_s
         try:
-            await self._ask(model, file, connection, SHORT_S if is_known else self._loads_s)
+            await self._ask(model, file, connection, REQUEST_TIMEOUT_S if is_known else self._loads_s)
         except BackendError:
             if not is_known:
                 raise
 
-    async def _ask(self, model: str, file: str, connection: Connection, within_s: float) -> None:
+    async def _ask(self, model: str, file: str, connection: UpstreamConnection, timeout_s: float) -> None:
         name = self._name
-        told = await _props(model, connection, within_s)
+        told = await _props(model, connection, timeout_s)
         source = read(file, name) if file else told.get("chat_template", "")
         if not source:
             raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
@@ -161,11 +161,11 @@ def _usage(counts: Fields) -> Usage:
     )
 
 
-async def _props(model: str, connection: Connection, within_s: float) -> dict[str, str]:
+async def _props(model: str, connection: UpstreamConnection, timeout_s: float) -> dict[str, str]:
     """What the server tells of the model's template; nothing where it is none of llama.cpp's."""
-    said = await connection.asked(f"/props?model={quote(model, safe='')}", within_s=within_s)
+    said = await connection.request(f"/props?model={quote(model, safe='')}", timeout_s=timeout_s)
     if said.status != 200:
-        said = await connection.asked("/props")
+        said = await connection.request("/props")
     try:
         fields = json_cursor.at(said.body).fields() if said.status == 200 else None
     except RequestError:

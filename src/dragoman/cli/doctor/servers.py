@@ -14,7 +14,7 @@ from dragoman.config import LOOPBACK, ServerConfig
 from dragoman.core.errors import BackendError, ConfigError, DragomanError
 
 if TYPE_CHECKING:
-    from dragoman.backends.http.model_modes import Ways
+    from dragoman.backends.http.model_modes import ModelModes
     from dragoman.backends.probe.server_info import Telling
     from dragoman.catalog.servers import Kind
 
@@ -28,13 +28,13 @@ async def server(name: str, config: HttpConfig) -> Finding:
     """Whether it answers, takes the key, and what is known of its models; none of them is asked."""
     what = f"server {name}"
     try:
-        from dragoman.backends.http.model_modes import Ways
+        from dragoman.backends.http.model_modes import ModelModes
         from dragoman.backends.probe.connect import connected, reached
         from dragoman.backends.probe.server_info import Telling
     except ImportError:
         return told(what, "no", missing_extras("server"))
     try:
-        ways = Ways(name, config)
+        ways = ModelModes(name, config)
         async with connected(config, os.environ) as connection:
             telling = Telling(connection, config.url)
             listed = await reached(connection, telling, config, os.environ)
@@ -70,24 +70,24 @@ def _mending(name: str, config: HttpConfig, error: DragomanError, environ: Mappi
 
 
 def _ways(
-    models: Iterable[str], config: HttpConfig, ways: "Ways", kind: "Kind | None"
+    models: Iterable[str], config: HttpConfig, ways: "ModelModes", kind: "Kind | None"
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """How each model is asked, as far as that is settled; and those that were not measured yet."""
-    from dragoman.backends.http.auto_mode import way_of
+    from dragoman.backends.http.auto_mode import mode_from
     from dragoman.backends.probe.cache import recall
 
     known, unknown = [], []
     for model in models:
         found = recall(config, model)
         if found is not None:
-            ways.take(model, way_of(found.choice))
-        way = ways.of(model)
-        if found is None and ways.is_open(model) and not (kind and kind.native == "trusted"):
+            ways.set_measured(model, mode_from(found.choice))
+        way = ways.get(model)
+        if found is None and ways.is_auto(model) and not (kind and kind.native == "trusted"):
             unknown.append(model)
             continue
         written = way.format or (way.format_of(model).name if way.mode != "native" else "")
         held = f"held by {way.constrain[0]}" if way.constrain else ""
-        trusted = found is None and ways.is_open(model)
+        trusted = found is None and ways.is_auto(model)
         why = "as its kind can be trusted to" if trusted else way.why
         known.append((model, f"{', '.join(filter(None, (way.mode, written, held)))}: {why}"))
     return known, unknown

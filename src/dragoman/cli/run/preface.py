@@ -46,7 +46,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
     async with connected(server, os.environ) as connection:
         while True:
             try:
-                said = await connection.asked(dialects.get(server.api).path, b"{}", _JSON)
+                said = await connection.request(dialects.get(server.api).path, b"{}", _JSON)
                 break
             except BackendError as error:
                 if not (required and isinstance(error.__cause__, ConnectionRefusedError)):
@@ -60,7 +60,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
             if not until_s:
                 until_s = now_s + STARTING_S
                 print_status(f"nothing listens at {server.url} yet; waiting {STARTING_S:.0f} s")
-            await retry.pause(_EVERY_S)
+            await retry.sleep(_EVERY_S)
         if said.status in _WANTS_KEY:
             raise wants_key(server)
 
@@ -88,7 +88,7 @@ async def reading_speed(server: HttpConfig, model: str) -> float:
             body = dialect.write_request(request, "").body
             began_s = time.monotonic()
             try:
-                said = await connection.asked(dialect.path, body, _JSON, within_s=_MEASURED_S)
+                said = await connection.request(dialect.path, body, _JSON, timeout_s=_MEASURED_S)
             except BackendError:
                 return 0.0
             if said.status != 200:

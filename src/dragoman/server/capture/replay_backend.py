@@ -17,11 +17,11 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, r
 import msgspec
 
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.http.backend import Http
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.model_modes import Way
-from dragoman.backends.http.request_plan import Asking
-from dragoman.backends.http.response import Reading
+from dragoman.backends.http.model_modes import ModelMode
+from dragoman.backends.http.request_plan import RequestPlanner
+from dragoman.backends.http.response import ResponsePipeline
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.core.backend import Backend, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, TextDelta
@@ -95,53 +95,55 @@ class _CutReader:
         return out
 
 
-class _Asking(Asking):
+class _Asking(RequestPlanner):
     """Notes how text is read, and has it cut."""
 
     def __init__(self, name: str, config: HttpConfig, dialect: Dialect, reads: list[Read], recut: Callable[[], Recut]):
         super().__init__(name, config, dialect)
         self._reads, self._recut = reads, recut
 
-    def reading(self, request: Request, turn: ExchangeContext, way: Way, outgoing: UpstreamRequest) -> Reading:
+    def reading(
+        self, request: Request, turn: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
+    ) -> ResponsePipeline:
         """As the real one."""
-        reading = super().reading(request, turn, way, outgoing)
-        tools, _ = text_mode_request.spelled(text_mode_request.offered(request), self._form(request, way))
-        known = None if way.mode == "native" and not outgoing.written_as else self._format(request, way)
-        told = self._told.get(way.template)
+        reading = super().open_response(request, turn, mode, outgoing)
+        tools, _ = text_mode_request.spelled(text_mode_request.offered(request), self._name_pattern(request, mode))
+        known = None if mode.mode == "native" and not outgoing.written_as else self._format(request, mode)
+        told = self._identified.get(mode.template)
         tail = outgoing.opened or (told.prompt_tail if told else "")
         self._reads.append(Read(known, tools, tail, lenient=bool(tools)))
         reading.reader = _CutReader(reading.reader, self._recut())
         return reading
 
 
-class _Http(Http):
+class _Http(HttpBackend):
     def __init__(self, facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> None:
-        way = _way_of(facts)
+        mode = _way_of(facts)
         # The mode and format are left open here, so that each request uses those that were captured for it.
-        stated = {"mode": "", "format": "", "endpoint": way.endpoint, "template": ""}
+        stated = {"mode": "", "format": "", "endpoint": mode.endpoint, "template": ""}
         settings = {**facts["settings"], **stated, "url": facts["url"], "kind": facts["server"], "models": [model]}
         config = msgspec.convert(settings, HttpConfig)
         super().__init__(facts["name"], config, {})
-        self._asked_model, self._captured_ways = model, [way]
-        self.ways.take(model, way)
-        self._asking = _Asking(facts["name"], config, self._dialect, reads, recut)
+        self._asked_model, self._captured_ways = model, [mode]
+        self.modes.set_measured(model, mode)
+        self._planner = _Asking(facts["name"], config, self._dialect, reads, recut)
         if "template" in facts:
-            self._asking.take(model, way, facts)
+            self._planner.set_template(model, mode, facts)
 
     def learn(self, request: Request) -> None:
-        self._asking.own_words.learn(request)
+        self._planner.verbatim_history.learn(request)
 
     def expect(self, facts: Mapping[str, Any]) -> None:
         self._captured_ways.append(_way_of(facts))
 
     def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         if self._captured_ways:
-            self.ways.take(self._asked_model, self._captured_ways.pop(0))
+            self.modes.set_measured(self._asked_model, self._captured_ways.pop(0))
         return super().ask(request, turn)
 
 
-def _way_of(facts: Mapping[str, Any]) -> Way:
-    return msgspec.convert({**facts["way"], "template": ""}, Way)
+def _way_of(facts: Mapping[str, Any]) -> ModelMode:
+    return msgspec.convert({**facts["way"], "template": ""}, ModelMode)
 
 
 def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> Backend:

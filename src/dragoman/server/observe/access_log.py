@@ -58,7 +58,7 @@ class Record:
         self.usage = Usage()
         self.first_s: float | None = None
         """When the backend's answer began; None: it never did."""
-        self.spent = conversion_time.begin()
+        self.spent = conversion_time.start()
         """Time of conversion."""
         self.tally = Tally()
         self._offered: frozenset[str] = frozenset()
