@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman import dialects
-from dragoman.api.engine_session import Answer
+from dragoman.api.engine_session import EngineSession
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.call_limit import CALLS_LIMIT, one_call
@@ -90,7 +90,7 @@ def test_the_choice_is_for_one_call_as_long_as_nothing_else_is_stated() -> None:
 def test_an_engine_of_ones_own_is_ended_too() -> None:
     call = '<tool_call>{{"name": "get_weather", "arguments": {{"city": "{}"}}}}</tool_call>'
     for mode, made in (("required", 1), ("auto", CALLS_LIMIT)):
-        answer = Answer(body("openai_chat", mode, None), "hermes", created=7)
+        answer = EngineSession(body("openai_chat", mode, None), "hermes", created=7)
         for number in range(40):
             answer.feed(call.format(number))
         answer.close()

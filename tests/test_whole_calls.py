@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman import dialects
-from dragoman.api.engine_session import Answer
+from dragoman.api.engine_session import EngineSession
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendError
@@ -81,7 +81,7 @@ async def test_a_broken_call_is_text_or_an_error(
 def test_an_engine_of_ones_own_sends_no_broken_call(api: str, stream: bool) -> None:
     message = v.Message("user", (v.Text("Weather?"),))
     request = v.Request("m", (message,), (TOOL,), stream=stream, dialect=api)
-    answer = Answer(request, "hermes", created=7, api=api)
+    answer = EngineSession(request, "hermes", created=7, api=api)
     text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": tru}}\n</tool_call>'
     answer.feed(text)
     answer.close()
@@ -106,7 +106,7 @@ async def test_upstream_that_fails_within_a_call_leaves_none() -> None:
 
 def test_arguments_of_a_completed_call_are_json() -> None:
     message = v.Message("user", (v.Text("Weather?"),))
-    answer = Answer(v.Request("m", (message,), (TOOL,), dialect="openai_chat"), "hermes", created=7)
+    answer = EngineSession(v.Request("m", (message,), (TOOL,), dialect="openai_chat"), "hermes", created=7)
     answer.feed('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"\n</tool_call>')
     body = json.loads(answer.close())
     (call,) = body["choices"][0]["message"]["tool_calls"]
