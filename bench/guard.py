@@ -14,9 +14,9 @@ from bench.timing import Timing, compare
 from dragoman import dialects
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolResult
-from dragoman.guard.compiled_schema import Compiled, compiled
-from dragoman.guard.guard import Guard
-from dragoman.guard.policy import Policy
+from dragoman.guard.compiled_schema import CompiledSchema, compile_schema
+from dragoman.guard.guard import ToolCallGuard
+from dragoman.guard.policy import GuardPolicy
 
 SIZE: Final = 2000
 STEP: Final = 4
@@ -69,7 +69,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     """The check alone, the whole guard around a call, and text."""
     rounds, calls = (2, 2) if quick else (15, 200)
     for name, (schema, text) in CALLS.items():
-        made = compiled(json.dumps(schema))
+        made = compile_schema(json.dumps(schema))
         timing = compare(partial(made.valid, text), partial(json.loads, text), rounds, calls=calls)
         yield _figure(f"check of a valid call, {len(text) / 1000:.1f} KB: {name}", timing, goal=GOAL_US)
     for name, (schema, text) in CALLS.items():
@@ -79,7 +79,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     yield _mended(rounds, calls)
     yield _text(rounds, 10 if quick else 2000)
     text = json.dumps(TRIP)
-    timing = compare(partial(Compiled, text), partial(json.loads, text), rounds, calls=max(1, calls // 10))
+    timing = compare(partial(CompiledSchema, text), partial(json.loads, text), rounds, calls=max(1, calls // 10))
     yield _figure(f"schema of {len(text) / 1000:.1f} KB made ready, once", timing)
 
 
@@ -132,8 +132,8 @@ def _text(rounds: int, count: int) -> Figure:
 
 def guarded(request: Request, events: Sequence[AnyEvent]) -> list[AnyEvent]:
     """What goes out of these events."""
-    guard = Guard(request, Policy())
-    return [*(each for event in events for each in guard.pass_on(event)), *guard.end()]
+    guard = ToolCallGuard(request, GuardPolicy())
+    return [*(each for event in events for each in guard.feed(event)), *guard.close()]
 
 
 def _passed(events: Sequence[AnyEvent]) -> list[AnyEvent]:

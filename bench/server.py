@@ -40,7 +40,7 @@ from dragoman.core.collect import collect
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, ToolCall, Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.server import run as server
 from dragoman.server.app import App
@@ -52,7 +52,7 @@ MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
 AT_ONCE: Final = 8
 PACE_S: Final = 0.02
 SLOW: Final = "claude-slow"
-ALIKE: Final = Policy(delivery="stream")
+ALIKE: Final = GuardPolicy(delivery="stream")
 """Calls are judged, and flow as they come, so that the floor can send the same pieces."""
 _HERMES = formats.get("hermes")
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}

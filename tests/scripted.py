@@ -18,7 +18,7 @@ from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.server.app import App
 from gateway import DEADLINE_S, http_request
 
@@ -113,7 +113,7 @@ def body(stream: bool = True) -> dict[str, object]:
     return {"model": "n", "messages": [message], "max_tokens": 10, "stream": stream}
 
 
-AS_PLAYED = Policy(enabled=False)
+AS_PLAYED = GuardPolicy(enabled=False)
 """Calls go as the script has them: what a test scripts is often a model, or its server, behind another gateway."""
 
 IMPATIENT = {"hold_s": 0.01, "ping_s": 0.01}
@@ -159,7 +159,7 @@ async def served(
     alias: str = "alias",
     names: Sequence[str] = (),
     port: int = 0,
-    policy: Policy = AS_PLAYED,
+    policy: GuardPolicy = AS_PLAYED,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     backend, sent = Scripted(script, names), list[Sent]()

@@ -26,7 +26,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import FinishReason
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from gateway import CHAT, DEADLINE_S
 from scripted import Scripted, served, serving
 
@@ -80,7 +80,7 @@ async def test_a_request_is_one(events: Sequence[AnyEvent], reason: FinishReason
         asked: dict[str, Any] = {"model": "m", "tools": [{"type": "function", "function": WEATHER}]}
         asked["messages"] = [{"role": "user", "content": "hi"}]
         async with (
-            serving(Gateway([ClaudeCli(config, environ)], policy=Policy(ask_again=False))) as (_, url),
+            serving(Gateway([ClaudeCli(config, environ)], policy=GuardPolicy(ask_again=False))) as (_, url),
             httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
         ):
             answer = await client.post(CHAT, json=asked)

@@ -16,8 +16,8 @@ from dragoman.backends.embedded.grammar import for_json, for_tools
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import collect
-from dragoman.guard.policy import STEPS
-from dragoman.guard.verdict import judge
+from dragoman.guard.policy import ALL_REPAIRS
+from dragoman.guard.verdict import judge_call
 from dragoman.parsing.reply_reader import ReplyReader
 
 HERMES = formats.get("hermes")
@@ -201,10 +201,10 @@ def test_bare_calls_that_begin_are_read_as_calls_that_fit(data: st.DataObject, s
     assert calls[0].name == name
     for call in calls:
         offered = tool(call.name, SCHEMAS[call.name])
-        verdict = judge(offered, call.arguments, STEPS)
+        verdict = judge_call(offered, call.arguments, ALL_REPAIRS)
         if not verdict.valid:
-            verdict = judge(offered, json.dumps(with_first_items(call)), STEPS)
-        for arguments in (verdict.arguments, *(each.arguments for each in verdict.more)):
+            verdict = judge_call(offered, json.dumps(with_first_items(call)), ALL_REPAIRS)
+        for arguments in (verdict.arguments, *(each.arguments for each in verdict.extra_calls)):
             jsonschema.validate(json.loads(arguments), SCHEMAS[call.name])
 
 
@@ -231,7 +231,7 @@ def test_what_is_set_right_is_let_through_in_a_bare_call(arguments: str, through
     call = f'{{"name": "get_weather", "arguments": {arguments}}}'
     assert accepts(call, grammar(TOOLS, v.ToolChoice())) == through
     if through:
-        assert judge(tool("get_weather", SCHEMAS["get_weather"]), arguments, STEPS).valid
+        assert judge_call(tool("get_weather", SCHEMAS["get_weather"]), arguments, ALL_REPAIRS).valid
 
 
 def test_a_list_for_one_value_is_let_through_only_where_several_calls_may_be_made() -> None:

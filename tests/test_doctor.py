@@ -29,7 +29,7 @@ from dragoman.cli.doctor.report import screen
 from dragoman.config import ServerConfig
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Request, Text
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from far import server, whole
 from gateway import CHAT, environment, run, running
 from scripted import Scripted, Served, in_thread, plain, served
@@ -250,7 +250,7 @@ async def asked(s: Served, *said: str, **headers: str) -> None:
 
 
 async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
-    async with served(writes, policy=Policy()) as s:
+    async with served(writes, policy=GuardPolicy()) as s:
         await asked(s, '{"days": 1}', '{"days": 2}', '{"days": "3"}', '{"day": 4}')
         done = await diagnosed(tmp_path, s, "--json")
         people = await diagnosed(tmp_path, s)
@@ -274,7 +274,7 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
 
 async def test_a_gateway_with_a_key(tmp_path: Path) -> None:
     """It is asked with the one of the settings, and with that only."""
-    async with served(writes, policy=Policy(), keys=("secret-key", "other-key")) as s:
+    async with served(writes, policy=GuardPolicy(), keys=("secret-key", "other-key")) as s:
         await asked(s, '{"days": 1}', authorization="Bearer secret-key")
         known = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="other-key")
         wrong = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="wrong-key")

@@ -28,7 +28,7 @@ from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.wire.sse import EVENT_LIMIT_BYTES
 from far import FRONTS, HEAD, RESPONSES, Play, Server, ask, ends_as_failed, server, soon, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
@@ -57,12 +57,12 @@ class Gate(NamedTuple):
         return len(session.connector._acquired)
 
 
-ANY_NUMBER = Policy(calls=0)
+ANY_NUMBER = GuardPolicy(calls=0)
 """Of calls in an answer."""
 
 
 @contextlib.asynccontextmanager
-async def gate(url: str, api: str, policy: Policy = ANY_NUMBER, **settings: Any) -> AsyncIterator[Gate]:
+async def gate(url: str, api: str, policy: GuardPolicy = ANY_NUMBER, **settings: Any) -> AsyncIterator[Gate]:
     """At its end nothing of what was asked is left: no connection to the server in use, no place taken, no task."""
     before = asyncio.all_tasks()
     config = HttpConfig(url=url, api=api, **{"models": ("m",), "retries": 0, **settings})

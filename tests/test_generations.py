@@ -18,7 +18,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.core.messages import Message, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from far import END, HEAD, piece, server
 from scripted import serving
 from test_embedded import Playing
@@ -92,12 +92,12 @@ Count = Callable[[], int]
 
 
 @contextlib.asynccontextmanager
-async def embedded(*texts: str, policy: Policy | None = None) -> AsyncIterator[tuple[str, Count, Model]]:
+async def embedded(*texts: str, policy: GuardPolicy | None = None) -> AsyncIterator[tuple[str, Count, Model]]:
     profile = replace(models.default(), name="m", after_result="no_repeats")
     metadata = Metadata("m", CHATML, 4096, "", "", ("<|im_start|>", "<|im_end|>"), ())
     backend = Embedded("m.gguf", profile, EmbeddedConfig(), lambda _: None, metadata)  # type: ignore[arg-type]
     backend.engine = model = Model(*texts)
-    async with serving(Gateway([backend], policy=policy or Policy())) as (_, url):
+    async with serving(Gateway([backend], policy=policy or GuardPolicy())) as (_, url):
         yield url, lambda: len(model.prompts), model
 
 
@@ -251,7 +251,7 @@ async def test_a_limit_of_repeats_shows_the_model_its_result() -> None:
     texts = [REPEAT, PLAIN]
     async with server(lambda far, writer: writes(texts[len(far.asked) - 1])(far, writer)) as far:
         config = HttpConfig(url=f"{far.url}/v1", models=("m",), mode="inject", format="hermes")
-        async with serving(Gateway([HttpBackend("far", config, {})], policy=Policy(repeats=1))) as (_, url):
+        async with serving(Gateway([HttpBackend("far", config, {})], policy=GuardPolicy(repeats=1))) as (_, url):
             answer = await ask(url, "openai_chat", asked())
     assert (answer.calls, answer.text, len(far.asked)) == ([], PLAIN, 2)
     assert far.asked[1][2].count(b"18 degrees") == 2

@@ -14,8 +14,8 @@ from dragoman.core.collect import collect
 from dragoman.core.errors import BackendError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.guard import Guard
-from dragoman.guard.policy import STEPS, Delivery, Policy
+from dragoman.guard.guard import ToolCallGuard
+from dragoman.guard.policy import ALL_REPAIRS, Delivery, GuardPolicy
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import IMPATIENT, Scripted, served
 
@@ -67,10 +67,10 @@ def asking(**changes: Any) -> Request:
 
 
 async def answered(
-    backend: Asked, policy: Policy | None = None, delivery: Delivery | None = None, **changes: Any
+    backend: Asked, policy: GuardPolicy | None = None, delivery: Delivery | None = None, **changes: Any
 ) -> list[ev.AnyEvent]:
     """What leaves, in an order that a writer takes."""
-    gateway = Gateway([backend], policy=policy or Policy())
+    gateway = Gateway([backend], policy=policy or GuardPolicy())
     turn = ExchangeContext("t", 0, lambda: "new")
     events = [event async for event in gateway.answer(asking(**changes), turn, delivery)]
     collect(events)
@@ -111,11 +111,11 @@ async def test_a_call_is_mended() -> None:
 
 
 async def test_a_step_that_is_left_out_is_not_taken() -> None:
-    policy = Policy(leave=("numbers",), ask_again=False)
+    policy = GuardPolicy(leave=("numbers",), ask_again=False)
     events = await answered(Asked(told(("get_weather", MENDABLE))), policy)
     assert calls(events) == [("get_weather", MENDABLE)]
     assert codes(events) == ["invalid_call"]
-    assert calls(await answered(Asked(told(("ping", RIGHT))), Policy(leave=("all",)))) == [("ping", RIGHT)]
+    assert calls(await answered(Asked(told(("ping", RIGHT))), GuardPolicy(leave=("all",)))) == [("ping", RIGHT)]
 
 
 async def test_the_model_is_asked_once_more() -> None:
@@ -200,10 +200,10 @@ async def test_a_second_turn_in_words_of_messages() -> None:
     request = messages.read_request(
         json.dumps({**body, "messages": [{"role": "user", "content": "?"}], "tools": tools}).encode()
     )
-    guard = Guard(request, Policy())
+    guard = ToolCallGuard(request, GuardPolicy())
     for event in [*told(("get_weather", WRONG))]:
-        guard.pass_on(event)
-    asked = guard.again()
+        guard.feed(event)
+    asked = guard.reask_request()
     assert asked
     sent = json.loads(messages.write_request(asked.request, "m").body)
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user"]
@@ -241,7 +241,7 @@ async def test_a_second_answer_takes_no_longer_than_it_may() -> None:
                 yield event
 
     backend = Slow(told(("get_weather", WRONG)))
-    events = await answered(backend, Policy(again_s=0.01))
+    events = await answered(backend, GuardPolicy(again_s=0.01))
     assert calls(events) == [("get_weather", WRONG)]
     assert codes(events) == ["asked_again", "invalid_call", "not_as_asked"]
     assert backend.running == 0
@@ -258,10 +258,10 @@ async def test_a_stream_is_only_looked_at() -> None:
 
 async def test_long_arguments_flow() -> None:
     long = json.dumps({"city": "x" * 100})
-    events = await answered(Asked(told(("get_weather", long))), Policy(hold_chars=50))
+    events = await answered(Asked(told(("get_weather", long))), GuardPolicy(hold_chars=50))
     assert [e.text for e in events if isinstance(e, ev.ToolCallDelta)] == [long[:56], long[56:]]
     assert [end.valid for end in ends(events)] == [True]
-    whole = await answered(Asked(told(("get_weather", long))), Policy(hold_chars=50), stream=False)
+    whole = await answered(Asked(told(("get_weather", long))), GuardPolicy(hold_chars=50), stream=False)
     assert [e.text for e in whole if isinstance(e, ev.ToolCallDelta)] == [long]
 
 
@@ -365,7 +365,7 @@ def again(times: int) -> tuple[Message, ...]:
 async def test_a_call_that_is_made_again_and_again() -> None:
     assert codes(await answered(Asked(told(("ping", "{}"))), messages=again(2))) == []
     assert codes(await answered(Asked(told(("ping", "{}"))), messages=again(3))) == ["looping_call"]
-    policy = Policy(repeats=3)
+    policy = GuardPolicy(repeats=3)
     backend = Asked(told(("ping", "{}")), told(text="It works."))
     events = await answered(backend, policy, messages=again(3))
     assert (calls(events), words(events)) == ([], "It works.")
@@ -378,7 +378,7 @@ async def test_a_call_that_is_made_again_and_again() -> None:
         Message("assistant", (ToolCall("c", "ping", '{"a":1}'),)),
         Message("tool", (ToolResult("c", (Text("ok"),)),)),
     )
-    assert calls(await answered(with_slip, Policy(repeats=1), messages=(*ASKED, *before), tools=(one,))) == []
+    assert calls(await answered(with_slip, GuardPolicy(repeats=1), messages=(*ASKED, *before), tools=(one,))) == []
     fresh = (*again(3), Message("assistant", (Text("ok"),)), Message("user", (Text("Once more."),)))
     assert calls(await answered(Asked(told(("ping", "{}"))), policy, messages=fresh)) == [("ping", "{}")]
 
@@ -387,14 +387,14 @@ async def test_a_flood_of_calls() -> None:
     flood = told(*[("get_weather", json.dumps({"city": str(i)})) for i in range(40)])
     events = await answered(Asked(flood))
     assert (len(calls(events)), codes(events)) == (32, ["call_limit_reached", "estimated_usage"])
-    events = await answered(Asked(flood), Policy(calls=0))
+    events = await answered(Asked(flood), GuardPolicy(calls=0))
     assert (len(calls(events)), codes(events)) == (40, ["many_calls"])
-    events = await answered(Asked(flood), Policy(calls=3))
+    events = await answered(Asked(flood), GuardPolicy(calls=3))
     assert (len(calls(events)), codes(events)) == (3, ["call_limit_reached", "estimated_usage"])
     long = ("get_weather", json.dumps({"city": "x" * 100}))
-    events = await answered(Asked(told(long, long)), Policy(calls=1, hold_chars=50))
+    events = await answered(Asked(told(long, long)), GuardPolicy(calls=1, hold_chars=50))
     assert (calls(events), codes(events)) == ([long], ["call_limit_reached", "estimated_usage"])
-    spread = await answered(Asked(told(("get_weather", '{"city": ["Oslo", "Rome"]}'))), Policy(calls=1))
+    spread = await answered(Asked(told(("get_weather", '{"city": ["Oslo", "Rome"]}'))), GuardPolicy(calls=1))
     assert len(calls(spread)) == 1
     assert collect(events).finish == "tool_calls"
 
@@ -442,7 +442,7 @@ async def test_an_answer_that_breaks_off_keeps_what_was_held() -> None:
 
 
 async def test_nothing_is_done_where_it_is_switched_off() -> None:
-    events = await answered(Asked(told(("get_weather", WRONG))), Policy(enabled=False))
+    events = await answered(Asked(told(("get_weather", WRONG))), GuardPolicy(enabled=False))
     assert ends(events) == [ev.ToolCallEnd(0)]
 
 
@@ -459,7 +459,7 @@ async def test_a_request_asks_for_its_own_delivery(path: str, caplog: pytest.Log
             yield event
 
     body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "?"}], "tools": [tool_of(path)]}
-    async with served(script, policy=Policy()) as s, s.client() as client:
+    async with served(script, policy=GuardPolicy()) as s, s.client() as client:
         mended = await client.post(path, json=body)
         looked_at = await client.post(path, json=body, headers={"x-dragoman-delivery": "stream"})
         refused = await client.post(path, json=body, headers={"x-dragoman-delivery": "later"})
@@ -479,7 +479,7 @@ async def test_a_stream_tells_its_warnings_in_a_comment(path: str) -> None:
             yield event
 
     body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "?"}], "tools": [tool_of(path)]}
-    async with served(script, policy=Policy(), **IMPATIENT) as s, s.client() as client:
+    async with served(script, policy=GuardPolicy(), **IMPATIENT) as s, s.client() as client:
         stream = await client.post(path, json=body | {"stream": True})
     assert "\n\n: dragoman-warnings mended_call\n\n" in stream.text
 
@@ -493,19 +493,19 @@ async def test_text_behind_a_wrong_call_waits_for_the_right_one() -> None:
 
 async def test_long_arguments_of_no_tool_wait_too() -> None:
     long = json.dumps({"city": "x" * 100})
-    events = await answered(Asked(told(("get_news", long)), told(("get_weather", RIGHT))), Policy(hold_chars=50))
+    events = await answered(Asked(told(("get_news", long)), told(("get_weather", RIGHT))), GuardPolicy(hold_chars=50))
     assert calls(events) == [("get_weather", RIGHT)]
 
 
 async def test_a_limit_of_repeats_holds_calls_in_a_stream_too() -> None:
-    policy = Policy(repeats=3, delivery="stream")
+    policy = GuardPolicy(repeats=3, delivery="stream")
     events = await answered(Asked(told(("ping", "{}")), told(text="It works.")), policy, messages=again(3))
     assert (calls(events), words(events)) == ([], "It works.")
 
 
 async def test_a_second_answer_is_bounded() -> None:
     backend = Asked(told(("get_weather", WRONG)), told(("get_weather", RIGHT)))
-    await answered(backend, Policy(again_tokens=77), max_tokens=99999)
+    await answered(backend, GuardPolicy(again_tokens=77), max_tokens=99999)
     assert backend.requests[1].max_tokens == 77
 
 
@@ -518,7 +518,7 @@ async def test_a_backend_is_ended_where_its_client_leaves_or_there_is_enough() -
                     await asyncio.Event().wait()
 
     flood, turn = Waits(told(("ping", "{}"), ("ping", "{}"))), ExchangeContext("t", 0, lambda: "new")
-    gateway = Gateway([flood], policy=Policy(calls=1))
+    gateway = Gateway([flood], policy=GuardPolicy(calls=1))
     async with asyncio.timeout(DEADLINE_S):
         assert len(calls([event async for event in gateway.answer(asking(), turn)])) == 1
     assert flood.running == 0
@@ -541,9 +541,9 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
             async for event in super().ask(request, turn):
                 yield event
 
-    await answered(Reads(told(("ping", "{}"))), Policy(leave=("quotes", "numbers")))
-    await answered(Reads(told(("ping", "{}"))), Policy(leave=("all",)))
-    assert left == [{"quotes", "numbers"}, set(STEPS)]
+    await answered(Reads(told(("ping", "{}"))), GuardPolicy(leave=("quotes", "numbers")))
+    await answered(Reads(told(("ping", "{}"))), GuardPolicy(leave=("all",)))
+    assert left == [{"quotes", "numbers"}, set(ALL_REPAIRS)]
 
 
 async def test_a_call_that_is_cut_by_a_failure_is_not_lost() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import cost
 from dragoman.guard import validation_cost
-from dragoman.guard.compiled_schema import compiled
-from dragoman.guard.validation_cost import sizes
+from dragoman.guard.compiled_schema import compile_schema
+from dragoman.guard.validation_cost import value_size
 
 LONG_S = 2.0
 """CPU time that nothing here may take, on any machine; most take a thousandth of it."""
@@ -96,22 +96,22 @@ def test_nothing_takes_long(name: str) -> None:
     schema, value = HOSTILE[name]
     text, arguments = json.dumps(schema), json.dumps(value)
     with cost.measured() as taken:
-        made = compiled(text)
+        made = compile_schema(text)
         fits = made.valid(arguments)
-        problems = made.problems(value)
+        problems = made.violations(value)
     assert taken[0] < LONG_S
     assert bool(problems) == (fits is False)
     if fits is None:
-        assert made.why_not(value), "it is told why"
+        assert made.reason_unchecked(value), "it is told why"
 
 
 @pytest.mark.parametrize("levels", [100, 1000, 100_000])
 def test_depth_never_breaks_the_engine(levels: int) -> None:
     """Values made by hand may be as deep as memory allows; texts are refused by the reader."""
     for schema, around in ((RECURSIVE, member), (ANY, member), (ANY, lambda inner: [inner])):
-        made, value = compiled(json.dumps(schema)), nested(levels, 1, around)
-        assert made.why_not(value) == "the value cannot be checked: it has more than 48 levels"
-        assert made.problems(value) == ()
+        made, value = compile_schema(json.dumps(schema)), nested(levels, 1, around)
+        assert made.reason_unchecked(value) == "the value cannot be checked: it has more than 48 levels"
+        assert made.violations(value) == ()
         assert made.valid('{"a":' * levels + "1" + "}" * levels) is None
         while value != 1:  # Python itself cannot take apart what is so deep
             value = value["a"] if isinstance(value, dict) else value[0]
@@ -121,13 +121,13 @@ def test_depth_and_height_together_never_break_the_engine() -> None:
     """In a thread with as little stack as there is, a choice in a choice, and so on, at each level of a value."""
     links = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(28)}
     last = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}}
-    made = compiled(json.dumps({"$ref": "#/$defs/d0", "$defs": {**links, "d28": last}}))
+    made = compile_schema(json.dumps({"$ref": "#/$defs/d0", "$defs": {**links, "d28": last}}))
     told: list[Any] = []
 
     def check() -> None:
         for levels in range(2, 47):
             value = nested(levels, 1, member)
-            told.append((made.valid(json.dumps(value)), len(made.problems(value)), made.why_not(value)))
+            told.append((made.valid(json.dumps(value)), len(made.violations(value)), made.reason_unchecked(value)))
 
     before = threading.stack_size(512 * 1024)
     try:
@@ -144,8 +144,8 @@ def test_deep_schemas_never_break_the_engine() -> None:
     for levels in (100, 1000, 100_000):
         for word in ("not", "items", "additionalProperties", "if"):
             for inner in ("{}", '{"pattern": "("}'):
-                made = compiled(f'{{"{word}":' * levels + inner + "}" * levels)
-                assert (made.valid("{}") is None) is not made.checks
+                made = compile_schema(f'{{"{word}":' * levels + inner + "}" * levels)
+                assert (made.valid("{}") is None) is not made.can_check
 
 
 def test_what_people_write_is_checked() -> None:
@@ -162,18 +162,21 @@ def test_what_people_write_is_checked() -> None:
         },
         "properties": {"where": {"$ref": "#/$defs/of"}},
     }
-    made = compiled(json.dumps(tree))
+    made = compile_schema(json.dumps(tree))
     for key, fits in (("field", True), ("feld", False)):
         value = {"where": nested(8, {key: "x", "is": 1}, lambda inner: {"and": [inner, {"or": [inner]}]})}
         assert made.valid(json.dumps(value)) is fits
-        assert bool(made.problems(value)) is not fits
-    assert compiled(json.dumps(ANY)).valid(json.dumps(nested(20, [1, None], lambda inner: {"a": [inner, "x"]}))) is True
+        assert bool(made.violations(value)) is not fits
+    assert (
+        compile_schema(json.dumps(ANY)).valid(json.dumps(nested(20, [1, None], lambda inner: {"a": [inner, "x"]})))
+        is True
+    )
 
 
 def test_the_first_problem_is_told_where_all_are_too_many() -> None:
-    (problem,) = compiled('{"items": {"type": "string"}}').problems([*["a"] * 50000, 1])
+    (problem,) = compile_schema('{"items": {"type": "string"}}').violations([*["a"] * 50000, 1])
     assert problem.path == (50000,)
-    (problem,) = compiled('{"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}').problems([1] * 50000)
+    (problem,) = compile_schema('{"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}').violations([1] * 50000)
     assert (problem.kind, problem.message) == ("other", "does not fit the schema")
 
 
@@ -192,9 +195,9 @@ def test_references_by_name() -> None:
             "e": {"$ref": "root.json#/properties/a"},
         },
     }
-    made = compiled(json.dumps(schema))
-    assert made.why == ""
-    problems = made.problems(dict.fromkeys("abcde", None))
+    made = compile_schema(json.dumps(schema))
+    assert made.reason == ""
+    problems = made.violations(dict.fromkeys("abcde", None))
     assert [problem.schema["type"] for problem in problems] == [problem.expected[0] for problem in problems]
     assert sorted((problem.path, problem.expected) for problem in problems) == [
         (("a",), ("integer",)),
@@ -205,12 +208,12 @@ def test_references_by_name() -> None:
     ]
     assert made.schema_at(("e",)) == {"$anchor": "b", "type": "integer"}
     twice = {"$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x", "type": "null"}}, "$ref": "#x"}
-    assert compiled(json.dumps(twice)).why.endswith("it has two parts of one name")
+    assert compile_schema(json.dumps(twice)).reason.endswith("it has two parts of one name")
 
 
 def test_the_size_of_a_value() -> None:
-    assert sizes({"a": [1, {"b": "x" * 640}], "c" * 64: None}).levels == (2, 2, 2, 11)
-    assert sizes([2**64, 2**64 - 1, 10**300]).digits == (2, 1 + 15)
-    assert sizes([1, [2]]).below == [4, 3, 1]
-    with pytest.raises(validation_cost.Unbounded):
-        sizes([[0] * 60000] * 2)
+    assert value_size({"a": [1, {"b": "x" * 640}], "c" * 64: None}).levels == (2, 2, 2, 11)
+    assert value_size([2**64, 2**64 - 1, 10**300]).big_numbers == (2, 1 + 15)
+    assert value_size([1, [2]]).subtree_sizes == [4, 3, 1]
+    with pytest.raises(validation_cost.UnboundedCheck):
+        value_size([[0] * 60000] * 2)

@@ -9,8 +9,8 @@ import pytest
 from dragoman.core.messages import Tool
 from dragoman.core.tool_name_match import STEPS as NAMES
 from dragoman.core.tool_name_match import NameMatch, ToolNames
-from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.verdict import judge
+from dragoman.guard.policy import ARGUMENT_REPAIRS
+from dragoman.guard.verdict import judge_call
 
 PAGE = (Path(__file__).parent.parent / "docs/guard.md").read_text()
 
@@ -38,8 +38,8 @@ def tool(members: str, closed: bool) -> Tool:
 
 def test_every_step_is_there_in_its_order() -> None:
     assert tuple(step for step, _ in rows("tools | written | called")) == NAMES
-    assert tuple(step for step, _ in rows("schema | written | sent")) == ARGUMENTS
-    assert {step for step, _ in rows("refused all the same | because")} <= {*NAMES, *ARGUMENTS}
+    assert tuple(step for step, _ in rows("schema | written | sent")) == ARGUMENT_REPAIRS
+    assert {step for step, _ in rows("refused all the same | because")} <= {*NAMES, *ARGUMENT_REPAIRS}
 
 
 @pytest.mark.parametrize(("step", "cells"), rows("tools | written | called"))
@@ -51,7 +51,7 @@ def test_names(step: str, cells: list[str]) -> None:
 @pytest.mark.parametrize(("step", "cells"), rows("schema | written | sent"))
 def test_arguments(step: str, cells: list[str]) -> None:
     members, written, sent = cells
-    verdict = judge(tool(members, step == "unknown"), written, ARGUMENTS)
-    assert verdict.steps == (step,)
-    assert " ".join([verdict.arguments, *(each.arguments for each in verdict.more)]) == sent
-    assert judge(tool(members, step == "unknown"), written, set(ARGUMENTS) - {step}).valid is False
+    verdict = judge_call(tool(members, step == "unknown"), written, ARGUMENT_REPAIRS)
+    assert verdict.repairs == (step,)
+    assert " ".join([verdict.arguments, *(each.arguments for each in verdict.extra_calls)]) == sent
+    assert judge_call(tool(members, step == "unknown"), written, set(ARGUMENT_REPAIRS) - {step}).valid is False

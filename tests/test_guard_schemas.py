@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dragoman.guard import compiled_schema
-from dragoman.guard.compiled_schema import Compiled, compiled, parsed
-from dragoman.guard.violations import place, shown
+from dragoman.guard.compiled_schema import CompiledSchema, compile_schema, decode_arguments
+from dragoman.guard.violations import format_path, quote_value
 
 TRIP = {
     "type": "object",
@@ -36,8 +36,8 @@ TRIP = {
 }
 
 
-def of(schema: Any) -> Compiled:
-    return compiled(json.dumps(schema))
+def of(schema: Any) -> CompiledSchema:
+    return compile_schema(json.dumps(schema))
 
 
 WRONG: list[tuple[Any, str, tuple[Any, ...], str]] = [
@@ -93,26 +93,26 @@ WRONG: list[tuple[Any, str, tuple[Any, ...], str]] = [
 
 @pytest.mark.parametrize(("value", "kind", "path", "message"), WRONG, ids=[each[3] for each in WRONG])
 def test_what_is_wrong_is_told(value: Any, kind: str, path: tuple[Any, ...], message: str) -> None:
-    (problem,) = of(TRIP).problems(value)
+    (problem,) = of(TRIP).violations(value)
     assert (problem.kind, problem.path, problem.message) == (kind, path, message)
     assert of(TRIP).valid(json.dumps(value)) is False
 
 
 def test_what_fits() -> None:
     value = {"days": 3.0, "unit": "celsius", "who": [{"name": "Al"}], "to": None, "by": {"train": 1}, "odd name": 1.5}
-    assert of(TRIP).problems(value) == ()
+    assert of(TRIP).violations(value) == ()
     assert of(TRIP).valid(json.dumps(value)) is True
 
 
 def test_of_two_members_of_one_name_the_last_counts() -> None:
     assert of(TRIP).valid('{"days": "x", "days": 1}') is True
     assert of(TRIP).valid('{"days": 1, "days": "x"}') is False
-    assert parsed('{"days": 1, "days": "x"}') == {"days": "x"}
+    assert decode_arguments('{"days": 1, "days": "x"}') == {"days": "x"}
 
 
 def test_what_was_expected_comes_as_values() -> None:
     value = {"unit": "C", "days": None, "x": 1, "to": [1], "code": "a", "kind": 1}
-    expected = {problem.kind: problem.expected for problem in of({**TRIP, "required": ["city"]}).problems(value)}
+    expected = {problem.kind: problem.expected for problem in of({**TRIP, "required": ["city"]}).violations(value)}
     assert expected == {
         "enum": ("celsius", "fahrenheit"),
         "type": ("integer",),
@@ -125,8 +125,8 @@ def test_what_was_expected_comes_as_values() -> None:
 
 
 def test_the_branches_of_a_choice() -> None:
-    (problem,) = of(TRIP).problems({"days": 1, "to": ["a", 1, 2]})
-    assert [[(each.kind, each.path) for each in branch] for branch in problem.within] == [
+    (problem,) = of(TRIP).violations({"days": 1, "to": ["a", 1, 2]})
+    assert [[(each.kind, each.path) for each in branch] for branch in problem.branches] == [
         [("type", ("to",))],
         [("type", ("to", 1)), ("type", ("to", 2))],
         [("type", ("to",))],
@@ -134,10 +134,10 @@ def test_the_branches_of_a_choice() -> None:
 
 
 def test_the_schema_that_a_problem_is_of() -> None:
-    (problem,) = of(TRIP).problems({"days": 1, "unit": "C"})
+    (problem,) = of(TRIP).violations({"days": 1, "unit": "C"})
     assert problem.schema == {"enum": ["celsius", "fahrenheit"], "default": "celsius"}
-    (problem,) = of(TRIP).problems({"days": 1, "who": [{}]})
-    assert of(TRIP).member(problem.schema, problem.expected) == {"type": "string", "minLength": 2}
+    (problem,) = of(TRIP).violations({"days": 1, "who": [{}]})
+    assert of(TRIP).member_schema(problem.schema, problem.expected) == {"type": "string", "minLength": 2}
 
 
 def test_the_schema_at_a_path() -> None:
@@ -151,15 +151,15 @@ def test_the_schema_at_a_path() -> None:
 
 
 def test_problems_and_what_they_quote_are_bounded() -> None:
-    problems = of({"items": {"type": "string"}}).problems([1] * 500)
-    assert len(problems) == compiled_schema.PROBLEM_LIMIT
-    (problem,) = of({"type": "string"}).problems({"k" * 5000: ["v" * 5000] * 50, "b": {"c": 1}})
+    problems = of({"items": {"type": "string"}}).violations([1] * 500)
+    assert len(problems) == compiled_schema.MAX_VIOLATIONS
+    (problem,) = of({"type": "string"}).violations({"k" * 5000: ["v" * 5000] * 50, "b": {"c": 1}})
     assert len(problem.message) < 200
-    (problem,) = of({"enum": [f"value {i}" for i in range(5000)]}).problems("x" * 5000)
+    (problem,) = of({"enum": [f"value {i}" for i in range(5000)]}).violations("x" * 5000)
     assert len(problem.message) < 400
-    assert len(shown("\x00" * 500)) <= 100
-    assert shown(10**5000) == "a number of thousands of digits"
-    assert place(("a", 0, "b c", "d")) == 'a[0]["b c"].d'
+    assert len(quote_value("\x00" * 500)) <= 100
+    assert quote_value(10**5000) == "a number of thousands of digits"
+    assert format_path(("a", 0, "b c", "d")) == 'a[0]["b c"].d'
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_numbers_and_texts_are_those_of_json(schema: Any, good: list[str], bad: 
 def test_a_schema_is_read_by_the_draft_that_it_names(url: str) -> None:
     old = "07" in url
     schema = of({"$schema": url, "items": [{"type": "string"}]})
-    assert schema.checks is old
+    assert schema.can_check is old
     if old:
         assert schema.valid("[1]") is False
 
@@ -213,17 +213,17 @@ def test_a_schema_without_a_draft_may_be_of_an_older_one() -> None:
             '{"a":' * 5000 + "1" + "}" * 5000,
             "the schema ",
         ),  # from Python 3.14 on it is JSON, and too deep for the check
-        ('{"description": "' + "x" * compiled_schema.SCHEMA_CHARS + '"}', "more than 500,000 characters"),
+        ('{"description": "' + "x" * compiled_schema.MAX_SCHEMA_CHARS + '"}', "more than 500,000 characters"),
     ],
     ids=range(14),
 )
 def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
-    made = compiled(schema)
-    assert not made.checks
-    assert why in made.why
+    made = compile_schema(schema)
+    assert not made.can_check
+    assert why in made.reason
     assert made.valid("{}") is None
-    assert made.problems({}) == ()
-    assert made.why_not({}) == made.why
+    assert made.violations({}) == ()
+    assert made.reason_unchecked({}) == made.reason
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
 )
 def test_patterns(pattern: str, good: str, bad: str) -> None:
     made = of({"pattern": pattern})
-    assert (made.valid(json.dumps(good)), made.valid(json.dumps(bad)), made.left_out) == (True, False, ())
+    assert (made.valid(json.dumps(good)), made.valid(json.dumps(bad)), made.skipped_patterns) == (True, False, ())
     assert made.valid(json.dumps(good + "a" * 200_000)) in (True, False)
 
 
@@ -246,17 +246,17 @@ def test_patterns(pattern: str, good: str, bad: str) -> None:
 )
 def test_patterns_that_are_none_or_may_take_for_ever_are_left_out(pattern: str) -> None:
     made = of({"properties": {"a": {"pattern": pattern, "type": "string"}, "pattern": {"const": 1}}})
-    assert made.left_out == (pattern,)
+    assert made.skipped_patterns == (pattern,)
     assert made.valid(json.dumps({"a": "a" * 100_000, "pattern": 1})) is True
     assert made.valid('{"a": 1}') is False
     assert made.valid('{"pattern": 2}') is False
-    assert not of({"patternProperties": {pattern: {}}, "additionalProperties": False}).checks
-    assert of({"pattern": "a", "oneOf": [{"pattern": pattern}, {}]}).why.startswith("the schema has a pattern")
+    assert not of({"patternProperties": {pattern: {}}, "additionalProperties": False}).can_check
+    assert of({"pattern": "a", "oneOf": [{"pattern": pattern}, {}]}).reason.startswith("the schema has a pattern")
 
 
 def test_any_schema_that_is_true_or_false() -> None:
-    assert compiled("true").valid("{}") is True
-    assert [problem.message for problem in compiled("false").problems({})] == ["must not be there"]
+    assert compile_schema("true").valid("{}") is True
+    assert [problem.message for problem in compile_schema("false").violations({})] == ["must not be there"]
 
 
 def test_half_a_surrogate_is_some_character() -> None:
@@ -264,7 +264,7 @@ def test_half_a_surrogate_is_some_character() -> None:
     made = of({"properties": {"a": {"type": "string", "maxLength": 1}, "b": {"type": "integer"}}})
     assert made.valid('{"a": "\\ud83d"}') is True
     assert made.valid('{"a": "\\ud83d\\ud83d"}') is False
-    (problem,) = made.problems({"a": "\ud83d", "b": "\ud83d"})
+    (problem,) = made.violations({"a": "\ud83d", "b": "\ud83d"})
     assert problem.path == ("b",)
 
 
@@ -272,19 +272,19 @@ def test_half_a_surrogate_is_some_character() -> None:
 def test_what_is_no_json_that_can_be_held_is_not_checked(arguments: str) -> None:
     assert of({"type": "object"}).valid(arguments) is None
     with pytest.raises(ValueError, match="no arguments that can be read"):
-        parsed(arguments)
+        decode_arguments(arguments)
 
 
 def test_schemas_are_compiled_once_and_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '{"title": "kept"}'
-    assert compiled(text) is compiled("".join([text]))
-    monkeypatch.setattr(compiled_schema, "KEPT", 4)
-    first = compiled('{"title": "0"}')
+    assert compile_schema(text) is compile_schema("".join([text]))
+    monkeypatch.setattr(compiled_schema, "MAX_CACHED_SCHEMAS", 4)
+    first = compile_schema('{"title": "0"}')
     for i in range(1, 5):
-        compiled(f'{{"title": "{i}"}}')
-        assert compiled('{"title": "0"}') is first, "what is used stays"
-    assert len(compiled_schema._kept) == 4
-    monkeypatch.setattr(compiled_schema, "KEPT_CHARS", 1000)
+        compile_schema(f'{{"title": "{i}"}}')
+        assert compile_schema('{"title": "0"}') is first, "what is used stays"
+    assert len(compiled_schema._cache) == 4
+    monkeypatch.setattr(compiled_schema, "MAX_CACHED_CHARS", 1000)
     for i in range(5):
-        compiled(f'{{"title": "{"x" * 400}{i}"}}')
-    assert sum(map(len, compiled_schema._kept)) <= 1000
+        compile_schema(f'{{"title": "{"x" * 400}{i}"}}')
+    assert sum(map(len, compiled_schema._cache)) <= 1000

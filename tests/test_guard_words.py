@@ -4,7 +4,7 @@ import pytest
 
 from dragoman.core.messages import ToolChoice
 from dragoman.guard import feedback
-from dragoman.guard.violations import VALUE_CHARS
+from dragoman.guard.violations import MAX_VALUE_CHARS
 
 LONG = "x" * 1_000_000
 
@@ -12,16 +12,16 @@ LONG = "x" * 1_000_000
 @pytest.mark.parametrize(
     "told",
     [
-        feedback.unknown(LONG, ["ping"]),
-        feedback.unread(LONG),
-        feedback.invalid(LONG, ()),
-        feedback.looping(LONG, 3, ToolChoice()),
-        feedback.instead(LONG, "no tool"),
+        feedback.unknown_tool(LONG, ["ping"]),
+        feedback.unreadable_call(LONG),
+        feedback.invalid_arguments(LONG, ()),
+        feedback.repeated_call(LONG, 3, ToolChoice()),
+        feedback.replacement_text(LONG, "no tool"),
     ],
     ids=["unknown", "unread", "invalid", "looping", "instead"],
 )
 def test_a_long_name_is_cut(told: str) -> None:
-    assert "x" * (VALUE_CHARS // 2) in told
+    assert "x" * (MAX_VALUE_CHARS // 2) in told
     assert "…" in told
     assert len(told) < 400
 
@@ -31,14 +31,14 @@ def test_a_long_name_is_cut(told: str) -> None:
     [
         ([], "The tools are: . Answer"),
         (["ping", "get_news"], "The tools are: ping, get_news."),
-        (["a"] * feedback.NAMES, f"{', '.join(['a'] * feedback.NAMES)}."),
-        (["a"] * (feedback.NAMES + 1), f"{', '.join(['a'] * feedback.NAMES)}, …."),
+        (["a"] * feedback.MAX_NAMES, f"{', '.join(['a'] * feedback.MAX_NAMES)}."),
+        (["a"] * (feedback.MAX_NAMES + 1), f"{', '.join(['a'] * feedback.MAX_NAMES)}, …."),
         (["ping", LONG, "get_news"], "The tools are: ping, …."),
         ([LONG], "The tools are: …."),
-        (["y" * 64] * 40, f"{', '.join(['y' * 64] * (feedback.NAMES_CHARS // 64))}, …."),
+        (["y" * 64] * 40, f"{', '.join(['y' * 64] * (feedback.MAX_NAMES_CHARS // 64))}, …."),
     ],
 )
 def test_the_list_of_tools_is_cut(offered: list[str], listed: str) -> None:
-    told = feedback.unknown("pong", offered)
+    told = feedback.unknown_tool("pong", offered)
     assert told.startswith("There is no tool pong. The tools are: ")
     assert listed in told

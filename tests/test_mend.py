@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dragoman.guard.compiled_schema import Compiled, compiled
-from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.repair import Mended, mend
-from dragoman.guard.repair_spread import STEP
+from dragoman.guard.compiled_schema import CompiledSchema, compile_schema
+from dragoman.guard.policy import ARGUMENT_REPAIRS
+from dragoman.guard.repair import RepairedArguments, repair
+from dragoman.guard.repair_spread import SPREAD
 
 N = {"type": "integer"}
 S = {"type": "string"}
@@ -26,8 +26,8 @@ def closed(properties: dict[str, Any], **words: Any) -> dict[str, Any]:
     return obj(properties, additionalProperties=False, **words)
 
 
-def of(schema: Any) -> Compiled:
-    return compiled(json.dumps(schema))
+def of(schema: Any) -> CompiledSchema:
+    return compile_schema(json.dumps(schema))
 
 
 def text(value: Any) -> str:
@@ -133,15 +133,15 @@ MEND: list[tuple[Any, Any, Any, str]] = [
 @pytest.mark.parametrize(("schema", "written", "meant", "steps"), MEND)
 def test_what_was_meant(schema: Any, written: Any, meant: Any, steps: str) -> None:
     wanted = meant if isinstance(meant, str) else json.dumps(meant, separators=(",", ":"), ensure_ascii=False)
-    assert mend(text(written), of(schema)) == Mended(wanted, tuple(steps.split()))
+    assert repair(text(written), of(schema)) == RepairedArguments(wanted, tuple(steps.split()))
     for step in steps.split():
-        others = [each for each in ARGUMENTS if each != step]
-        found = mend(text(written), of(schema), others)
-        assert found is None or step not in found.steps
+        others = [each for each in ARGUMENT_REPAIRS if each != step]
+        found = repair(text(written), of(schema), others)
+        assert found is None or step not in found.repairs
 
 
 def test_every_step_has_its_cases() -> None:
-    assert {step for *_, steps in MEND for step in steps.split()} == set(ARGUMENTS) - {STEP}
+    assert {step for *_, steps in MEND for step in steps.split()} == set(ARGUMENT_REPAIRS) - {SPREAD}
 
 
 LEAVE: list[tuple[str, Any, Any]] = [
@@ -250,16 +250,16 @@ LEAVE: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("schema", "written"), [each[1:] for each in LEAVE], ids=[each[0] for each in LEAVE])
 def test_what_may_mean_something_else(schema: Any, written: Any) -> None:
-    assert mend(text(written), of(schema)) is None
+    assert repair(text(written), of(schema)) is None
 
 
 def test_nothing_is_done_where_no_step_may_be_taken() -> None:
     for schema, written, _, _ in MEND:
-        assert mend(text(written), of(schema), ()) is None
+        assert repair(text(written), of(schema), ()) is None
 
 
 @pytest.mark.parametrize(
     "written", ['{"n":1}', '{ "n" : 1, "n": 2 }', '{"n": 1.0, "x": "3"}', '{"n": 12345678901234567890123}']
 )
 def test_valid_arguments_stay_byte_for_byte(written: str) -> None:
-    assert mend(written, of(obj({"n": N}))) in (Mended(written, ()), None)
+    assert repair(written, of(obj({"n": N}))) in (RepairedArguments(written, ()), None)

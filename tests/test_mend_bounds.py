@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from dragoman.guard import repair as mending
-from dragoman.guard.compiled_schema import Compiled
-from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.repair import LONGEST, WORK, mend
-from dragoman.guard.repair_spread import spread
-from dragoman.guard.violations import Problem
+from dragoman.guard.compiled_schema import CompiledSchema
+from dragoman.guard.policy import ARGUMENT_REPAIRS
+from dragoman.guard.repair import MAX_ARGUMENT_CHARS, MAX_WORK, repair
+from dragoman.guard.repair_spread import split_into_calls
+from dragoman.guard.violations import Violation
 
 N = {"type": "integer"}
 
@@ -55,13 +55,13 @@ class Counting:
     """A schema that counts what is looked at and found."""
 
     def __init__(self, schema: Any) -> None:
-        self._schema = Compiled(json.dumps(schema))
+        self._schema = CompiledSchema(json.dumps(schema))
         self.looks = self.found = 0
 
-    def problems(self, value: Any) -> Sequence[Problem]:
-        problems = self._schema.problems(value)
+    def violations(self, value: Any) -> Sequence[Violation]:
+        problems = self._schema.violations(value)
         self.looks += 1
-        self.found += mending._number(problems)
+        self.found += mending._count(problems)
         return problems
 
     def __getattr__(self, name: str) -> Any:
@@ -73,40 +73,40 @@ def test_no_arguments_take_long(name: str) -> None:
     schema, value = HOSTILE[name]
     counting: Any = Counting(schema)
     written = value if isinstance(value, str) else json.dumps(value)
-    assert counting.checks
-    assert mend(written, counting) is None
-    assert counting.looks <= WORK / 10 + 1
-    assert counting.found <= WORK * 2
-    assert spread(written, counting, ARGUMENTS) == []
+    assert counting.can_check
+    assert repair(written, counting) is None
+    assert counting.looks <= MAX_WORK / 10 + 1
+    assert counting.found <= MAX_WORK * 2
+    assert split_into_calls(written, counting, ARGUMENT_REPAIRS) == []
 
 
 def test_looking_at_much_costs_more() -> None:
     looks = []
     for number in (1, 10_000):
         counting: Any = Counting(obj({"l": {"type": "array", "items": N}, "n": N}))
-        mend(json.dumps({"l": [0] * number, "n": ["x", "y"]}), counting)
-        mend(json.dumps({"l": ["1"] * number, "n": "3"}), counting)
+        repair(json.dumps({"l": [0] * number, "n": ["x", "y"]}), counting)
+        repair(json.dumps({"l": ["1"] * number, "n": "3"}), counting)
         looks.append(counting.looks)
     assert 1 < looks[0] < looks[1] < 100
 
 
 def test_large_arguments_with_a_slip_are_mended() -> None:
-    schema = Compiled(json.dumps(obj({"n": N, "content": {"type": "string"}})))
+    schema = CompiledSchema(json.dumps(obj({"n": N, "content": {"type": "string"}})))
     for content in ("x" * 980_000, "a: b, c;\n" * 8_000):
-        found = mend(json.dumps({"content": content, "n": "3"}), schema)
+        found = repair(json.dumps({"content": content, "n": "3"}), schema)
         assert found is not None
-        assert found.steps == ("numbers",)
-    assert mend(json.dumps({"content": "x" * LONGEST, "n": "3"}), schema) is None
+        assert found.repairs == ("numbers",)
+    assert repair(json.dumps({"content": "x" * MAX_ARGUMENT_CHARS, "n": "3"}), schema) is None
 
 
 def test_hundreds_of_slips_are_rather_asked_about() -> None:
     counting: Any = Counting(obj({f"k{n}": N for n in range(500)}))
-    assert mend(json.dumps({f"k{n}": "3" for n in range(500)}), counting) is None
+    assert repair(json.dumps({f"k{n}": "3" for n in range(500)}), counting) is None
     assert counting.looks <= 30
 
 
 def test_a_call_with_many_slips_is_mended() -> None:
-    schema = Compiled(json.dumps(obj({"l": {"type": "array", "items": N}})))
-    found = mend(json.dumps({"l": ["1"] * 45}), schema)
+    schema = CompiledSchema(json.dumps(obj({"l": {"type": "array", "items": N}})))
+    found = repair(json.dumps({"l": ["1"] * 45}), schema)
     assert found is not None
     assert json.loads(found.arguments) == {"l": [1] * 45}

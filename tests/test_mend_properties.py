@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from dragoman.core.messages import Tool
-from dragoman.guard.compiled_schema import Compiled, compiled
-from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.repair import mend
-from dragoman.guard.verdict import Verdict, judge
+from dragoman.guard.compiled_schema import CompiledSchema, compile_schema
+from dragoman.guard.policy import ARGUMENT_REPAIRS
+from dragoman.guard.repair import repair
+from dragoman.guard.verdict import Verdict, judge_call
 from made import Made
 
 VALID = 3_000
@@ -27,8 +27,8 @@ def made(seed: int) -> Made:
     return Made(Random(seed))
 
 
-def of(each: Made) -> Compiled:
-    return Compiled(json.dumps(each.schema))
+def of(each: Made) -> CompiledSchema:
+    return CompiledSchema(json.dumps(each.schema))
 
 
 def fits(schema: Any, value: Any) -> bool:
@@ -40,14 +40,16 @@ def test_a_valid_call_is_never_changed() -> None:
     for seed in range(VALID):
         each = made(seed)
         written = each.text(each.value)
-        assert judge(Tool("t", parameters=json.dumps(each.schema)), written, ARGUMENTS) == Verdict(written), seed
+        assert judge_call(Tool("t", parameters=json.dumps(each.schema)), written, ARGUMENT_REPAIRS) == Verdict(
+            written
+        ), seed
 
 
 @given(SEED)
 def test_what_is_made_fits_its_schema(seed: int) -> None:
     each = made(seed)
     assert fits(each.schema, each.value)
-    assert compiled(json.dumps(each.schema)).valid(json.dumps(each.value)) is True
+    assert compile_schema(json.dumps(each.schema)).valid(json.dumps(each.value)) is True
 
 
 def mended(seeds: range, slips: int) -> Iterator[tuple[Made, list[str], Any, Any]]:
@@ -58,8 +60,8 @@ def mended(seeds: range, slips: int) -> Iterator[tuple[Made, list[str], Any, Any
         schema = of(each)
         written = each.text(slipped)
         if not schema.valid(written):
-            found = mend(written, schema)
-            yield each, steps, slipped, found and (found.arguments, found.steps)
+            found = repair(written, schema)
+            yield each, steps, slipped, found and (found.arguments, found.repairs)
 
 
 def test_slips_are_undone_and_nothing_else_is_done() -> None:
@@ -72,7 +74,7 @@ def test_slips_are_undone_and_nothing_else_is_done() -> None:
             if found:
                 assert json.loads(found[0]) == each.value, (each.schema, slipped)
                 undone.update(steps)
-    assert set(tried) == set(ARGUMENTS) - {"spread", "defaults", "nulls"}
+    assert set(tried) == set(ARGUMENT_REPAIRS) - {"spread", "defaults", "nulls"}
     assert undone == tried
 
 
@@ -86,24 +88,24 @@ def wrong(seed: int) -> tuple[Made, Any]:
 @given(SEED)
 def test_a_mended_call_always_fits(seed: int) -> None:
     each, written = wrong(seed)
-    if found := mend(json.dumps(written), of(each)):
+    if found := repair(json.dumps(written), of(each)):
         assert fits(each.schema, json.loads(found.arguments))
 
 
 @given(SEED)
 def test_what_was_mended_is_not_mended_again(seed: int) -> None:
     each, written = wrong(seed)
-    if found := mend(json.dumps(written), of(each)):
-        assert judge(Tool("t", parameters=json.dumps(each.schema)), found.arguments, ARGUMENTS) == Verdict(
+    if found := repair(json.dumps(written), of(each)):
+        assert judge_call(Tool("t", parameters=json.dumps(each.schema)), found.arguments, ARGUMENT_REPAIRS) == Verdict(
             found.arguments
         )
 
 
-@given(SEED, st.sets(st.sampled_from(ARGUMENTS)))
+@given(SEED, st.sets(st.sampled_from(ARGUMENT_REPAIRS)))
 def test_a_step_that_is_switched_off_is_never_taken(seed: int, steps: set[str]) -> None:
     each, written = wrong(seed)
-    verdict = judge(Tool("t", parameters=json.dumps(each.schema)), json.dumps(written), steps)
-    assert steps.issuperset(verdict.steps)
+    verdict = judge_call(Tool("t", parameters=json.dumps(each.schema)), json.dumps(written), steps)
+    assert steps.issuperset(verdict.repairs)
     assert verdict.valid or verdict.arguments == json.dumps(written)
 
 
@@ -147,7 +149,7 @@ def stated(schema: Any) -> Iterator[Any]:
 def test_no_value_is_made_up(seed: int) -> None:
     """Each was written by the model, or stands in the schema."""
     each, written = wrong(seed)
-    if found := mend(json.dumps(written), of(each)):
+    if found := repair(json.dumps(written), of(each)):
         known = {json.dumps(leaf) for leaf in (*readings(written), *stated(each.schema))}
         assert {json.dumps(leaf) for leaf in leaves(json.loads(found.arguments))} <= known
 
@@ -157,8 +159,8 @@ def test_no_value_is_made_up(seed: int) -> None:
 @given(SEED)
 def test_all_of_it_of_many_more(seed: int) -> None:
     each, written = wrong(seed)
-    if found := mend(json.dumps(written), of(each)):
+    if found := repair(json.dumps(written), of(each)):
         assert fits(each.schema, json.loads(found.arguments))
-        assert mend(found.arguments, of(each)) == (found.arguments, ())
+        assert repair(found.arguments, of(each)) == (found.arguments, ())
         known = {json.dumps(leaf) for leaf in (*readings(written), *stated(each.schema))}
         assert {json.dumps(leaf) for leaf in leaves(json.loads(found.arguments))} <= known

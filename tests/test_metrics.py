@@ -31,7 +31,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import Request, Tool, Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.server.http_exchange import Route
 from dragoman.server.observe.access_log import Record
 from dragoman.server.observe.call_outcomes import FAILED, OUTCOMES
@@ -113,7 +113,7 @@ async def broken(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
 
 
 async def test_requests_tokens_calls_and_warnings() -> None:
-    async with served(calling, policy=Policy()) as s, s.client() as client:
+    async with served(calling, policy=GuardPolicy()) as s, s.client() as client:
         await client.post(CHAT, json=offering(CHAT))
         await client.post(MESSAGES, json=offering(MESSAGES, stream=False))
         found = await scraped(s.url)
@@ -155,7 +155,7 @@ async def test_an_alias_of_several_models_is_one_of_its_own() -> None:
 
 
 async def test_what_fails_is_told_by_the_name_of_the_error() -> None:
-    async with served(broken, policy=Policy(delivery="stream")) as s, s.client() as client:
+    async with served(broken, policy=GuardPolicy(delivery="stream")) as s, s.client() as client:
         assert (await client.post(CHAT, json=offering(CHAT))).status_code == 200
         found = await scraped(s.url)
     assert by(found, "dragoman_failures_total", "dialect", "model", "error") == {
@@ -215,7 +215,7 @@ async def test_those_in_flight_and_those_whose_client_left() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_what_is_passed_on_unread(stream: bool) -> None:
     """Tokens are known; calls are where the answer came whole, and nobody has checked them."""
-    async with served(calling, policy=Policy()) as behind:
+    async with served(calling, policy=GuardPolicy()) as behind:
         backend = HttpBackend("near", HttpConfig(behind.url, models=("m",), trusted=True), {})
         async with serving(Gateway([backend])) as (_, url), httpx2.AsyncClient(base_url=url, trust_env=False) as client:
             answer = await client.post(CHAT, json=offering(CHAT, stream))
@@ -355,7 +355,7 @@ async def test_what_the_guard_made_of_a_call(path: str, answers: list[str], outc
 
     asked, last = len(answers), answers[-1]
     answers = list(answers)
-    async with served(says, policy=Policy()) as s, s.client() as client:
+    async with served(says, policy=GuardPolicy()) as s, s.client() as client:
         assert (await client.post(path, json=offering(path))).status_code == 200
         found = await scraped(s.url)
     assert by(found, CALLS, "model", "tool", "outcome") == {("m", "search", outcome): 1}
@@ -376,7 +376,7 @@ async def wrong(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent,
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_call_that_stays_wrong_is_one_that_failed(stream: bool, delivery: str) -> None:
     """Also where it goes out as words, and is no call of the answer."""
-    async with served(wrong, policy=Policy()) as s, s.client() as client:
+    async with served(wrong, policy=GuardPolicy()) as s, s.client() as client:
         headers = {"x-dragoman-delivery": delivery}
         assert (await client.post(CHAT, json=offering(CHAT, stream), headers=headers)).status_code == 200
         found = await scraped(s.url)
@@ -501,7 +501,7 @@ async def test_the_page_tells_of_each_name() -> None:
         name: (kind, tuple(re.findall(r"`(\w+)`", labels)))
         for name, kind, labels in re.findall(r"^\| `(dragoman_\w+)` \| (\w+) \| ([^|]*)\|", PAGE, re.M)
     }
-    async with served(calling, policy=Policy()) as s, s.client() as client:
+    async with served(calling, policy=GuardPolicy()) as s, s.client() as client:
         s.backend.tokens = 5
         for asked in (offering(CHAT), body() | {"model": "none"}):
             await client.post(CHAT, json=asked)

@@ -13,7 +13,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.call_limit import CALLS_LIMIT, one_call
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from scripted import Scripted
 
 SCHEMA: Any = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -58,7 +58,7 @@ async def flood(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEven
 async def test_one_call_where_one_is_required(api: str, mode: str, several: bool | None, enabled: bool) -> None:
     request = dialects.get(api).read_request(body(api, mode, several))
     backend = Scripted(flood)
-    gateway = Gateway([backend], policy=Policy(enabled=enabled))
+    gateway = Gateway([backend], policy=GuardPolicy(enabled=enabled))
     events = [event async for event in gateway.answer(request, ExchangeContext("1", 7, lambda: "new"))]
     most = CALLS_LIMIT if enabled else 40
     one = several is False or (mode != "auto" and several is None)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from dragoman.core.messages import Tool
-from dragoman.guard.compiled_schema import compiled
-from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.repair import Mended
-from dragoman.guard.repair_spread import MOST, STEP, spread
-from dragoman.guard.verdict import judge
+from dragoman.guard.compiled_schema import compile_schema
+from dragoman.guard.policy import ARGUMENT_REPAIRS
+from dragoman.guard.repair import RepairedArguments
+from dragoman.guard.repair_spread import MAX_CALLS, SPREAD, split_into_calls
+from dragoman.guard.verdict import judge_call
 
 S = {"type": "string"}
 N = {"type": "integer"}
@@ -22,7 +22,10 @@ def of(properties: dict[str, Any]) -> str:
 
 
 def spread_of(properties: dict[str, Any], written: Any) -> list[Any]:
-    return [json.loads(each.arguments) for each in spread(json.dumps(written), compiled(of(properties)), ARGUMENTS)]
+    return [
+        json.loads(each.arguments)
+        for each in split_into_calls(json.dumps(written), compile_schema(of(properties)), ARGUMENT_REPAIRS)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_a_list_of_several(properties: dict[str, Any], written: Any, calls: list
         pytest.param({"id": N}, {"id": [12, 12]}, id="the same twice"),
         pytest.param({"id": N}, {"id": [12]}, id="one"),
         pytest.param({"id": N}, {"id": []}, id="none"),
-        pytest.param({"id": N}, {"id": list(range(MOST + 1))}, id="very many"),
+        pytest.param({"id": N}, {"id": list(range(MAX_CALLS + 1))}, id="very many"),
         pytest.param({"id": N}, {"id": [1, "x"]}, id="one that is none"),
         pytest.param({"id": N}, {"id": [1, None]}, id="one that is nothing"),
         pytest.param({"a": N, "b": N}, {"a": [1, 2], "b": [1, 2, 3]}, id="not as many of each"),
@@ -85,20 +88,27 @@ def test_a_list_that_may_be_one_thing(properties: dict[str, Any], written: Any) 
 
 
 def test_it_may_be_switched_off() -> None:
-    schema = compiled(of({"id": N}))
-    assert spread('{"id":[1,2]}', schema, [STEP]) == [Mended('{"id":1}', (STEP,)), Mended('{"id":2}', (STEP,))]
-    assert spread('{"id":[1,2]}', schema, [step for step in ARGUMENTS if step != STEP]) == []
-    assert spread('{"id":["1","2"]}', schema, [STEP]) == []
+    schema = compile_schema(of({"id": N}))
+    assert split_into_calls('{"id":[1,2]}', schema, [SPREAD]) == [
+        RepairedArguments('{"id":1}', (SPREAD,)),
+        RepairedArguments('{"id":2}', (SPREAD,)),
+    ]
+    assert split_into_calls('{"id":[1,2]}', schema, [step for step in ARGUMENT_REPAIRS if step != SPREAD]) == []
+    assert split_into_calls('{"id":["1","2"]}', schema, [SPREAD]) == []
 
 
 def test_what_cannot_be_read_or_checked_is_not_spread() -> None:
-    assert spread('{"id":[1,2', compiled(of({"id": N})), ARGUMENTS) == []
-    assert spread('{"id":[1,2]}', compiled("no schema"), ARGUMENTS) == []
+    assert split_into_calls('{"id":[1,2', compile_schema(of({"id": N})), ARGUMENT_REPAIRS) == []
+    assert split_into_calls('{"id":[1,2]}', compile_schema("no schema"), ARGUMENT_REPAIRS) == []
 
 
 def test_a_call_that_can_be_mended_is_one() -> None:
     tool = Tool("cancel", parameters=of({"id": N}))
-    assert judge(tool, '{"id": ["12"]}', ARGUMENTS).more == ()
-    verdict = judge(tool, '{"id": [12, 13]}', ARGUMENTS)
-    assert (verdict.arguments, verdict.steps, verdict.more) == ('{"id":12}', (STEP,), (Mended('{"id":13}', (STEP,)),))
-    assert judge(tool, '{"id": [12, 13]}', [step for step in ARGUMENTS if step != STEP]).valid is False
+    assert judge_call(tool, '{"id": ["12"]}', ARGUMENT_REPAIRS).extra_calls == ()
+    verdict = judge_call(tool, '{"id": [12, 13]}', ARGUMENT_REPAIRS)
+    assert (verdict.arguments, verdict.repairs, verdict.extra_calls) == (
+        '{"id":12}',
+        (SPREAD,),
+        (RepairedArguments('{"id":13}', (SPREAD,)),),
+    )
+    assert judge_call(tool, '{"id": [12, 13]}', [step for step in ARGUMENT_REPAIRS if step != SPREAD]).valid is False

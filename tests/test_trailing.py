@@ -8,7 +8,7 @@ import pytest
 from dragoman import formats
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta
 from dragoman.core.messages import Message, Text, ToolCall, ToolResult
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reply_reader import ReplyReader
 from test_guard import TOOLS, Asked, answered, calls, codes, words
 
@@ -150,7 +150,7 @@ async def test_one_that_does_not_fit_its_schema_is_text() -> None:
 
 async def test_one_that_can_be_repaired_is_a_call() -> None:
     text = FENCE.replace('"Paris"', '"Paris", "days": "3"')
-    events = await answered(Asked(read(f"Sure!\n{text}")), Policy())
+    events = await answered(Asked(read(f"Sure!\n{text}")), GuardPolicy())
     ((name, _),) = calls(events)
     assert (name, words(events), "mended_call" in codes(events)) == ("get_weather", "Sure!", True)
 

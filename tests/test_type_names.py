@@ -8,7 +8,7 @@ import pytest
 from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.core import messages as v
-from dragoman.guard.compiled_schema import compiled
+from dragoman.guard.compiled_schema import compile_schema
 from dragoman.schema import targets
 from dragoman.schema.adapt import adapt
 from dragoman.schema.type_names import with_json_types
@@ -96,6 +96,6 @@ def test_tagged_formats_read_values_of_these_types(format: str) -> None:
 @pytest.mark.parametrize(("name", "value"), SAME.items())
 def test_they_are_checked_and_sent_as_what_they_mean(name: str, value: str) -> None:
     schema = json.dumps({"type": "object", "properties": {"a": {"type": name}}})
-    assert compiled(schema).valid(f'{{"a": {value}}}')
-    assert compiled(schema).valid('{"a": "x"}') is False
+    assert compile_schema(schema).valid(f'{{"a": {value}}}')
+    assert compile_schema(schema).valid('{"a": "x"}') is False
     assert f'"{name}"' not in adapt(schema, targets.OPENAI).json

@@ -8,7 +8,7 @@ from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Message, Text, Tool, ToolCall, ToolResult
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reply_reader import ReplyReader
 from test_guard import TOOLS, Asked, answered, calls, codes, told, words
 
@@ -53,7 +53,7 @@ async def test_what_does_not_become_better_goes_out_and_is_reported(leak: str) -
     events = await answered(Asked(read(LEAKS[leak]), read(GREET)))
     assert "greet" in words(events)
     assert {"unknown_tool", "asked_again", "not_as_asked"} <= set(codes(events))
-    events = await answered(Asked(read(LEAKS[leak])), Policy(ask_again=False))
+    events = await answered(Asked(read(LEAKS[leak])), GuardPolicy(ask_again=False))
     assert "unknown_tool" in codes(events)
 
 

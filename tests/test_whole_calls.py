@@ -22,7 +22,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import DELIVERIES, Delivery, Policy
+from dragoman.guard.policy import DELIVERIES, Delivery, GuardPolicy
 from scripted import Scripted
 
 BROKEN = '{"city": "Paris", "days": tru'
@@ -44,7 +44,7 @@ def script(arguments: str, reason: v.FinishReason) -> Any:
     return ask
 
 
-async def answered(arguments: str, policy: Policy, *, stream: bool, reason: v.FinishReason) -> list[AnyEvent]:
+async def answered(arguments: str, policy: GuardPolicy, *, stream: bool, reason: v.FinishReason) -> list[AnyEvent]:
     message = v.Message("user", (v.Text("Weather?"),))
     request = v.Request("m", (message,), (TOOL,), stream=stream)
     gateway = Gateway([Scripted(script(arguments, reason))], policy=policy)
@@ -60,7 +60,7 @@ async def test_a_broken_call_is_text_or_an_error(
     api: str, stream: bool, delivery: Delivery, enabled: bool, reason: v.FinishReason
 ) -> None:
     for arguments in (BROKEN, LONG):
-        policy = Policy(delivery=delivery, enabled=enabled, ask_again=False)
+        policy = GuardPolicy(delivery=delivery, enabled=enabled, ask_again=False)
         events = await answered(arguments, policy, stream=stream, reason=reason)
         flows = stream and (delivery == "stream" or (len(arguments) > 4096 and delivery != "atomic"))
         began = any(isinstance(event, ToolCallStart) for event in events)
@@ -99,7 +99,7 @@ async def test_upstream_that_fails_within_a_call_leaves_none() -> None:
 
     request = v.Request("m", (v.Message("user", (v.Text("Weather?"),)),), (TOOL,), stream=True)
     for enabled in (True, False):
-        gateway = Gateway([Scripted(ask)], policy=Policy(enabled=enabled))
+        gateway = Gateway([Scripted(ask)], policy=GuardPolicy(enabled=enabled))
         events = [event async for event in gateway.answer(request, ExchangeContext("1", 7, lambda: "new"))]
         assert not any(isinstance(event, ToolCallStart) for event in events)
 

@@ -25,7 +25,7 @@ from dragoman.backends.embedded.engine import Done, Output, Piece, Progress
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
 from dragoman.gateway.guarded_stream import guarded
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 
 TEXTS = Path(".cache/accuracy")
 """Where they are kept; a file a model."""
@@ -35,7 +35,7 @@ HELD = {"constrained": "raw", "told_constrained": "told"}
 """Those with one, and which they are without it."""
 AFTER = {"again": "constrained", "again_free": "raw", "told_again": "told_constrained"}
 """Those that ask once more, and after which."""
-PATIENT = Policy(again_s=3600)
+PATIENT = GuardPolicy(again_s=3600)
 """Of a machine that is busy with other things."""
 
 

@@ -12,7 +12,7 @@ from bench.forty import whole_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
 from dragoman.gateway.guarded_stream import guarded
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Rung:
     """Which of the model's texts it begins with, by the name it is kept under."""
     again: str = ""
     """Which is the second, where the model is asked for one."""
-    policy: Policy | None = None
+    policy: GuardPolicy | None = None
     """None: the calls are not guarded."""
     lenient: bool = True
     """False: only calls in the format's own tags count."""
 
 
-MENDS, ASKS = Policy(ask_again=False), Policy()
+MENDS, ASKS = GuardPolicy(ask_again=False), GuardPolicy()
 LADDER = (
     Rung("tags only", lenient=False),
     Rung("raw"),
@@ -39,7 +39,7 @@ LADDER = (
     Rung("+ constrained", "constrained"),
     Rung("+ constrained, mended", "constrained", policy=MENDS),
     Rung("+ constrained, mended, asked again", "constrained", "again", ASKS),
-    Rung("the same, atomic", "constrained", "again", Policy(delivery="atomic")),
+    Rung("the same, atomic", "constrained", "again", GuardPolicy(delivery="atomic")),
 )
 BESIDE = (
     Rung("told when to call", "told"),

@@ -31,8 +31,8 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import ConfigError, nearest, one_of, quote
 from dragoman.gateway import response_store
-from dragoman.guard.policy import Policy
-from dragoman.guard.policy import checked as checked_policy
+from dragoman.guard.policy import GuardPolicy
+from dragoman.guard.policy import validate_policy as checked_policy
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KEY_CHARS = 6
@@ -111,7 +111,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedded: EmbeddedConfig = EmbeddedConfig()
     claude_cli: ClaudeCliConfig = ClaudeCliConfig()
     servers: Annotated[dict[str, HttpConfig], _doc("Servers behind, each a table of its own.")] = {}
-    guard: Policy = Policy()
+    guard: GuardPolicy = GuardPolicy()
     memory: MemoryConfig = MemoryConfig()
     aliases: Annotated[
         dict[str, str | tuple[str, ...]],

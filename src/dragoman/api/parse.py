@@ -30,7 +30,7 @@ from dragoman.prompting.chat_renderer import as_chat
 from dragoman.text.json_cursor import Cursor, at
 
 if TYPE_CHECKING:
-    from dragoman.guard.check_call import Checked
+    from dragoman.guard.check_call import CheckedCall
 
 AnyTool: TypeAlias = Tool | Mapping[str, Any]
 """A tool as a value, or as one of the APIs has it."""
@@ -97,7 +97,7 @@ def parse(
     return collector.reply()
 
 
-def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection[str] = ()) -> "Checked":
+def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection[str] = ()) -> "CheckedCall":
     """The call as it may be run, checked against its tool's JSON Schema and mended where it is plain what was meant.
 
     `leave`: steps of mending that are not taken, by the names of docs/guard.md.
@@ -105,9 +105,9 @@ def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection
     Raises: ConfigError: the guard extra is not installed; the message has the line to type. RequestError: a tool is
     not as any API has it.
     """
-    from dragoman.guard.check_call import check
+    from dragoman.guard.check_call import check_call
 
-    return check(call, as_tools(tools), leave)
+    return check_call(call, as_tools(tools), leave)
 
 
 def explain(

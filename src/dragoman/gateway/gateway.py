@@ -53,7 +53,7 @@ from dragoman.gateway import compaction
 from dragoman.gateway.backend_events import answered
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.response_store import Memory, Passed, Recalled
-from dragoman.guard.policy import Delivery, Policy
+from dragoman.guard.policy import Delivery, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.wire.context_edits import EditsContext, edited_for
 from dragoman.wire.history import in_order
@@ -61,7 +61,7 @@ from dragoman.wire.translation import one_choice
 
 log = logging.getLogger("dragoman.gateway.gateway")
 
-DEFAULT: Final = Policy()
+DEFAULT: Final = GuardPolicy()
 
 
 class Count(NamedTuple):
@@ -89,7 +89,7 @@ class Gateway:
         backends: Sequence[Backend],
         aliases: Mapping[str, str | Sequence[str]] | None = None,
         memory: Memory | None = None,
-        policy: Policy = DEFAULT,
+        policy: GuardPolicy = DEFAULT,
         seal: Seal | None = None,
     ) -> None:
         """`aliases`: other names, each of one model or of several, the next of which is asked when one fails.
@@ -235,7 +235,7 @@ class Gateway:
         one_choice(request)
         recalled = self.memory.recall(one_call(request))
         recalled = recalled._replace(request=self._understood(recalled.request))
-        turn = dataclasses.replace(turn, leave=self._policy.left)
+        turn = dataclasses.replace(turn, leave=self._policy.disabled_repairs)
         if compaction.concerns(recalled.request):
             opened, is_asked = compaction.opened_for(recalled.request, self.plan, self._seal)
             recalled = recalled._replace(request=opened)
@@ -245,7 +245,7 @@ class Gateway:
                 return self._remembered(request, recalled._replace(before="", said=()), events, turn)
         policy = self._policy_of(recalled.request, delivery)
         hold_chars = (
-            0 if policy and request.stream else self._policy.held(delivery, stream=request.stream)
+            0 if policy and request.stream else self._policy.buffered_chars(delivery, stream=request.stream)
         )  # a guard holds them itself
         events = with_whole_calls(self._events(recalled.request, turn, policy), hold_chars)
         if request.tools and not recalled.request.tool_choice.parallel:
@@ -265,7 +265,7 @@ class Gateway:
         return request if passes else as_functions(request)
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> GuardPolicy:
         """How calls are guarded."""
         return self._policy
 
@@ -274,7 +274,7 @@ class Gateway:
         backends = (backend for backend in self._backends if isinstance(backend, SupportsReplay))
         return [secret for backend in backends for secret in backend.secrets()]
 
-    def _policy_of(self, request: Request, delivery: Delivery | None) -> Policy | None:
+    def _policy_of(self, request: Request, delivery: Delivery | None) -> GuardPolicy | None:
         """How the calls of this answer are guarded, if it may have some."""
         if not (self._policy.enabled and _may_call(request)):
             return None
@@ -328,7 +328,7 @@ class Gateway:
         return request
 
     async def _events(
-        self, request: Request, turn: ExchangeContext, policy: Policy | None
+        self, request: Request, turn: ExchangeContext, policy: GuardPolicy | None
     ) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
         (backend, planned), *others = await self.find(request)
@@ -367,7 +367,7 @@ def _may_call(request: Request) -> bool:
 
 
 def _asked(
-    backend: Backend, request: Request, turn: ExchangeContext, policy: Policy | None
+    backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy | None
 ) -> AsyncGenerator[AnyEvent, None]:
     """What the backend answers, its calls guarded."""
     if policy is None:

@@ -16,43 +16,45 @@ from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.errors import DragomanError, MisuseError, logged
 from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta, UsageUpdate
 from dragoman.core.messages import Request
-from dragoman.guard.guard import SEEN, Guard
-from dragoman.guard.policy import Policy
-from dragoman.guard.reask import Again
+from dragoman.guard.guard import MAX_KEPT_EVENTS, ToolCallGuard
+from dragoman.guard.policy import GuardPolicy
+from dragoman.guard.reask import ReaskRequest
 
 log = logging.getLogger("dragoman.guard")
 
 
 async def guarded(
-    backend: Backend, request: Request, turn: ExchangeContext, policy: Policy
+    backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy
 ) -> AsyncGenerator[AnyEvent, None]:
     """What the backend answers, its calls as right as they can be made.
 
     Raises: DragomanError: before Start only; later, the stream ends with Failure.
     """
-    guard = Guard(request, policy)
+    guard = ToolCallGuard(request, policy)
     async with aclosing(turn.ask(backend, request)) as events:
         async for event in events:
-            if isinstance(event, TextDelta) and not guard.failed:  # nearly all events of an answer
-                if len(guard.seen) < SEEN:
-                    guard.seen.append(event)
+            if isinstance(event, TextDelta) and not guard.rejected:  # nearly all events of an answer
+                if len(guard.received) < MAX_KEPT_EVENTS:
+                    guard.received.append(event)
                 yield event
                 continue
-            for each in guard.pass_on(event):
+            for each in guard.feed(event):
                 yield each
-            if guard.over:
+            if guard.finished:
                 break
-    if (asked := guard.again()) is not None:
-        yield Notice("asked_again", f"{asked.why}; the model was asked once more")
+    if (asked := guard.reask_request()) is not None:
+        yield Notice("asked_again", f"{asked.reason}; the model was asked once more")
         await _ask_again(backend, asked, turn, guard, policy)
         if guard.usage:
             yield UsageUpdate(guard.usage)
-    for each in guard.end():
+    for each in guard.close():
         yield each
 
 
-async def _ask_again(backend: Backend, asked: Again, turn: ExchangeContext, guard: Guard, policy: Policy) -> None:
-    second = Guard(asked.request, replace(policy, delivery="atomic", ask_again=False))
+async def _ask_again(
+    backend: Backend, asked: ReaskRequest, turn: ExchangeContext, guard: ToolCallGuard, policy: GuardPolicy
+) -> None:
+    second = ToolCallGuard(asked.request, replace(policy, delivery="atomic", ask_again=False))
     second_turn = dataclasses.replace(turn, asked_again=True)
     given: list[AnyEvent] = []
     try:
@@ -60,11 +62,11 @@ async def _ask_again(backend: Backend, asked: Again, turn: ExchangeContext, guar
             async for event in events:
                 if isinstance(event, Failure):
                     raise event.error
-                given += second.pass_on(event)
+                given += second.feed(event)
     except MisuseError:  # a bug of ours
         raise
     except (TimeoutError, DragomanError) as error:
         why = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
         log.warning("the model could not be asked once more: %s", why)
         given.clear()
-    guard.take(second, given)
+    guard.merge_reask(second, given)

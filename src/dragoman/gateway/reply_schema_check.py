@@ -19,8 +19,8 @@ from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.errors import DragomanError, MisuseError, logged
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Message, Request, Text, Usage, add_usage
-from dragoman.guard.compiled_schema import Compiled, parsed
-from dragoman.guard.policy import Policy
+from dragoman.guard.compiled_schema import CompiledSchema, decode_arguments
+from dragoman.guard.policy import GuardPolicy
 
 log = logging.getLogger("dragoman.guard")
 
@@ -29,7 +29,11 @@ REPLY: Final = "response_format"
 
 
 async def checked_reply(
-    answer: AsyncGenerator[AnyEvent, None], backend: Backend, request: Request, turn: ExchangeContext, policy: Policy
+    answer: AsyncGenerator[AnyEvent, None],
+    backend: Backend,
+    request: Request,
+    turn: ExchangeContext,
+    policy: GuardPolicy,
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the answer's events, its text checked where the backend says that it was not constrained.
 
@@ -65,10 +69,10 @@ _PROBLEMS: Final = 5
 
 
 async def _checked(
-    text: str, backend: Backend, request: Request, turn: ExchangeContext, policy: Policy, usage: Usage | None
+    text: str, backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy, usage: Usage | None
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the text where it fits, or a second answer that does, or the first with a warning."""
-    schema = Compiled(request.response_schema)
+    schema = CompiledSchema(request.response_schema)
     fitting, why = _fitting(text, schema)
     if not fitting and policy.ask_again:
         yield Notice("asked_again", f"the reply is not of its schema: {why}; the model was re-asked", detail=REPLY)
@@ -81,15 +85,15 @@ async def _checked(
     yield TextDelta(fitting or text)
 
 
-def _fitting(text: str, schema: Compiled) -> tuple[str, str]:
+def _fitting(text: str, schema: CompiledSchema) -> tuple[str, str]:
     """The JSON of the text, without a fence around all of it, where it is of the schema; or why it is not."""
     fenced = _FENCED.fullmatch(text)
     said = fenced[1] if fenced else text
     try:
-        value = parsed(said)
+        value = decode_arguments(said)
     except ValueError:
         return "", "it is not JSON"
-    problems = schema.problems(value)
+    problems = schema.violations(value)
     return ("", "; ".join(each.message for each in problems[:_PROBLEMS])) if problems else (said, "")
 
 
@@ -99,7 +103,7 @@ class _Again(NamedTuple):
 
 
 async def _asked_again(
-    text: str, why: str, backend: Backend, request: Request, turn: ExchangeContext, policy: Policy
+    text: str, why: str, backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy
 ) -> _Again:
     """The text of the second answer; empty where there is none, or one with a call."""
     shown = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."

@@ -1,1 +1,3 @@
-"""Calls that are right: whether a call's arguments fit the schema of its tool, and what can be mended where not."""
+"""Tool-call validation and repair: checks a call's arguments against the schema of its tool, and repairs them if
+possible.
+"""

@@ -1,4 +1,4 @@
-"""One call by hand: is it right, can it be made so, and what is to be told of it where it cannot."""
+"""Checks and repairs a single tool call, outside of a stream of events."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -9,39 +9,45 @@ from dragoman.core import tool_name_match
 from dragoman.core.identifiers import legal_id
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.guard import feedback
-from dragoman.guard.policy import STEPS
-from dragoman.guard.verdict import judge
+from dragoman.guard.policy import ALL_REPAIRS
+from dragoman.guard.verdict import judge_call
 
 
-class Checked(NamedTuple):
-    """What is to be thought of a call."""
+class CheckedCall(NamedTuple):
+    """The result of checking one call."""
 
     calls: tuple[ToolCall, ...]
-    """As it may be run: one, or several where it was written for several; none where it is not right."""
-    mended: tuple[str, ...] = ()
-    """What was set right in it (docs/guard.md)."""
+    """Calls that can be run: one, or several if the call was written for several; empty if it is invalid."""
+    repairs: tuple[str, ...] = ()
+    """Names of the repairs that were made (docs/guard.md)."""
     valid: bool | None = True
-    """None: its arguments could not be held against the schema."""
-    why: str = ""
-    """What to tell the model, as the call's result, where it is not right."""
+    """Whether the arguments match the schema; None: they could not be checked."""
+    reason: str = ""
+    """For an invalid call: the message for the model, to be sent as the call's result."""
 
 
-def check(call: ToolCall, tools: Iterable[Tool], leave: Collection[str] = ()) -> Checked:
-    """The call, held against the tools that were offered; `leave`: steps of mending that are not taken."""
-    steps = frozenset(STEPS).difference(leave)
+def check_call(call: ToolCall, tools: Iterable[Tool], leave: Collection[str] = ()) -> CheckedCall:
+    """Checks a call against the tools that were offered, and repairs it if that is safe.
+
+    Args:
+        call: The call as the model wrote it.
+        tools: The tools that were offered; only those of kind `function` count.
+        leave: Names of repairs that are not made.
+    """
+    steps = frozenset(ALL_REPAIRS).difference(leave)
     offered = {tool.name: tool for tool in tools if tool.kind == "function"}
     found = tool_name_match.ToolNames(offered, [step for step in tool_name_match.STEPS if step in steps]).resolve(
         call.name
     )
     if found is None:
-        return Checked((), valid=False, why=feedback.unknown(call.name, offered))
-    verdict = judge(offered[found.name], call.arguments, steps)
+        return CheckedCall((), valid=False, reason=feedback.unknown_tool(call.name, offered))
+    verdict = judge_call(offered[found.name], call.arguments, steps)
     if verdict.valid is False:
-        return Checked((), valid=False, why=verdict.why)
+        return CheckedCall((), valid=False, reason=verdict.reason)
     first = replace(call, name=found.name, arguments=verdict.arguments)
     more = (
         replace(first, id=legal_id(f"{call.id}_{number}"), arguments=each.arguments)
-        for number, each in enumerate(verdict.more, 2)
+        for number, each in enumerate(verdict.extra_calls, 2)
     )
-    mended = (*([found.step] if found.step else ()), *verdict.steps)
-    return Checked((first, *more), mended, verdict.valid, verdict.why)
+    mended = (*([found.step] if found.step else ()), *verdict.repairs)
+    return CheckedCall((first, *more), mended, verdict.valid, verdict.reason)

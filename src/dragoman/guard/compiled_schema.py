@@ -1,14 +1,14 @@
-"""Whether a call's arguments fit the schema of its tool, and what is wrong where they do not.
+"""Checks a call's arguments against the schema of its tool, and describes what is wrong with them.
 
-    schema = compiled(tool.parameters)
-    schema.valid('{"days": "three"}')     False; None where it cannot be told
-    schema.problems({"days": "three"})    (Problem(("days",), "type", 'days: expected an integer, got "three"', …),)
+    schema = compile_schema(tool.parameters)
+    schema.valid('{"days": "three"}')      False; None if it cannot be checked
+    schema.violations({"days": "three"})   (Violation(("days",), "type", 'days: expected an integer, got "three"', …),)
 
-Schemas come from whoever asks, and arguments from a model, so both may be hostile: nothing is ever fetched, and what
-would take long to check is not checked, which is told (`checks`, `why`, `why_not`).
+Schemas come from clients and arguments from a model, so both can be hostile: nothing is ever fetched, and what would
+take long to check is not checked; `can_check`, `reason` and `reason_unchecked` report that.
 
-Source: JSON Schema 2020-12, or the draft that a schema names; where it names none and is none of 2020-12, of the older
-drafts that tools are still written in. Formats are checked, as those who state one mean it.
+Source: JSON Schema 2020-12, or the draft that a schema names. A schema that names no draft and is not valid in 2020-12
+is read as one of the older drafts that tools still use. Formats are checked, because authors who state one mean it.
 """
 
 import json
@@ -20,37 +20,49 @@ from typing import Any, Final
 import msgspec
 
 from dragoman.core.messages import JsonText
-from dragoman.guard.schema_refs import Documents, Unbounded
-from dragoman.guard.validation_cost import WORK_LIMIT, Bounds, sizes
-from dragoman.guard.validator import ValidationError, ValidationErrorKind, Validator, made
-from dragoman.guard.violations import Kind, Problem, formatted, limited, listed, sentence, shown, types_said
+from dragoman.guard.schema_refs import SchemaRefs, UnboundedCheck
+from dragoman.guard.validation_cost import MAX_WORK, ValidationCost, value_size
+from dragoman.guard.validator import ValidationError, ValidationErrorKind, Validator, build_validator
+from dragoman.guard.violations import (
+    Violation,
+    ViolationKind,
+    describe_format,
+    describe_limit,
+    describe_types,
+    quote_list,
+    quote_value,
+    with_path,
+)
 from dragoman.schema.type_names import with_json_types
 
-SCHEMA_CHARS: Final = 500_000
-"""A schema of this size takes 50 ms to compile; the largest of real tools have a tenth of it."""
-TELLING_LIMIT: Final = 100_000
-"""µs that naming all problems may take at most; many times what it does take. Beyond that the first one is named."""
-PROBLEM_LIMIT: Final = 20
-"""Problems that are told of one value, or of one branch; a model mends the first ones first."""
-BRANCH_LIMIT: Final = 32
-"""Branches of a choice whose problems are told."""
-CHOICE_LIMIT: Final = 4
-"""Choices within choices that are told."""
-PARTS: Final = 200
-"""Parts of a schema that are looked through for the names of members."""
-KEPT: Final = 512
-KEPT_CHARS: Final = 1_000_000
-"""Schemas that stay compiled, and their characters, which take forty bytes each: an agent sends the same hundred tools,
-some 200 KB, with every request, and only those that are called are compiled."""
+MAX_SCHEMA_CHARS: Final = 500_000
+"""Compiling a schema of this size takes 50 ms; the largest schemas of real tools have a tenth of it."""
+MAX_REPORT_US: Final = 100_000
+"""Bound of the estimated time for naming all violations, in µs; many times the real time. Above it only the first one
+is named."""
+MAX_VIOLATIONS: Final = 20
+"""Violations reported of one value or of one branch; a model fixes the first ones first."""
+MAX_BRANCHES: Final = 32
+"""Branches of a choice (`anyOf`, `oneOf`) whose violations are reported."""
+MAX_CHOICE_DEPTH: Final = 4
+"""Nesting depth of choices whose violations are reported."""
+MAX_SCHEMA_PARTS: Final = 200
+"""Subschemas that are searched for the names of members."""
+MAX_CACHED_SCHEMAS: Final = 512
+MAX_CACHED_CHARS: Final = 1_000_000
+"""Schemas that stay compiled, and their characters in total, which take forty bytes each. An agent sends the same
+hundred
+tools (some 200 KB) with every request, and only those that are called are compiled."""
 
 _UNREADABLE: Final = (ValueError, RecursionError)
-"""What the readers of JSON and the engine raise: surrogates by themselves, hundreds of levels, thousands of digits."""
+"""Errors of the JSON decoders and the validator: lone surrogates, hundreds of levels, thousands of digits."""
 
 
-def parsed(arguments: JsonText) -> Any:
-    """The value of a call's arguments; of two members of one name the last counts.
+def decode_arguments(arguments: JsonText) -> Any:
+    """Decodes a call's arguments; of two members with the same name the last one counts.
 
-    Raises: ValueError: it is no JSON, or none that can be held as values; leave it as it is.
+    Raises:
+        ValueError: They are not JSON, or JSON that Python values cannot represent; leave them as they are.
     """
     try:
         return msgspec.json.decode(arguments)
@@ -58,194 +70,196 @@ def parsed(arguments: JsonText) -> Any:
         raise ValueError(f"no arguments that can be read: {e}") from e
 
 
-_NOTHING: Final = object()
+_UNDECODABLE: Final = object()
 
 
-def _without_surrogates(arguments: JsonText) -> Any:
-    """The value with another character in place of each half of a surrogate; `_NOTHING` where it cannot be held."""
+def _replace_surrogates(arguments: JsonText) -> Any:
+    """Decodes arguments with `?` in place of each lone surrogate; `_UNDECODABLE` if that is not possible."""
     try:
         text = json.dumps(json.loads(arguments), ensure_ascii=False, allow_nan=False)
         return msgspec.json.decode(text.encode("utf-8", "replace"))
     except _UNREADABLE:
-        return _NOTHING
+        return _UNDECODABLE
 
 
-class Compiled:
-    """One schema, made ready to check values against."""
+class CompiledSchema:
+    """One schema, compiled for checking values."""
 
-    __slots__ = ("_bounds", "_documents", "_engine", "left_out", "root", "why")
+    __slots__ = ("_cost", "_refs", "_validator", "reason", "root", "skipped_patterns")
 
     def __init__(self, schema: JsonText) -> None:
-        """Never fails: what cannot be checked says `why`."""
+        """Never fails: `reason` says why values cannot be checked."""
         self.root: Any = None
-        """The schema as a value, with JSON Schema's names of types; None where it is no JSON."""
-        self._engine: Validator | None = None
-        self.why = ""
-        """Why nothing can be checked against it; empty where it can."""
-        self.left_out: tuple[str, ...] = ()
-        """Patterns that values are not held to, as none can be matched with them in bounded time."""
-        if len(schema) > SCHEMA_CHARS:
-            self.why = f"the schema has more than {SCHEMA_CHARS:,} characters"
+        """The decoded schema, with JSON Schema's names of types; None if it is not JSON."""
+        self._validator: Validator | None = None
+        self.reason = ""
+        """Why no value can be checked; empty if values can be."""
+        self.skipped_patterns: tuple[str, ...] = ()
+        """Patterns that are not checked, because they cannot be matched in bounded time."""
+        if len(schema) > MAX_SCHEMA_CHARS:
+            self.reason = f"the schema has more than {MAX_SCHEMA_CHARS:,} characters"
             return
         try:
-            self.root = with_json_types(parsed(schema))
+            self.root = with_json_types(decode_arguments(schema))
         except ValueError:
-            self.why = "the schema is no JSON that can be read"
+            self.reason = "the schema is no JSON that can be read"
             return
         try:
-            self._documents = Documents(self.root)
-            self._bounds = Bounds(self.root, self._documents)
-        except Unbounded as e:
-            self.why = f"the schema cannot be checked against: {e}"
+            self._refs = SchemaRefs(self.root)
+            self._cost = ValidationCost(self.root, self._refs)
+        except UnboundedCheck as e:
+            self.reason = f"the schema cannot be checked against: {e}"
             return
-        self._engine, self.why, self.left_out = made(self.root)
+        self._validator, self.reason, self.skipped_patterns = build_validator(self.root)
 
     @property
-    def checks(self) -> bool:
-        """Whether values can be checked against it."""
-        return self._engine is not None
+    def can_check(self) -> bool:
+        """Whether values can be checked against the schema."""
+        return self._validator is not None
 
     def valid(self, arguments: JsonText) -> bool | None:
-        """Whether the arguments fit; None where that cannot be told (`why`, or `why_not` of the value)."""
-        if self._engine is None:
+        """Returns whether the arguments match; None if they cannot be checked (see `reason` and `reason_unchecked`)."""
+        if self._validator is None:
             return None
         try:
             value = msgspec.json.decode(arguments)
         except _UNREADABLE:
-            value = _without_surrogates(arguments)
-        if value is _NOTHING or (len(arguments) > self._bounds.chars and self.why_not(value)):
+            value = _replace_surrogates(arguments)
+        if value is _UNDECODABLE or (len(arguments) > self._cost.unmeasured_chars and self.reason_unchecked(value)):
             return None
         try:
-            return self._engine.is_valid(value)
+            return self._validator.is_valid(value)
         except _UNREADABLE:  # hundreds of levels within a constant
             return None
 
-    def why_not(self, value: Any) -> str:
-        """Why this value cannot be checked; empty where it can."""
-        if self._engine is None:
-            return self.why
+    def reason_unchecked(self, value: Any) -> str:
+        """Returns why this value cannot be checked; empty if it can be."""
+        if self._validator is None:
+            return self.reason
         try:
-            dear = self._bounds.work(sizes(value)) > WORK_LIMIT
-        except Unbounded as e:
+            dear = self._cost.check_cost(value_size(value)) > MAX_WORK
+        except UnboundedCheck as e:
             return f"the value cannot be checked: {e}"
         return "the value cannot be checked: it is too large for its schema" if dear else ""
 
-    def problems(self, value: Any) -> Sequence[Problem]:
-        """What is wrong with it, the first of each kind of thing first; nothing where it fits, or cannot be checked."""
-        if self._engine is None or self.why_not(value):
+    def violations(self, value: Any) -> Sequence[Violation]:
+        """Returns what is wrong with a value, at most `MAX_VIOLATIONS`; empty if it matches or cannot be checked."""
+        if self._validator is None or self.reason_unchecked(value):
             return ()
         try:
-            return self._told(self._engine, value)
+            return self._list_violations(self._validator, value)
         except UnicodeEncodeError:
-            value = _without_surrogates(json.dumps(value))
-            return () if value is _NOTHING else self._told(self._engine, value)
+            value = _replace_surrogates(json.dumps(value))
+            return () if value is _UNDECODABLE else self._list_violations(self._validator, value)
         except _UNREADABLE:
             return ()
 
-    def _told(self, engine: Validator, value: Any) -> Sequence[Problem]:
-        if self._bounds.telling(sizes(value)) <= TELLING_LIMIT:
-            return tuple(self._problem(each, value) for each in _first(engine.iter_errors(value), PROBLEM_LIMIT))
+    def _list_violations(self, engine: Validator, value: Any) -> Sequence[Violation]:
+        if self._cost.explain_cost(value_size(value)) <= MAX_REPORT_US:
+            return tuple(self._violation(each, value) for each in _first(engine.iter_errors(value), MAX_VIOLATIONS))
         if engine.is_valid(value):
             return ()
-        if self._bounds.choices:  # the first error may hold as many as there are
-            return (Problem((), "other", "does not fit the schema"),)
+        if self._cost.has_choices:  # the first error can contain as many errors as there are branches
+            return (Violation((), "other", "does not fit the schema"),)
         try:
             engine.validate(value)
         except ValidationError as error:
-            return (self._problem(error, value),)
+            return (self._violation(error, value),)
         return ()
 
-    def member(self, schema: Any, name: str | int) -> Mapping[str, Any]:
-        """What a schema says of one member or item; empty where it says nothing. References are followed."""
-        for part in self._parts(schema):
-            found = _own_member(part, name)
+    def member_schema(self, schema: Any, name: str | int) -> Mapping[str, Any]:
+        """Returns the schema of one member or item, references resolved; empty if there is none."""
+        for part in self._with_all_of(schema):
+            found = _member_schema(part, name)
             if isinstance(found, dict):
-                return self._followed(found)
+                return self._resolve(found)
         return {}
 
     def schema_at(self, path: Iterable[str | int]) -> Mapping[str, Any]:
-        """What the schema says of the value at a path; empty where it says nothing."""
-        found: Mapping[str, Any] = self._followed(self.root)
+        """Returns the schema of the value at a path, without branches of choices; empty if there is none."""
+        found: Mapping[str, Any] = self._resolve(self.root)
         for name in path:
-            found = self.member(found, name)
+            found = self.member_schema(found, name)
         return found
 
-    def parts_at(self, path: Iterable[str | int]) -> list[Mapping[str, Any]]:
-        """All that the schema says of the value at a path, in whatever branch."""
+    def schemas_at(self, path: Iterable[str | int]) -> list[Mapping[str, Any]]:
+        """Returns all schemas that can apply to the value at a path, in any branch."""
         found = self._branches([self.root])
         for name in path:
-            found = self._branches([_own_member(each, name) for each in found])
+            found = self._branches([_member_schema(each, name) for each in found])
         return found
 
-    def declared(self, path: Iterable[str | int], part: Any = None) -> frozenset[str]:
-        """Names of members that the schema knows at a path, or this part of it does."""
-        parts = [*self.parts_at(path), *self._branches([part])]
+    def declared_names(self, path: Iterable[str | int], part: Any = None) -> frozenset[str]:
+        """Returns the names of members that the schema declares at a path, or that `part` declares."""
+        parts = [*self.schemas_at(path), *self._branches([part])]
         return frozenset(name for each in parts for name in each.get("properties") or ())
 
     def _branches(self, schemas: list[Any]) -> list[Mapping[str, Any]]:
-        """The schemas, and all that stand for the same value in them."""
+        """The schemas, and all subschemas of them that apply to the same value."""
         found: list[Mapping[str, Any]] = []
         left = [*schemas]
-        while left and len(found) < PARTS:
-            own = self._followed(left.pop(0))
+        while left and len(found) < MAX_SCHEMA_PARTS:
+            own = self._resolve(left.pop(0))
             found += [own] if own else []
             left += [own[word] for word in ("if", "then", "else") if word in own]
             left += [each for word in ("allOf", "anyOf", "oneOf") for each in own.get(word) or ()]
             left += (own.get("dependentSchemas") or {}).values()
         return found
 
-    def _followed(self, schema: Any) -> Mapping[str, Any]:
-        """The schema that a chain of references ends at."""
+    def _resolve(self, schema: Any) -> Mapping[str, Any]:
+        """The schema at the end of a chain of references."""
         for _ in range(_REFERENCES):
             if not isinstance(schema, dict):
                 return {}
             if not isinstance(reference := schema.get("$ref"), str):
                 return schema
-            schema = self._documents.find(reference, schema)
+            schema = self._refs.resolve(reference, schema)
         return {}
 
-    def _parts(self, schema: Any) -> list[Mapping[str, Any]]:
-        """The schema, and what `allOf` adds to it."""
+    def _with_all_of(self, schema: Any) -> list[Mapping[str, Any]]:
+        """The schema and the schemas in its `allOf`."""
         parts: list[Mapping[str, Any]] = []
         left = [schema]
-        while left and len(parts) < BRANCH_LIMIT:
-            part = self._followed(left.pop(0))
+        while left and len(parts) < MAX_BRANCHES:
+            part = self._resolve(left.pop(0))
             parts.append(part)
             left += part.get("allOf", [])
         return parts
 
-    def _stating(self, error: ValidationError) -> Any:
-        """The schema that an error is of."""
+    def _schema_of(self, error: ValidationError) -> Any:
+        """The subschema that reports an error."""
         whole = error.kind.name == "falseSchema"
-        if location := error.absolute_keyword_location:  # within what has an `$id` the path begins there
-            return self._documents.find(location if whole else location.rpartition("/")[0])
-        return _at(self.root, error.schema_path[: None if whole else -1])
+        if location := error.absolute_keyword_location:  # within a part that has an `$id` the path begins there
+            return self._refs.resolve(location if whole else location.rpartition("/")[0])
+        return _value_at(self.root, error.schema_path[: None if whole else -1])
 
-    def _problem(self, error: ValidationError, value: Any, depth: int = 0) -> Problem:
+    def _violation(self, error: ValidationError, value: Any, depth: int = 0) -> Violation:
         path = tuple(error.instance_path)
-        kind, expected, words = _told(error.kind, _at(value, path))
-        contexts = getattr(error.kind, "context", [])[:BRANCH_LIMIT] if depth < CHOICE_LIMIT else []
+        kind, expected, words = _describe(error.kind, _value_at(value, path))
+        contexts = getattr(error.kind, "context", [])[:MAX_BRANCHES] if depth < MAX_CHOICE_DEPTH else []
         within = tuple(
-            tuple(self._problem(each, value, depth + 1) for each in branch[:PROBLEM_LIMIT]) for branch in contexts
+            tuple(self._violation(each, value, depth + 1) for each in branch[:MAX_VIOLATIONS]) for branch in contexts
         )
-        schema = self._stating(error)
+        schema = self._schema_of(error)
         if kind == "additional":
-            words += _known(schema)
+            words += _known_names(schema)
         elif kind in ("any_of", "one_of"):
-            words = _choices(within, _at(value, path), path) or words
-        return Problem(path, kind, sentence(path, words), expected, within, schema if isinstance(schema, dict) else {})
+            words = _describe_choice(within, _value_at(value, path), path) or words
+        return Violation(
+            path, kind, with_path(path, words), expected, within, schema if isinstance(schema, dict) else {}
+        )
 
 
 _REFERENCES: Final = 32
-"""References to references that are followed."""
+"""Length of a chain of references that is followed."""
 
 
 def _first(errors: Iterable[ValidationError], limit: int) -> list[ValidationError]:
     return [error for error, _ in zip(errors, range(limit), strict=False)]
 
 
-def _at(value: Any, path: Sequence[str | int]) -> Any:
-    """The part of a value at a path; None where there is none."""
+def _value_at(value: Any, path: Sequence[str | int]) -> Any:
+    """The part of a value at a path; None if there is none."""
     for part in path:
         try:
             value = value[part]
@@ -254,7 +268,7 @@ def _at(value: Any, path: Sequence[str | int]) -> Any:
     return value
 
 
-def _own_member(schema: Mapping[str, Any], name: str | int) -> Any:
+def _member_schema(schema: Mapping[str, Any], name: str | int) -> Any:
     if isinstance(name, str):
         named = schema.get("properties")
         if isinstance(named, dict) and name in named:
@@ -266,22 +280,22 @@ def _own_member(schema: Mapping[str, Any], name: str | int) -> Any:
     return tuple_of
 
 
-def _told(kind: ValidationErrorKind, value: Any) -> tuple[Kind, Any, str]:
-    """The kind, what was expected, and the words for it."""
+def _describe(kind: ValidationErrorKind, value: Any) -> tuple[ViolationKind, Any, str]:
+    """The kind of violation, what was expected, and the message without its path."""
     has = ValidationErrorKind
-    got = f", got {shown(value)}"
+    got = f", got {quote_value(value)}"
     match kind:
         case has.Type(types):
             types = [each for each in types if each != "null"] + [each for each in types if each == "null"]
-            return "type", tuple(types), f"expected {types_said(types)}{got}"
+            return "type", tuple(types), f"expected {describe_types(types)}{got}"
         case has.Enum(options):
-            return "enum", tuple(options), f"expected one of {listed(options)}{got}"
+            return "enum", tuple(options), f"expected one of {quote_list(options)}{got}"
         case has.Constant(wanted):
-            return "const", wanted, f"expected {shown(wanted)}{got}"
+            return "const", wanted, f"expected {quote_value(wanted)}{got}"
         case has.Required(name):
-            return "required", name, f"{shown(name)} is missing"
+            return "required", name, f"{quote_value(name)} is missing"
         case has.AdditionalProperties(names) | has.UnevaluatedProperties(names):
-            return "additional", tuple(names), f"{listed(names)} must not be there"
+            return "additional", tuple(names), f"{quote_list(names)} must not be there"
         case has.AnyOf():
             return "any_of", None, f"expected one of the forms that are allowed{got}"
         case has.OneOfNotValid():
@@ -289,13 +303,13 @@ def _told(kind: ValidationErrorKind, value: Any) -> tuple[Kind, Any, str]:
         case has.OneOfMultipleValid():
             return "one_of", None, f"expected exactly one of the forms that are allowed{got}, which fits several"
         case has.Pattern(pattern):
-            return "pattern", pattern, f"expected text that matches {shown(pattern)}{got}"
+            return "pattern", pattern, f"expected text that matches {quote_value(pattern)}{got}"
         case has.Format(name):
-            return "format", name, f"expected {formatted(name)}{got}"
-    return _limit_told(kind, value)
+            return "format", name, f"expected {describe_format(name)}{got}"
+    return _describe_limit(kind, value)
 
 
-_OF_LIMIT: Final[Mapping[str, Kind]] = {
+_LIMIT_KINDS: Final[Mapping[str, ViolationKind]] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), "range"),
     **dict.fromkeys(("minLength", "maxLength"), "length"),
     **dict.fromkeys(("minItems", "maxItems"), "items"),
@@ -304,12 +318,12 @@ _OF_LIMIT: Final[Mapping[str, Kind]] = {
 }
 
 
-def _limit_told(kind: ValidationErrorKind, value: Any) -> tuple[Kind, Any, str]:
+def _describe_limit(kind: ValidationErrorKind, value: Any) -> tuple[ViolationKind, Any, str]:
     has = ValidationErrorKind
-    got = f", got {shown(value)}"
-    if kind.name in _OF_LIMIT:
+    got = f", got {quote_value(value)}"
+    if kind.name in _LIMIT_KINDS:
         limit = getattr(kind, kind.__match_args__[0])  # type: ignore[attr-defined]
-        return _OF_LIMIT[kind.name], limit, f"expected {limited(kind.name, limit)}{got}"
+        return _LIMIT_KINDS[kind.name], limit, f"expected {describe_limit(kind.name, limit)}{got}"
     match kind:
         case has.FalseSchema():
             return "not", None, "must not be there"
@@ -322,45 +336,45 @@ def _limit_told(kind: ValidationErrorKind, value: Any) -> tuple[Kind, Any, str]:
         case has.UnevaluatedItems() | has.AdditionalItems():
             return "items", None, f"has too many items{got}"
         case has.PropertyNames(error):
-            return "names", None, f"has a member whose name is not allowed: {shown(error.instance)}"
+            return "names", None, f"has a member whose name is not allowed: {quote_value(error.instance)}"
     return "other", None, f"does not fit the schema ({kind.name}){got}"
 
 
-def _known(schema: Any) -> str:
+def _known_names(schema: Any) -> str:
     names = schema.get("properties") if isinstance(schema, dict) else None
-    return f"; known: {listed(names)}" if names else ""
+    return f"; known: {quote_list(names)}" if names else ""
 
 
-def _choices(within: Sequence[Sequence[Problem]], value: Any, path: Sequence[str | int]) -> str:
-    """What a choice expects, said by its branches; empty where they say nothing."""
+def _describe_choice(within: Sequence[Sequence[Violation]], value: Any, path: Sequence[str | int]) -> str:
+    """What a choice expects, composed from its branches; empty if a branch has no violation to report."""
     firsts = [branch[0] for branch in within if branch]
     if not firsts or len(firsts) < len(within):
         return ""
     if all(first.kind == "type" and first.path == tuple(path) for first in firsts):
         types = dict.fromkeys(each for first in firsts for each in first.expected)
-        return f"expected {types_said(types)}, got {shown(value)}"
+        return f"expected {describe_types(types)}, got {quote_value(value)}"
     said = "; or ".join(dict.fromkeys(first.message for first in firsts[:4]))
     return f"fits none of the forms that are allowed ({said})"
 
 
-def compiled(schema: JsonText) -> Compiled:
-    """The schema made ready, at once where it has been before. Threads may share it."""
+def compile_schema(schema: JsonText) -> CompiledSchema:
+    """Compiles a schema, or returns the cached result. Safe to call from several threads."""
     with _lock:
-        if (known := _kept.get(schema)) is not None:
-            _kept.move_to_end(schema)
+        if (known := _cache.get(schema)) is not None:
+            _cache.move_to_end(schema)
             return known
-    made = Compiled(schema)
+    made = CompiledSchema(schema)
     with _lock:
-        _keep(schema, made)
+        _store(schema, made)
     return made
 
 
-_kept: Final[OrderedDict[JsonText, Compiled]] = OrderedDict()
+_cache: Final[OrderedDict[JsonText, CompiledSchema]] = OrderedDict()
 _lock: Final = Lock()
 
 
-def _keep(schema: JsonText, made: Compiled) -> None:
-    _kept[schema] = made
-    chars = sum(map(len, _kept))
-    while _kept and (len(_kept) > KEPT or chars > KEPT_CHARS):
-        chars -= len(_kept.popitem(last=False)[0])
+def _store(schema: JsonText, made: CompiledSchema) -> None:
+    _cache[schema] = made
+    chars = sum(map(len, _cache))
+    while _cache and (len(_cache) > MAX_CACHED_SCHEMAS or chars > MAX_CACHED_CHARS):
+        chars -= len(_cache.popitem(last=False)[0])

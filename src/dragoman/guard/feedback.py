@@ -1,55 +1,55 @@
-"""What a model is told of a call that is not right, and what a client is where none comes."""
+"""Messages to the model about a rejected call, and to the client if no valid call follows."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dragoman.core.messages import ToolChoice
-from dragoman.guard.violations import VALUE_CHARS, Problem, shown
+from dragoman.guard.violations import MAX_VALUE_CHARS, Violation, quote_value
 
-PROBLEMS: Final = 5
-"""That are told; a small model mends no more at a time."""
-NAMES: Final = 40
-"""Of tools that are listed."""
-NAMES_CHARS: Final = 2000
-"""Of all of these names; that of one tool has 128 at most in any API."""
-
-
-PASSED: Final = "This call is right, and is made. Do not make it again."
-"""In place of its result, where another of the same answer is not right."""
+MAX_REPORTED_VIOLATIONS: Final = 5
+"""Violations that are reported at once; a small model does not fix more at a time."""
+MAX_NAMES: Final = 40
+"""Tool names that are listed."""
+MAX_NAMES_CHARS: Final = 2000
+"""Characters of all listed names; no API allows a tool name of more than 128."""
 
 
-def invalid(name: str, problems: Sequence[Problem]) -> str:
-    """Of arguments that are not of the schema."""
-    told = "; ".join(problem.message for problem in problems[:PROBLEMS])
-    return f"{told}. The call was not run. Call {_named(name)} again, with arguments that are right."
+VALID_CALL: Final = "This call is right, and is made. Do not make it again."
+"""The result of a valid call while another call of the same response is rejected."""
 
 
-def unread(name: str) -> str:
-    """Of arguments that are no JSON."""
-    return f"The arguments of {_named(name)} are no JSON object, so the call was not run. Write the call again."
+def invalid_arguments(name: str, violations: Sequence[Violation]) -> str:
+    """Returns the message about arguments that do not match the schema."""
+    told = "; ".join(violation.message for violation in violations[:MAX_REPORTED_VIOLATIONS])
+    return f"{told}. The call was not run. Call {_shorten_name(name)} again, with arguments that are right."
 
 
-def unknown(name: str, offered: Iterable[str]) -> str:
-    """Of a tool that there is not."""
+def unreadable_call(name: str) -> str:
+    """Returns the message about arguments that are not a JSON object."""
+    return f"The arguments of {_shorten_name(name)} are no JSON object, so the call was not run. Write the call again."
+
+
+def unknown_tool(name: str, offered: Iterable[str]) -> str:
+    """Returns the message about a tool that was not offered."""
     listed: list[str] = []
     chars = 0
     for each in offered:
         chars += len(each)
-        if len(listed) == NAMES or chars > NAMES_CHARS:
+        if len(listed) == MAX_NAMES or chars > MAX_NAMES_CHARS:
             listed.append("…")
             break
         listed.append(each)
     tools = ", ".join(listed)
-    return f"There is no tool {_named(name)}. The tools are: {tools}. Answer in words, or call one of them."
+    return f"There is no tool {_shorten_name(name)}. The tools are: {tools}. Answer in words, or call one of them."
 
 
-def _named(name: str) -> str:
-    """The name as it is, or the beginning of one that no tool has."""
-    return name if len(name) <= VALUE_CHARS else shown(name)
+def _shorten_name(name: str) -> str:
+    """The name, truncated if it is longer than the name of any tool."""
+    return name if len(name) <= MAX_VALUE_CHARS else quote_value(name)
 
 
-def other(choice: ToolChoice) -> str:
-    """Of a call that was not asked for, or that is missing."""
+def wrong_choice(choice: ToolChoice) -> str:
+    """Returns the message about a call that the tool choice does not allow, or about a missing call."""
     if choice.mode == "none":
         return "No tool may be called now, and this call was not run. Answer in words."
     if choice.name:
@@ -57,9 +57,9 @@ def other(choice: ToolChoice) -> str:
     return "You called no tool. Call one now, and write nothing else."
 
 
-def looping(name: str, times: int, choice: ToolChoice) -> str:
-    """Of a call that has been made again and again."""
-    begun = f"{_named(name)} has been called {times} times with these arguments, and was not run again."
+def repeated_call(name: str, times: int, choice: ToolChoice) -> str:
+    """Returns the message about a call that was made `times` times with the same arguments."""
+    begun = f"{_shorten_name(name)} has been called {times} times with these arguments, and was not run again."
     match choice.mode:
         case "named":
             return f"{begun} Call it with other arguments."
@@ -69,11 +69,11 @@ def looping(name: str, times: int, choice: ToolChoice) -> str:
             return f"{begun} Call another tool, or answer from its result."
 
 
-def instead(name: str, why: str) -> str:
-    """For the client, in place of a call that is never right."""
-    return f"[The model called {_named(name)}, but not as it can be run: {why}]"
+def replacement_text(name: str, why: str) -> str:
+    """Returns the text that the client gets in place of a call that stayed invalid."""
+    return f"[The model called {_shorten_name(name)}, but not as it can be run: {why}]"
 
 
-def missed(choice: ToolChoice) -> str:
-    """What an answer has not, for people."""
+def missing_call(choice: ToolChoice) -> str:
+    """Returns what the response lacks, for warnings and logs."""
     return f"the tool {choice.name} was not called" if choice.name else "no tool was called where one must be"

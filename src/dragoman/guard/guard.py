@@ -1,12 +1,13 @@
-"""The calls of one answer, made right where they can be: held until they are whole, judged, mended.
+"""Validates and repairs the tool calls of one response.
 
-    guard = Guard(request, policy)
-    guard.pass_on(event)        # the events that may go out; Finish waits for `end`
-    guard.again()               # what to ask the model, where a call is not right; None: nothing
-    guard.end()                 # all that waited
+    guard = ToolCallGuard(request, policy)
+    guard.feed(event)           # the events that can be sent now; Finish waits for `close`
+    guard.reask_request()       # the request that re-asks the model for a rejected call; None: not needed
+    guard.close()               # all events that waited
 
-Text goes by. Behind a call that is not right everything waits until the answer's end, since only there it is known
-whether the model can be asked once more (an answer that a limit has cut would be cut again).
+A call is buffered until it is complete, then checked and repaired. Text is passed through. After a rejected call every
+event waits for the end of the response, because only then it is known whether the model can be re-asked (a response
+that a token limit has cut would be cut again).
 """
 
 from collections import Counter
@@ -36,360 +37,363 @@ from dragoman.core.events import (
 from dragoman.core.identifiers import legal_id
 from dragoman.core.messages import Request, Tool, ToolCall, Usage, add_usage
 from dragoman.guard import feedback, reask, unoffered_tool
-from dragoman.guard.injection.copied_call import Taint
-from dragoman.guard.policy import Policy
-from dragoman.guard.reask import Again, Failed, Fault
-from dragoman.guard.repair_spread import STEP
-from dragoman.guard.trailing_calls import Fenced
-from dragoman.guard.verdict import OpenCall, Verdict, judge
+from dragoman.guard.injection.copied_call import CopiedCallDetector
+from dragoman.guard.policy import GuardPolicy
+from dragoman.guard.reask import ReaskRequest, RejectedCall, RejectionKind
+from dragoman.guard.repair_spread import SPREAD
+from dragoman.guard.trailing_calls import TrailingCallCheck
+from dragoman.guard.verdict import PendingCall, Verdict, judge_call
 
-WARNED_REPEATS: Final = 3
-WARNED_CALLS: Final = 32
-"""From so many on somebody is told, whatever the policy."""
-SEEN: Final = 20_000
-"""Events of an answer that are kept; the model of a longer one is not asked again."""
-_WHOLE: Final = ("stop", "tool_calls")
-"""Ends of answers that another may follow; what a limit or a refusal has ended would end so again."""
-CALL: Final = (ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete)
-_ASKED: Final = ("asked_again", "not_as_asked")
-"""Warnings of a backend that asks once more by itself."""
+WARN_AT_REPEATS: Final = 3
+WARN_AT_CALLS: Final = 32
+"""From these counts on a warning is emitted, whatever the policy is."""
+MAX_KEPT_EVENTS: Final = 20_000
+"""Events of a response that are kept; the model of a longer response is not re-asked."""
+_COMPLETE_FINISHES: Final = ("stop", "tool_calls")
+"""Finish reasons after which the model can be re-asked; after a limit or a refusal it would end in the same way."""
+CALL_EVENTS: Final = (ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete)
+_REASK_CODES: Final = ("asked_again", "not_as_asked")
+"""Warnings of a backend that re-asks the model itself."""
 
 
-class Guard:
-    """Of one answer."""
+class ToolCallGuard:
+    """Validates and repairs the calls of one response."""
 
-    def __init__(self, request: Request, policy: Policy) -> None:
+    def __init__(self, request: Request, policy: GuardPolicy) -> None:
         self._request, self._policy, self._choice = request, policy, request.tool_choice
         self._tools: dict[str, Tool] = {tool.name: tool for tool in request.tools if tool.kind == "function"}
-        self._steps = policy.steps
-        names = [step for step in tool_name_match.STEPS if step in self._steps]
+        self._enabled_repairs = policy.enabled_repairs
+        names = [step for step in tool_name_match.STEPS if step in self._enabled_repairs]
         self._names = tool_name_match.ToolNames(self._tools, names)
         self._knows_all = len(self._tools) == len(request.tools)
-        """There are no tools that the vendor runs, whose calls have names of their own."""
-        self._taint = Taint(request)
-        self._fenced = Fenced(request, self._taint)
-        self._made: Counter[CallKey] | None = None
-        self._open: OpenCall | None = None
-        self._late: list[AnyEvent | Failed] = []
-        """What waits: a call that is not right, and all behind it."""
-        self._given = self._came = 0
-        """Calls that went out, and that came whole."""
-        self._passed: list[ToolCall] = []
-        """Calls that were right: name and arguments."""
-        self._told_so = False
-        """The model has been re-asked, by a backend that does so by itself."""
-        self._is_told = False
-        """That the answer is not as it was asked for has been reported."""
-        self._gave_up = False
-        self._replaced: list[AnyEvent] = []
-        """Text for which other text was taken."""
-        self.unoffered = False
-        """A tool was called that is not offered, in text."""
-        self.seen: list[AnyEvent] = []
-        """The answer as it came, but for what is told of it."""
-        self.failed: list[Failed] = []
+        """Whether no tool is run by the vendor; calls of such tools have names of their own."""
+        self._copies = CopiedCallDetector(request)
+        self._trailing = TrailingCallCheck(request, self._copies)
+        self._earlier_calls: Counter[CallKey] | None = None
+        self._pending: PendingCall | None = None
+        self._waiting: list[AnyEvent | RejectedCall] = []
+        """Events that wait: a rejected call, and everything after it."""
+        self._sent_calls = self._complete_calls = 0
+        """Calls that were sent, and calls that arrived complete."""
+        self._valid: list[ToolCall] = []
+        self._reasked = False
+        """Whether the backend itself has re-asked the model."""
+        self._reported = False
+        """Whether `not_as_asked` was reported."""
+        self._reask_failed = False
+        self._replaced_text: list[AnyEvent] = []
+        """Text of the first response that the second response replaces."""
+        self.called_unoffered = False
+        """Whether the text calls a tool that was not offered."""
+        self.received: list[AnyEvent] = []
+        """The events of the response as they arrived, without warnings."""
+        self.rejected: list[RejectedCall] = []
         self.finish: Finish | None = None
         self.usage: Usage | None = None
-        """As far as the backend tells."""
-        self.over = False
-        """There are calls enough: what still comes is not wanted."""
+        self.finished = False
+        """Whether the call limit was reached; the rest of the response is not needed."""
 
-    def pass_on(self, event: AnyEvent) -> list[AnyEvent]:
-        """The events that may go out now that this has happened."""
+    def feed(self, event: AnyEvent) -> list[AnyEvent]:
+        """Processes one event and returns the events that can be sent now."""
         match event:
             case TextDelta() | ReasoningDelta():
-                self.seen.append(event)
-                return [*self._out([event]), *self._offered()] if self.failed else [event]
-            case ToolCallDelta(_, text) if self._open:
-                self.seen.append(event)
-                out = self._more(self._open, event, text)
-                return self._out(out) if out else out
+                self.received.append(event)
+                return [*self._send_or_wait([event]), *self._release_text()] if self.rejected else [event]
+            case ToolCallDelta(_, text) if self._pending:
+                self.received.append(event)
+                out = self._on_delta(self._pending, event, text)
+                return self._send_or_wait(out) if out else out
             case Start():
                 return [event]
             case UsageUpdate(usage):
                 self.usage = usage
                 return [event]
             case Notice(code):
-                self._told_so = self._told_so or code in _ASKED
-                self._is_told = self._is_told or code == "not_as_asked"
-                if code == "asked_again" and self.failed:
-                    return [*self._superseded(), *self._out([event])]
-                self.unoffered = self.unoffered or code == unoffered_tool.CODE
-                self._fenced.saw(event)
-                if code == unoffered_tool.CODE and self._holds_text():
-                    self.failed.append(unoffered_tool.held(event, self._tools))
-                    self._late.append(self.failed[-1])
+                self._reasked = self._reasked or code in _REASK_CODES
+                self._reported = self._reported or code == "not_as_asked"
+                if code == "asked_again" and self.rejected:
+                    return [*self._drop_unoffered(), *self._send_or_wait([event])]
+                self.called_unoffered = self.called_unoffered or code == unoffered_tool.CODE
+                self._trailing.observe(event)
+                if code == unoffered_tool.CODE and self._buffers_text():
+                    self.rejected.append(unoffered_tool.rejected_call(event, self._tools))
+                    self._waiting.append(self.rejected[-1])
                     return []
-                return self._out([event])
+                return self._send_or_wait([event])
             case Finish():
                 self.finish = event
                 return []
             case Failure():
-                return [*self._released(), event]
+                return [*self._release(), event]
             case _:
-                self.seen.append(event)
-                return self._out(self._call(event))
+                self.received.append(event)
+                return self._send_or_wait(self._on_call_event(event))
 
-    def _out(self, events: list[AnyEvent]) -> list[AnyEvent]:
-        """What goes out of these now."""
-        if not self.failed:
-            return [self._numbered(event) for event in events]
+    def _send_or_wait(self, events: list[AnyEvent]) -> list[AnyEvent]:
+        """Returns the events to send; after a rejected call they wait."""
+        if not self.rejected:
+            return [self._renumber(event) for event in events]
         for event in events:
-            last = self._late[-1]
-            rest = last.take(event) if isinstance(last, Failed) else event
+            last = self._waiting[-1]
+            rest = last.absorb(event) if isinstance(last, RejectedCall) else event
             if rest is not None:
-                self._late.append(rest)
+                self._waiting.append(rest)
         return []
 
-    def _superseded(self) -> list[AnyEvent]:
-        """What may go out as the backend re-asks: without text that is held as a call of a tool that is not offered."""
-        late, self._late = self._late, []
+    def _drop_unoffered(self) -> list[AnyEvent]:
+        """Called when the backend re-asks: drops text that was buffered as a call of a tool that was not offered."""
+        late, self._waiting = self._waiting, []
         for each in late:
-            if isinstance(each, Failed) and each.fault == "unoffered":
-                self._late += each.events
+            if isinstance(each, RejectedCall) and each.kind == "unoffered":
+                self._waiting += each.events
             else:
-                self._late.append(each)
-        self.failed = [each for each in self._late if isinstance(each, Failed)]
-        return [] if self.failed else self._released()
+                self._waiting.append(each)
+        self.rejected = [each for each in self._waiting if isinstance(each, RejectedCall)]
+        return [] if self.rejected else self._release()
 
-    def _holds_text(self) -> bool:
-        """Whether text with a call of a tool that is not offered waits, as the model may be asked again."""
+    def _buffers_text(self) -> bool:
+        """Whether text that calls a tool that was not offered is buffered, because the model can be re-asked."""
         return (
             self._policy.ask_again
-            and not (self._passed or self._told_so)
+            and not (self._valid or self._reasked)
             and self._policy.delivery != "stream"
             and not self._request.response_schema
         )
 
-    def _offered(self) -> list[AnyEvent]:
-        """What may go out now that text which was held is no call after all."""
-        unoffered_tool.release(self.failed, self._late, self._taint, ended=False)
-        if self.failed:
+    def _release_text(self) -> list[AnyEvent]:
+        """Releases buffered text that turned out not to be a call."""
+        unoffered_tool.release(self.rejected, self._waiting, self._copies, ended=False)
+        if self.rejected:
             return []
-        return self._released()
+        return self._release()
 
-    def _numbered(self, event: AnyEvent) -> AnyEvent:
-        """The event with its call's number among those that go out."""
+    def _renumber(self, event: AnyEvent) -> AnyEvent:
+        """Returns the event with the index of its call among those that are sent."""
         if isinstance(event, ToolCallStart):
-            self._given += 1
-        if isinstance(event, CALL):
-            return event if event.index == self._given - 1 else replace(event, index=self._given - 1)
+            self._sent_calls += 1
+        if isinstance(event, CALL_EVENTS):
+            return event if event.index == self._sent_calls - 1 else replace(event, index=self._sent_calls - 1)
         return event
 
-    def _call(self, event: AnyEvent) -> list[AnyEvent]:
+    def _on_call_event(self, event: AnyEvent) -> list[AnyEvent]:
         match event:
             case ToolCallStart():
-                return self._begin(event)
-            case ToolCallEnd() if self._open:
-                return self._end(self._open, event)
-            case ToolCallIncomplete() if self._open:
-                return self._cut(self._open, event)
+                return self._on_start(event)
+            case ToolCallEnd() if self._pending:
+                return self._on_end(self._pending, event)
+            case ToolCallIncomplete() if self._pending:
+                return self._on_incomplete(self._pending, event)
             case _:
                 return [event]
 
-    def _begin(self, event: ToolCallStart) -> list[AnyEvent]:
+    def _on_start(self, event: ToolCallStart) -> list[AnyEvent]:
         if (
-            self._passed
-            and not self.failed
+            self._valid
+            and not self.rejected
             and not self._choice.parallel
             and self._choice.mode in ("required", "named")
         ):
-            self.over = True  # a model that must call a tool may go on calling without end
+            self.finished = True  # a model that must call a tool can go on calling forever
             return [Notice("extra_call", "a second call was dropped, as one was asked for", event.name)]
         found = self._names.resolve(event.name)
         start = replace(event, name=found.name) if found and found.step else event
-        held = self._policy.delivery != "stream" or bool(self._policy.repeats) or self._is_one_too_many()
-        self._open = OpenCall(start, found.step if found else "", held)
+        held = self._policy.delivery != "stream" or bool(self._policy.repeats) or self._limit_reached()
+        self._pending = PendingCall(start, found.step if found else "", held)
         return [] if held else [start]
 
-    def _more(self, call: OpenCall, event: ToolCallDelta, text: str) -> list[AnyEvent]:
-        call.pieces.append(text)
+    def _on_delta(self, call: PendingCall, event: ToolCallDelta, text: str) -> list[AnyEvent]:
+        call.chunks.append(text)
         call.chars += len(text)
-        if not call.held:
+        if not call.buffered:
             return [event]
-        waits = self._policy.delivery == "atomic" or self._fault(call.start.name) or self._is_one_too_many()
+        waits = self._policy.delivery == "atomic" or self._rejection_kind(call.start.name) or self._limit_reached()
         if waits or call.chars <= self._policy.hold_chars:
             return []
-        call.held = False
+        call.buffered = False
         return [call.start, ToolCallDelta(event.index, call.arguments)]
 
-    def _end(self, call: OpenCall, event: ToolCallEnd) -> list[AnyEvent]:
-        """A whole call: as it came, mended, or none for now."""
-        self._open = None
-        name, arguments = call.ended(event).name, call.arguments
-        if self._fenced.drops:
+    def _on_end(self, call: PendingCall, event: ToolCallEnd) -> list[AnyEvent]:
+        self._pending = None
+        name, arguments = call.finish(event).name, call.arguments
+        if self._trailing.drops_calls:
             return []
-        if self._is_one_too_many():
-            self.over = True
+        if self._limit_reached():
+            self.finished = True
             told = f"more than {self._policy.calls} calls in one answer; it was ended there"
             return [Notice("call_limit_reached", told, f"{name} {arguments}")]
-        self._came += 1
-        if fault := self._fault(name):
-            return self._failed(fault, self._why(fault, name), call, event)
-        verdict = self._judged(call, arguments)
-        if call.held and (text := self._fenced.refused(name, arguments, verdict.valid, verdict.why)):
+        self._complete_calls += 1
+        if fault := self._rejection_kind(name):
+            return self._reject(fault, self._rejection_reason(fault, name), call, event)
+        verdict = self._judge(call, arguments)
+        if call.buffered and (text := self._trailing.reject(name, arguments, verdict.valid, verdict.reason)):
             return text
         if verdict.valid is False:
-            return self._failed("invalid", verdict.why, call, event)
-        times = self._times(name, verdict.arguments)
+            return self._reject("invalid", verdict.reason, call, event)
+        times = self._count_repeats(name, verdict.arguments)
         if self._policy.repeats and times >= self._policy.repeats:
-            return self._failed("looping", feedback.looping(name, times, self._choice), call, event)
-        self._passed.append(ToolCall(call.start.id, name, verdict.arguments))
-        steps = (*event.mended, *([call.step] if call.step else ()), *verdict.steps)
+            return self._reject("looping", feedback.repeated_call(name, times, self._choice), call, event)
+        self._valid.append(ToolCall(call.start.id, name, verdict.arguments))
+        steps = (*call.repairs(event), *verdict.repairs)
         last = replace(event, mended=steps, valid=verdict.valid)
-        before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.held else []
+        before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.buffered else []
         renamed = [step for step in steps if step in tool_name_match.STEPS]
-        warnings = self._told(call, verdict, (*renamed, *verdict.steps), times)
-        return [*before, last, *self._more_calls(call, verdict), *warnings]
+        warnings = self._warnings(call, verdict, (*renamed, *verdict.repairs), times)
+        return [*before, last, *self._extra_calls(call, verdict), *warnings]
 
-    def _is_one_too_many(self) -> bool:
-        return 0 < self._policy.calls <= self._came
+    def _limit_reached(self) -> bool:
+        return 0 < self._policy.calls <= self._complete_calls
 
-    def _more_calls(self, call: OpenCall, verdict: Verdict) -> Iterator[AnyEvent]:
-        """Those that one was written for, too."""
-        for number, each in enumerate(verdict.more, 2):
-            if self._is_one_too_many():
+    def _extra_calls(self, call: PendingCall, verdict: Verdict) -> Iterator[AnyEvent]:
+        """Events of the further calls that one call was written for."""
+        for number, each in enumerate(verdict.extra_calls, 2):
+            if self._limit_reached():
                 told = f"more than {self._policy.calls} calls in one answer"
                 yield Notice("call_limit_reached", told, f"{call.start.name} {each.arguments}")
                 continue
-            self._came += 1
+            self._complete_calls += 1
             id = legal_id(f"{call.start.id}_{number}")
-            self._passed.append(ToolCall(id, call.start.name, each.arguments))
+            self._valid.append(ToolCall(id, call.start.name, each.arguments))
             yield replace(call.start, id=id)
             yield ToolCallDelta(0, each.arguments)
-            yield ToolCallEnd(0, each.steps, valid=True)
+            yield ToolCallEnd(0, each.repairs, valid=True)
 
-    def _fault(self, name: str) -> Fault | None:
-        """What is wrong with a call of this tool, whatever its arguments."""
+    def _rejection_kind(self, name: str) -> RejectionKind | None:
+        """Why calls of this tool are rejected, whatever the arguments; None: they are not."""
         if name not in self._tools:
             return "unknown" if self._knows_all else None
         if self._choice.mode == "none" or (self._choice.mode == "named" and name != self._choice.name):
             return "other"
         return None
 
-    def _why(self, fault: Fault, name: str) -> str:
-        return feedback.unknown(name, self._tools) if fault == "unknown" else feedback.other(self._choice)
+    def _rejection_reason(self, fault: RejectionKind, name: str) -> str:
+        return feedback.unknown_tool(name, self._tools) if fault == "unknown" else feedback.wrong_choice(self._choice)
 
-    def _judged(self, call: OpenCall, arguments: str) -> Verdict:
+    def _judge(self, call: PendingCall, arguments: str) -> Verdict:
         tool = self._tools.get(call.start.name)
         if tool is None:
-            return Verdict(arguments, valid=None, why="it is of no tool whose schema is known")
-        steps = self._steps if call.held else frozenset()
-        return judge(tool, arguments, steps if self._choice.parallel else steps - {STEP})
+            return Verdict(arguments, valid=None, reason="it is of no tool whose schema is known")
+        steps = self._enabled_repairs if call.buffered else frozenset()
+        return judge_call(tool, arguments, steps if self._choice.parallel else steps - {SPREAD})
 
-    def _times(self, name: str, arguments: str) -> int:
-        """How often this call has been made since the user's last words."""
-        if self._made is None:
-            self._made = Counter(key(made.name, made.arguments) for made in answered_calls(self._request))
-        return self._made[key(name, arguments)] if self._made else 0
+    def _count_repeats(self, name: str, arguments: str) -> int:
+        """How often the same call was made since the last user message."""
+        if self._earlier_calls is None:
+            self._earlier_calls = Counter(key(made.name, made.arguments) for made in answered_calls(self._request))
+        return self._earlier_calls[key(name, arguments)] if self._earlier_calls else 0
 
-    def _told(self, call: OpenCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
+    def _warnings(self, call: PendingCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
         name = call.start.name
         if steps:
             yield Notice("mended_call", f"{name}: {', '.join(steps)}", call.arguments)
-        if where := self._taint.copied(name, verdict.arguments):
+        if where := self._copies.find(name, verdict.arguments):
             yield Notice("copied_call", f"{name} and its arguments stand in {where}", verdict.arguments)
-        if verdict.valid is None and verdict.why:
-            yield Notice("unchecked_call", f"{name}: {verdict.why}")
-        if times >= WARNED_REPEATS:
+        if verdict.valid is None and verdict.reason:
+            yield Notice("unchecked_call", f"{name}: {verdict.reason}")
+        if times >= WARN_AT_REPEATS:
             yield Notice("looping_call", f"{name} has been called {times} times with these arguments", call.arguments)
-        if self._came == WARNED_CALLS != self._policy.calls:
-            yield Notice("many_calls", f"{WARNED_CALLS} calls and more in one answer")
+        if self._complete_calls == WARN_AT_CALLS != self._policy.calls:
+            yield Notice("many_calls", f"{WARN_AT_CALLS} calls and more in one answer")
 
-    def _failed(
-        self, fault: Fault, why: str, call: OpenCall, event: ToolCallEnd | ToolCallIncomplete
+    def _reject(
+        self, fault: RejectionKind, why: str, call: PendingCall, event: ToolCallEnd | ToolCallIncomplete
     ) -> list[AnyEvent]:
-        """A call that is not right waits, as far as it is not out already."""
-        steps = (*event.mended, *([call.step] if call.step else ())) if isinstance(event, ToolCallEnd) else ()
-        last = replace(event, mended=steps, valid=False) if isinstance(event, ToolCallEnd) else event
-        if not call.held:
+        """Makes a call wait that is not valid; if its start was sent already, ends it with a warning."""
+        last = replace(event, mended=call.repairs(event), valid=False) if isinstance(event, ToolCallEnd) else event
+        if not call.buffered:
             return [last, Notice("invalid_call", f"{call.start.name}: {why}", call.arguments)]
         whole = (call.start, *_delta(event.index, call.arguments), last)
-        self.failed.append(Failed(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), whole, []))
-        self._late.append(self.failed[-1])
+        rejected = RejectedCall(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), whole, [])
+        self.rejected.append(rejected)
+        self._waiting.append(rejected)
         return []
 
-    def _cut(self, call: OpenCall, event: ToolCallIncomplete) -> list[AnyEvent]:
-        self._open = None
-        if not call.held:
+    def _on_incomplete(self, call: PendingCall, event: ToolCallIncomplete) -> list[AnyEvent]:
+        self._pending = None
+        if not call.buffered:
             return [event]
-        return self._failed("unread", feedback.unread(call.start.name), call, event)
+        return self._reject("unread", feedback.unreadable_call(call.start.name), call, event)
 
-    def again(self) -> Again | None:
-        """What the model is to be asked, where the answer is not right and another may be."""
-        unoffered_tool.release(self.failed, self._late, self._taint, ended=True)
-        whole = self.finish is not None and self.finish.reason in _WHOLE
-        may = self._policy.ask_again and not self._told_so and whole and len(self.seen) < SEEN
-        if not may or not (self.failed or self._has_missed()) or self._is_enough():
+    def reask_request(self) -> ReaskRequest | None:
+        """Returns the request that re-asks the model; None if the response is valid or re-asking cannot help."""
+        unoffered_tool.release(self.rejected, self._waiting, self._copies, ended=True)
+        whole = self.finish is not None and self.finish.reason in _COMPLETE_FINISHES
+        may = self._policy.ask_again and not self._reasked and whole and len(self.received) < MAX_KEPT_EVENTS
+        if not may or not (self.rejected or self._call_missing()) or self._is_acceptable():
             return None
-        return reask.asked(self._request, self.seen, self.failed, self._passed, self._policy.again_tokens)
+        return reask.build_reask(self._request, self.received, self.rejected, self._valid, self._policy.again_tokens)
 
-    def _has_missed(self) -> bool:
-        """Whether there is no call where one must be."""
+    def _call_missing(self) -> bool:
         must = self._choice.mode == "required" or (self._choice.mode == "named" and self._choice.name in self._tools)
-        return must and not self._given and not any(isinstance(event, VendorBlock) for event in self.seen)
+        return must and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
 
-    def _is_enough(self) -> bool:
-        """Whether the answer does without the calls that are not right."""
+    def _is_acceptable(self) -> bool:
+        """Whether the response is good enough without the rejected calls."""
         if self._choice.mode == "none":
-            return any(isinstance(event, TextDelta) and event.text.strip() for event in self.seen)
-        return not self._choice.parallel and bool(self._passed)
+            return any(isinstance(event, TextDelta) and event.text.strip() for event in self.received)
+        return not self._choice.parallel and bool(self._valid)
 
-    def take(self, second: "Guard", events: Iterable[AnyEvent]) -> None:
-        """What the model answered to that, and what of it `second` let through."""
+    def merge_reask(self, second: "ToolCallGuard", events: Iterable[AnyEvent]) -> None:
+        """Replaces rejected calls by the model's second response.
+
+        Args:
+            second: The guard of the second response.
+            events: The events that `second` let through.
+        """
         self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
-        calls = reask.calls(events, self._passed)
-        said = [event for event in second.seen if isinstance(event, TextDelta)]
+        calls = reask.collect_calls(events, self._valid)
+        said = [event for event in second.received if isinstance(event, TextDelta)]
         in_words = (
-            not (second.failed or second.unoffered)
+            not (second.rejected or second.called_unoffered)
             and self._choice.mode in ("auto", "none")
             and any(e.text.strip() for e in said)
         )
         if calls:
-            most = self._policy.calls - len(self._passed) if self._policy.calls else None
-            self._late, left = reask.replaced(self._late, calls, most)
-            self.failed = [each for each in self._late if isinstance(each, Failed)]
-            self._late += left
+            most = self._policy.calls - len(self._valid) if self._policy.calls else None
+            self._waiting, left = reask.merge_calls(self._waiting, calls, most)
+            self.rejected = [each for each in self._waiting if isinstance(each, RejectedCall)]
+            self._waiting += left
         elif in_words:
-            self._late = [each for each in self._late if not isinstance(each, Failed)]
-            self._replaced = [event for each in self.failed for event in each.left]
-            self.failed.clear()
-            self._late += self._apart(said)
+            self._waiting = [each for each in self._waiting if not isinstance(each, RejectedCall)]
+            self._replaced_text = [event for each in self.rejected for event in each.leftover]
+            self.rejected.clear()
+            self._waiting += self._append_text(said)
             self.finish = second.finish or self.finish
         else:
-            self._gave_up = True
+            self._reask_failed = True
 
-    def _apart(self, said: Sequence[TextDelta]) -> list[AnyEvent]:
-        """Words of the second answer, behind those of the first; of a schema there can be but one."""
-        texts = [event for event in self.seen if isinstance(event, TextDelta) and event.text.strip()]
-        has_words = any(not any(event is left for left in self._replaced) for event in texts)
+    def _append_text(self, said: Sequence[TextDelta]) -> list[AnyEvent]:
+        """Text of the second response, to go after the text of the first; empty if the first has text and a schema
+        allows only one.
+        """
+        texts = [event for event in self.received if isinstance(event, TextDelta) and event.text.strip()]
+        has_words = any(not any(event is left for left in self._replaced_text) for event in texts)
         if has_words and self._request.response_schema:
             return []
         return [*([TextDelta("\n\n")] if has_words else []), *said]
 
-    def end(self) -> list[AnyEvent]:
-        """All that waited, and the end, if it has come."""
-        if self._gave_up or (self._told_so and not self._is_told and not self.failed and self._has_missed()):
-            self._told_so = self._is_told = True
-            told = feedback.missed(self._choice) if not self.failed else "the second answer was no better"
-            self._late.append(Notice("not_as_asked", f"{told}; what was answered is given"))
-        out = self._released()
-        if self.over and self.finish is None:
+    def close(self) -> list[AnyEvent]:
+        """Returns all events that waited, and Finish if it has arrived."""
+        if self._reask_failed or (self._reasked and not (self._reported or self.rejected) and self._call_missing()):
+            self._reasked = self._reported = True
+            told = feedback.missing_call(self._choice) if not self.rejected else "the second answer was no better"
+            self._waiting.append(Notice("not_as_asked", f"{told}; what was answered is given"))
+        out = self._release()
+        if self.finished and self.finish is None:
             self.finish = Finish("stop")
         return [*out, self.finish] if self.finish else out
 
-    def _released(self) -> list[AnyEvent]:
-        """What waited, calls that are not right among it as the policy has it."""
-        open, self._open = self._open, None
-        late, self._late = self._late, []
-        self.failed = []
-        given = reask.Given(bool(self._passed), self._is_told, self._policy.delivery == "atomic")
+    def _release(self) -> list[AnyEvent]:
+        """Returns the events that waited; rejected calls are sent as the policy wants it."""
+        open, self._pending = self._pending, None
+        late, self._waiting = self._waiting, []
+        self.rejected = []
+        given = reask.SentState(bool(self._valid), self._reported, self._policy.delivery == "atomic")
         out: list[AnyEvent] = []
         for each in late:
-            out += reask.given_up(each, self._choice, given) if isinstance(each, Failed) else [each]
-        if open and open.held:  # which the answer's own end has cut
-            out += reask.as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
-        return [self._numbered(event) for event in out]
+            out += reask.rejected_call_events(each, self._choice, given) if isinstance(each, RejectedCall) else [each]
+        if open and open.buffered:  # the response ended within this call
+            out += reask.incomplete_call_as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
+        return [self._renumber(event) for event in out]
 
 
 def _delta(index: int, arguments: str) -> list[ToolCallDelta]:

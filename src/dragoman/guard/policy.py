@@ -1,4 +1,4 @@
-"""What the guard does with the calls of an answer: the settings `[guard]`."""
+"""Settings of the guard: the section `[guard]`."""
 
 import sys
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
@@ -9,11 +9,11 @@ from dragoman.core import tool_name_match
 from dragoman.core.call_limit import CALLS_LIMIT
 from dragoman.core.complete_calls import HOLD_CHARS
 from dragoman.core.errors import ConfigError, one_of, quote
-from dragoman.text.json_repairs import REPAIRS
+from dragoman.text import json_repairs
 
 Delivery: TypeAlias = Literal["stream", "short", "atomic"]
 DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
-ARGUMENTS: Final = (
+ARGUMENT_REPAIRS: Final = (
     "nested",
     "parse",
     "numbers",
@@ -29,16 +29,16 @@ ARGUMENTS: Final = (
     "unknown",
     "spread",
 )
-"""What may be set right in arguments that have been read (guard/repair_steps.py)."""
-STEPS: Final = (*tool_name_match.STEPS, *REPAIRS, *ARGUMENTS)
+"""Repairs of arguments that are valid JSON (guard/repair_steps.py)."""
+ALL_REPAIRS: Final = (*tool_name_match.STEPS, *json_repairs.REPAIRS, *ARGUMENT_REPAIRS)
 
 
 def _doc(text: str, **limits: Any) -> msgspec.Meta:
     return msgspec.Meta(description=text, **limits)
 
 
-class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For the calls of every answer."""
+class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of the guard; they apply to the calls of every response."""
 
     enabled: Annotated[bool, _doc("Whether calls are held against the schemas of their tools at all.")] = True
     delivery: Annotated[
@@ -66,8 +66,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
     calls: Annotated[int, _doc("Most calls in one answer, which ends after them; 0: any number.", ge=0)] = CALLS_LIMIT
 
-    def held(self, delivery: str | None, *, stream: bool) -> int:
-        """Characters of arguments up to which a call is held, in this delivery where it is not as usual."""
+    def buffered_chars(self, delivery: str | None, *, stream: bool) -> int:
+        """Returns up to how many characters of arguments a call is buffered.
+
+        Args:
+            delivery: The delivery that the request asks for; None: the one in the settings.
+            stream: Whether the response is streamed to the client.
+        """
         match delivery or self.delivery:
             case "short" if stream:
                 return self.hold_chars
@@ -77,29 +82,30 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return sys.maxsize
 
     @property
-    def left(self) -> frozenset[str]:
-        """Steps of mending that are not taken."""
-        return frozenset(STEPS if ALL in self.leave else self.leave)
+    def disabled_repairs(self) -> frozenset[str]:
+        """Names of the repairs that are not made."""
+        return frozenset(ALL_REPAIRS if ALL in self.leave else self.leave)
 
     @property
-    def steps(self) -> frozenset[str]:
-        """Those that are."""
-        return frozenset(STEPS) - self.left
+    def enabled_repairs(self) -> frozenset[str]:
+        """Names of the repairs that are made."""
+        return frozenset(ALL_REPAIRS) - self.disabled_repairs
 
 
 ALL: Final = "all"
 
 
-def checked(policy: Policy) -> Policy:
-    """The same.
+def validate_policy(policy: GuardPolicy) -> GuardPolicy:
+    """Returns the policy unchanged.
 
-    Raises: ConfigError: a way of delivery or a step that there is not.
+    Raises:
+        ConfigError: The delivery or the name of a repair is unknown.
     """
     if policy.delivery not in DELIVERIES:
         hint = one_of(policy.delivery, DELIVERIES, "expected ")
         raise ConfigError(f"unknown delivery {quote(policy.delivery)}{hint} - at guard.delivery")
     for step in policy.leave:
-        if step not in (*STEPS, ALL):
-            hint = one_of(step, (*STEPS, ALL), "expected ")
+        if step not in (*ALL_REPAIRS, ALL):
+            hint = one_of(step, (*ALL_REPAIRS, ALL), "expected ")
             raise ConfigError(f"unknown step {quote(step)}{hint} - at guard.leave")
     return policy

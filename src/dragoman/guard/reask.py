@@ -1,10 +1,11 @@
-"""Asking the model once more: what it answered, what was wrong with it, as a turn of the conversation that nobody sees.
+"""Re-asks the model: the request with its response and the errors appended, as a turn that the client does not see.
 
     assistant   get_weather({"days": "three"})
     tool        days: expected an integer, got "three". The call was not run. Call get_weather again, …
 
-So it is told in its own format, or by its API, as of any tool that failed. What cannot be a call there, as its
-arguments are no JSON, and a call that is missing, are told in words.
+The model gets the error in its own format or API, as for any tool that failed. Calls whose arguments are not JSON
+cannot
+be sent as calls, so they are described in text, and so are missing calls.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,124 +31,129 @@ from dragoman.core.events import (
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult, UnknownPart
 from dragoman.guard import feedback
 
-Fault: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping", "unoffered"]
+RejectionKind: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping", "unoffered"]
 
 
-TEXT: Final = ("unread", "unoffered")
-"""Faults of calls that stand in the answer as text."""
+TEXT_KINDS: Final = ("unread", "unoffered")
+"""Kinds of rejected calls that are in the response as text."""
 
 
-class Failed(NamedTuple):
-    """A call that may not go out as it is."""
+class RejectedCall(NamedTuple):
+    """A call that cannot be sent as it is."""
 
-    fault: Fault
-    why: str
+    kind: RejectionKind
+    reason: str
     """For the model."""
     call: ToolCall
     events: tuple[AnyEvent, ...]
-    """Of it, as they came."""
-    left: list[AnyEvent]
-    """What of it was left as text, and is told of that."""
+    """The events of the call, as they arrived."""
+    leftover: list[AnyEvent]
+    """Text and warnings after the call that belong to it."""
 
-    def take(self, event: AnyEvent) -> AnyEvent | None:
-        """Keep what stands right behind the call and is of it; what is not."""
-        if self.fault not in TEXT:
+    def absorb(self, event: AnyEvent) -> AnyEvent | None:
+        """Adds an event to `leftover` if it belongs to the call. Returns the event, or its part, that does not."""
+        if self.kind not in TEXT_KINDS:
             return event
         match event:
             case Notice():
-                self.left.append(event)
+                self.leftover.append(event)
                 return None
-            case TextDelta() if self.fault == "unoffered":
-                self.left.append(event)
+            case TextDelta() if self.kind == "unoffered":
+                self.leftover.append(event)
                 return None
             case TextDelta(text) if left_of(self.raw, text):
                 _, raw, behind = text.partition(self.raw.strip())
-                self.left.append(TextDelta(text[: len(text) - len(behind)] if raw else text))
+                self.leftover.append(TextDelta(text[: len(text) - len(behind)] if raw else text))
                 return TextDelta(behind) if raw and behind else None
             case _:
                 return event
 
     @property
     def raw(self) -> str:
-        """What the model wrote of it."""
+        """The text of the call as the model wrote it."""
         raw = "".join(event.raw for event in self.events if isinstance(event, ToolCallIncomplete))
         return text_of(self.call.name, self.call.arguments, raw)
 
 
-class Again(NamedTuple):
-    """What the model is asked."""
+class ReaskRequest(NamedTuple):
+    """A request that re-asks the model."""
 
     request: Request
-    why: str
-    """For people."""
+    reason: str
+    """For warnings and logs."""
 
 
-class Made(NamedTuple):
-    """A call of the second answer."""
+class ReaskedCall(NamedTuple):
+    """A complete call of the second response."""
 
     call: ToolCall
     events: tuple[AnyEvent, ...]
-    """Of it, and what is told of it."""
+    """The events of the call, and the warnings about it."""
 
 
-def asked(
+def build_reask(
     request: Request,
     seen: Sequence[AnyEvent],
-    failed: Sequence[Failed],
+    failed: Sequence[RejectedCall],
     passed: Sequence[ToolCall],
     most_tokens: int,
-) -> Again:
-    """The request with one turn more.
+) -> ReaskRequest:
+    """Returns the request with the response and its errors appended.
 
-    `seen` is the answer as it came, `passed` its calls that are right: the model is told that they need not be made
-    again.
+    Args:
+        request: The request that was answered.
+        seen: The events of the response, as they arrived.
+        failed: The rejected calls.
+        passed: The valid calls of the response; the model is told not to repeat them.
+        most_tokens: Limit of the second response, in tokens; it does not apply to a model that reasons and to a request
+            that sets its own limit.
     """
-    readable = [each for each in failed if each.fault not in TEXT]
-    unread = [each for each in failed if each.fault in TEXT]
+    readable = [each for each in failed if each.kind not in TEXT_KINDS]
+    unread = [each for each in failed if each.kind in TEXT_KINDS]
     said = collect([Start("", "", 0), *seen, Finish("stop")]).parts
     parts: list[Part] = [part for part in said if not isinstance(part, ToolCall | UnknownPart)]
-    parts += [Text(_raw(each)) for each in unread if each.fault == "unread" and not _stands_in(each, parts)]
+    parts += [Text(_call_text(each)) for each in unread if each.kind == "unread" and not _is_in_text(each, parts)]
     parts += [*passed, *(each.call for each in readable)]
-    results = [ToolResult(call.id, (Text(feedback.PASSED),)) for call in passed]
-    results += [_refused(request, each) for each in readable]
-    told = unread[0].why if unread else "" if failed else feedback.other(request.tool_choice)
+    results = [ToolResult(call.id, (Text(feedback.VALID_CALL),)) for call in passed]
+    results += [_error_result(request, each) for each in readable]
+    told = unread[0].reason if unread else "" if failed else feedback.wrong_choice(request.tool_choice)
     turns = [
         *([Message("assistant", tuple(parts))] if parts else []),
         *([Message("tool", tuple(results))] if results else []),
         *([Message("user", (Text(told),))] if told else []),
     ]
-    why = f"{failed[0].call.name}: {failed[0].why}" if failed else feedback.missed(request.tool_choice)
+    why = f"{failed[0].call.name}: {failed[0].reason}" if failed else feedback.missing_call(request.tool_choice)
     limit = request.max_tokens or most_tokens
-    if not _thinks(request):  # thoughts take what they take of it
+    if not _has_reasoning(request):  # reasoning needs tokens of its own
         limit = min(limit, most_tokens)
-    return Again(replace(request, messages=(*request.messages, *turns), max_tokens=limit), why)
+    return ReaskRequest(replace(request, messages=(*request.messages, *turns), max_tokens=limit), why)
 
 
-def _refused(request: Request, failed: Failed) -> ToolResult:
-    """The error of a call, with its earlier result where it is made again and again."""
-    found = repeated_call.result_of(request, failed.call) if failed.fault == "looping" else None
+def _error_result(request: Request, failed: RejectedCall) -> ToolResult:
+    """The error as the call's result, with the earlier result if the call was repeated."""
+    found = repeated_call.result_of(request, failed.call) if failed.kind == "looping" else None
     shown = (Text("Its last result was:"), *found.parts) if found and repeated_call.is_short(found) else ()
-    return ToolResult(failed.call.id, (Text(failed.why), *shown), is_error=True)
+    return ToolResult(failed.call.id, (Text(failed.reason), *shown), is_error=True)
 
 
-def _thinks(request: Request) -> bool:
+def _has_reasoning(request: Request) -> bool:
     return "thinking" in request.extra or request.effort not in ("", "none")
 
 
-def _raw(failed: Failed) -> str:
+def _call_text(failed: RejectedCall) -> str:
     return f"{failed.call.name} {failed.call.arguments}"
 
 
-def _stands_in(failed: Failed, parts: Sequence[Part]) -> bool:
-    """Whether what the model wrote is among its words, as readers leave it there."""
+def _is_in_text(failed: RejectedCall, parts: Sequence[Part]) -> bool:
+    """Whether the text of the call is in the text of the response, where readers leave it."""
     raw = failed.call.arguments
     return any(isinstance(part, Text) and raw and raw in part.text for part in parts)
 
 
-def calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[Made]:
-    """The calls among these that are whole, as those of a second answer; without those that are `passed` already."""
+def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[ReaskedCall]:
+    """Returns the complete calls in the events of a second response, without those that are in `passed`."""
     known = {key(call.name, call.arguments) for call in passed}
-    found: list[Made] = []
+    found: list[ReaskedCall] = []
     open: list[AnyEvent] = []
     for event in events:
         match event:
@@ -156,7 +162,7 @@ def calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[Made]:
             case ToolCallDelta():
                 open.append(event)
             case ToolCallEnd():
-                found.append(_made([*open, replace(event, asked_again=True)]))
+                found.append(_reasked_call([*open, replace(event, asked_again=True)]))
                 open = []
             case Notice() if found and not open:
                 found[-1] = found[-1]._replace(events=(*found[-1].events, event))
@@ -165,32 +171,41 @@ def calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[Made]:
     return [made for made in found if key(made.call.name, made.call.arguments) not in known]
 
 
-def _made(events: Sequence[AnyEvent]) -> Made:
+def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:
     start = next(event for event in events if isinstance(event, ToolCallStart))
     arguments = "".join(event.text for event in events if isinstance(event, ToolCallDelta))
-    return Made(ToolCall(start.id, start.name, arguments), tuple(events))
+    return ReaskedCall(ToolCall(start.id, start.name, arguments), tuple(events))
 
 
-def replaced(
-    late: Sequence[AnyEvent | Failed], made: Sequence[Made], most: int | None
-) -> tuple[list[AnyEvent | Failed], list[AnyEvent]]:
-    """What waits, calls that are not right replaced by those that are, and what comes behind all of it.
+def merge_calls(
+    late: Sequence[AnyEvent | RejectedCall], made: Sequence[ReaskedCall], most: int | None
+) -> tuple[list[AnyEvent | RejectedCall], list[AnyEvent]]:
+    """Replaces rejected calls by calls of the second response.
 
-    Each by one of its tool, else by the next. Of what is over, only more calls of such tools were meant (one for each
-    of several values), and no more than `most` in all; the rest is named in warnings.
+    A rejected call is replaced by a call of the same tool, else by the next call. Further calls are accepted only for
+    the
+    same tools (one for each of several values); the others are dropped with a warning.
+
+    Args:
+        late: The events that wait, and the rejected calls.
+        made: The calls of the second response.
+        most: Limit of the number of calls; None: no limit.
+
+    Returns:
+        The events that wait with replaced calls, and the events that go after all of them.
     """
-    failed = [each for each in late if isinstance(each, Failed)]
+    failed = [each for each in late if isinstance(each, RejectedCall)]
     spare = list(made)
-    by_place: dict[int, Made] = {}
+    by_place: dict[int, ReaskedCall] = {}
     for same_tool in (True, False):
         for each in failed:
             fits = [one for one in spare if one.call.name == each.call.name or not same_tool]
             if id(each) not in by_place and fits:
                 by_place[id(each)] = fits[0]
                 spare.remove(fits[0])
-    out: list[AnyEvent | Failed] = []
+    out: list[AnyEvent | RejectedCall] = []
     for waiting in late:
-        fixed = by_place.get(id(waiting)) if isinstance(waiting, Failed) else None
+        fixed = by_place.get(id(waiting)) if isinstance(waiting, RejectedCall) else None
         out += fixed.events if fixed else [waiting]
     names = {each.call.name for each in failed}
     behind: list[AnyEvent] = []
@@ -205,38 +220,38 @@ def replaced(
     return out, behind
 
 
-class Given(NamedTuple):
-    """What the client got so far."""
+class SentState(NamedTuple):
+    """What the client has received so far."""
 
-    passed: bool
-    """A call."""
-    is_told: bool
-    """A warning that the answer is not as it was asked for."""
+    has_call: bool
+    """Whether a call was sent."""
+    mismatch_reported: bool
+    """Whether the warning `not_as_asked` was sent."""
     atomic: bool
-    """Nothing but calls that are right, as it asked."""
+    """Whether the client accepts valid calls only (delivery `atomic`)."""
 
 
-def given_up(failed: Failed, choice: ToolChoice, given: Given) -> list[AnyEvent]:
-    """A call that has not become right: words, or the call with a warning."""
+def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentState) -> list[AnyEvent]:
+    """Returns the events for a call that stayed invalid: text, or the call with a warning."""
     name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
-    if failed.fault == "other" and choice.mode == "none":
+    if failed.kind == "other" and choice.mode == "none":
         return [Notice("extra_call", "a call was dropped, as none may be made now", raw)]
-    if given.passed and not choice.parallel:
+    if given.has_call and not choice.parallel:
         return [Notice("extra_call", "a second call was dropped, as one at most was asked for", raw)]
-    if failed.fault == "other" and not given.atomic:
-        return [*failed.events, *([] if given.is_told else [Notice("not_as_asked", failed.why, raw)])]
-    if failed.fault == "unoffered":
-        return [*failed.events, *failed.left]
-    if failed.fault == "unread":
-        return as_text(name, failed.raw, failed.left)
-    told = Notice("invalid_call", f"{name}: {failed.why}", raw)
-    if failed.fault == "looping" or given.atomic:
-        return [TextDelta(feedback.instead(name, failed.why)), told]
+    if failed.kind == "other" and not given.atomic:
+        return [*failed.events, *([] if given.mismatch_reported else [Notice("not_as_asked", failed.reason, raw)])]
+    if failed.kind == "unoffered":
+        return [*failed.events, *failed.leftover]
+    if failed.kind == "unread":
+        return incomplete_call_as_text(name, failed.raw, failed.leftover)
+    told = Notice("invalid_call", f"{name}: {failed.reason}", raw)
+    if failed.kind == "looping" or given.atomic:
+        return [TextDelta(feedback.replacement_text(name, failed.reason)), told]
     return [*failed.events, told]
 
 
-def as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """A call that was never whole, as the text that the model wrote; `left` is what its reader left of that."""
+def incomplete_call_as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """Returns an incomplete call as the text that the model wrote; `left`: the text that the reader emitted for it."""
     told = Notice("incomplete_call", f"a call of {name} was never whole, and became text", raw)
     is_left = any(isinstance(event, TextDelta) for event in left)
     return [told, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]

@@ -1,107 +1,127 @@
-"""A call's arguments made what the schema asks for, where it is plain what was meant.
+"""Repairs a call's arguments to match the schema, if their meaning is clear.
 
-    mend('{"days": "3", "unit": "C"}', compiled(schema))      Mended('{"days":3,"unit":"celsius"}', ("numbers", "enum"))
+    repair('{"days": "3", "unit": "C"}', compile_schema(schema))
+        RepairedArguments('{"days":3,"unit":"celsius"}', ("numbers", "enum"))
 
-The schema leads: what it refuses is looked at (`steps`), nothing else, and a step stays only where its refusal is gone.
-What comes out is of the schema, or else nothing comes out. So what is valid is never changed, and what was mended is
-not mended again. Where branches of a choice could each be met, by different values, none is taken; nor is one that
-could only be met by a default, which is no choice of the model's. A member that is written twice, differently, could
-mean either: such arguments stay as they are.
+The validator decides: only a value that it reports is changed (`repair_steps`), and a repair is kept only if it removes
+the violation. The result matches the schema, or nothing is returned. So valid arguments are never changed, and repaired
+ones are not repaired again. If different values would match several branches of a choice, none is chosen; nor is a
+branch
+that only a default would match, because the model did not choose it. If a member occurs twice with different values,
+the
+arguments stay as they are, because either value could be meant.
 
-The work is bounded by what the validator looks at and finds (`WORK`), whatever schema and arguments are.
+The work is bounded by `MAX_WORK`, the number of checks and violations, for any schema and any arguments.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman.core.messages import JsonText
-from dragoman.guard.compiled_schema import Compiled
-from dragoman.guard.policy import ARGUMENTS
-from dragoman.guard.repair_steps import loose, read, tries, unnested, written
-from dragoman.guard.violations import Problem
+from dragoman.guard.compiled_schema import CompiledSchema
+from dragoman.guard.policy import ARGUMENT_REPAIRS
+from dragoman.guard.repair_steps import decode_exact, encode_exact, repair_attempts, unwrap_nested, with_plain_numbers
+from dragoman.guard.violations import Violation
 
-CHOICES: Final = 3
-"""Choices within choices that are looked into."""
-WORK: Final = 2000
-"""Problems that are found, in all looks of the validator: a call with fifty slips takes 10 ms. Nothing
-else is served meanwhile, so more than fifty slips are rather asked about."""
-_LOOK: Final = 10
-_CHARS: Final = 5000
-_MEMBERS: Final = 20
-"""A look costs as much as so many problems, and one more for each so many characters, or commas and colons."""
-LONGEST: Final = 1_000_000
-"""Characters of arguments that are looked into at all."""
+MAX_CHOICE_DEPTH: Final = 3
+"""Nesting depth of choices that are repaired."""
+MAX_WORK: Final = 2000
+"""Budget of violations in all checks: a call with fifty errors takes 10 ms. The event loop is blocked meanwhile, so for
+more
+errors the model is re-asked instead."""
+_CHECK_COST: Final = 10
+_CHARS_PER_UNIT: Final = 5000
+_MEMBERS_PER_UNIT: Final = 20
+"""Cost of one check in violations, plus one for each so many characters, and one for each so many commas and colons."""
+MAX_ARGUMENT_CHARS: Final = 1_000_000
+"""Longer arguments are not repaired, in characters."""
 
 
-class Mended(NamedTuple):
-    """Arguments that are of the schema."""
+class RepairedArguments(NamedTuple):
+    """Arguments that match the schema."""
 
     arguments: JsonText
-    steps: tuple[str, ...]
-    """What was done, in order, each once."""
+    repairs: tuple[str, ...]
+    """Names of the repairs that were made, in order, each once."""
 
 
-def mend(arguments: JsonText, schema: Compiled, steps: Collection[str] = ARGUMENTS) -> Mended | None:
-    """The arguments as they were meant; None where that is not plain, or they cannot be checked.
+def repair(
+    arguments: JsonText, schema: CompiledSchema, steps: Collection[str] = ARGUMENT_REPAIRS
+) -> RepairedArguments | None:
+    """Repairs arguments to match a schema.
 
-    `steps`: those of `ARGUMENTS` that may be taken.
+    Args:
+        arguments: The arguments as the model wrote them.
+        schema: The schema of the tool.
+        steps: Names of the repairs in `ARGUMENT_REPAIRS` that are allowed.
+
+    Returns:
+        The repaired arguments; None if their meaning is not clear or they cannot be checked.
     """
-    if not schema.checks or len(arguments) > LONGEST:
+    if not schema.can_check or len(arguments) > MAX_ARGUMENT_CHARS:
         return None
     try:
-        value = read(arguments)
-        found = _Mending(schema, steps, arguments).mended(value)
+        value = decode_exact(arguments)
+        found = _Repairer(schema, steps, arguments).repair(value)
         if found is None:
             return None
         value, taken = found
-        text = written(value) if taken else arguments
+        text = encode_exact(value) if taken else arguments
     except (ValueError, RecursionError):
         return None
-    return Mended(text, tuple(dict.fromkeys(taken))) if schema.valid(text) else None
+    return RepairedArguments(text, tuple(dict.fromkeys(taken))) if schema.valid(text) else None
 
 
-_Found: TypeAlias = tuple[Any, list[str]]
-"""A value, and how it came about."""
-_Look: TypeAlias = Callable[[Any], Sequence[Problem]]
-"""What is wrong with a value, by the whole schema or by one branch of a choice."""
+_Result: TypeAlias = tuple[Any, list[str]]
+"""A value, and the names of the repairs that led to it."""
+_Check: TypeAlias = Callable[[Any], Sequence[Violation]]
+"""Returns the violations of a value, by the whole schema or by one branch of a choice."""
 
 
-class _Mending:
-    """Of one call."""
+class _Repairer:
+    """Repairs the arguments of one call, within a budget."""
 
-    def __init__(self, schema: Compiled, steps: Collection[str], arguments: str) -> None:
+    def __init__(self, schema: CompiledSchema, steps: Collection[str], arguments: str) -> None:
         self._schema, self._steps = schema, steps
         members = arguments.count(",") + arguments.count(":")
-        self._left, self._look_costs = WORK, _LOOK + len(arguments) // _CHARS + members // _MEMBERS
-        self._last: tuple[Any, Sequence[Problem]] = (None, ())
+        self._budget, self._check_cost = (
+            MAX_WORK,
+            _CHECK_COST + len(arguments) // _CHARS_PER_UNIT + members // _MEMBERS_PER_UNIT,
+        )
+        self._last: tuple[Any, Sequence[Violation]] = (None, ())
 
-    def mended(self, value: Any) -> _Found | None:
-        """The value as the schema has it.
+    def repair(self, value: Any) -> _Result | None:
+        """Returns the value that matches the schema, and its repairs; None if there is none.
 
-        Raises: ValueError: that would take too long.
+        Raises:
+            ValueError: The budget is spent.
         """
-        inner = unnested(value, self._schema) if "nested" in self._steps else None
-        if inner is not None and self._problems(value) and (found := self._settled(self._problems, inner, CHOICES)):
+        inner = unwrap_nested(value, self._schema) if "nested" in self._steps else None
+        if (
+            inner is not None
+            and self._violations(value)
+            and (found := self._repair_all(self._violations, inner, MAX_CHOICE_DEPTH))
+        ):
             return found[0], ["nested", *found[1]]
-        return self._settled(self._problems, value, CHOICES)
+        return self._repair_all(self._violations, value, MAX_CHOICE_DEPTH)
 
-    def _problems(self, value: Any) -> Sequence[Problem]:
+    def _violations(self, value: Any) -> Sequence[Violation]:
         if value is self._last[0]:
             return self._last[1]
-        if self._left <= 0:
+        if self._budget <= 0:
             raise ValueError("too much is wrong")
-        found = self._schema.problems(loose(value))
-        self._left -= self._look_costs + _number(found)
+        found = self._schema.violations(with_plain_numbers(value))
+        self._budget -= self._check_cost + _count(found)
         self._last = (value, found)
         return found
 
-    def _settled(self, look: _Look, value: Any, depth: int) -> _Found | None:
-        """The value with all that is seen to be wrong set right, one thing at a time."""
+    def _repair_all(self, look: _Check, value: Any, depth: int) -> _Result | None:
+        """Removes all violations that `look` finds, one at a time."""
         taken: list[str] = []
-        while problems := look(value):
-            # What one step sets right may be why a member is not known, so those come last.
-            ordered = sorted(problems, key=lambda problem: problem.kind == "additional")
-            solved = (self._solved(problem, look, value, depth) for problem in ordered)
+        while violations := look(value):
+            # Removing a violation can also explain an unknown member, so those are tried last.
+            ordered = sorted(violations, key=lambda violation: violation.kind == "additional")
+            solved = (self._repair_one(violation, look, value, depth) for violation in ordered)
             found = next((each for each in solved if each), None)
             if found is None:
                 return None
@@ -109,43 +129,43 @@ class _Mending:
             taken += more
         return value, taken
 
-    def _solved(self, problem: Problem, look: _Look, value: Any, depth: int) -> _Found | None:
-        """The value with this problem gone."""
-        for tried in tries(problem, value, self._schema):
-            is_free = tried.step in self._steps and (depth == CHOICES or tried.step != "defaults")
-            if is_free and _is_gone(problem, look(tried.value)):
-                return tried.value, [tried.step]
-        return self._chosen(problem, look, value, depth - 1) if problem.within and depth else None
+    def _repair_one(self, violation: Violation, look: _Check, value: Any, depth: int) -> _Result | None:
+        """Removes this violation."""
+        for tried in repair_attempts(violation, value, self._schema):
+            is_free = tried.repair in self._steps and (depth == MAX_CHOICE_DEPTH or tried.repair != "defaults")
+            if is_free and _is_gone(violation, look(tried.value)):
+                return tried.value, [tried.repair]
+        return self._repair_branch(violation, look, value, depth - 1) if violation.branches and depth else None
 
-    def _chosen(self, problem: Problem, look: _Look, value: Any, depth: int) -> _Found | None:
-        """The value as the one branch that it can meet would have it."""
-        found: dict[str, _Found] = {}
-        for number in range(len(problem.within)):
-            met = self._settled(_branch(look, problem, number), value, depth)
-            if met and _is_gone(problem, look(met[0])):
-                found.setdefault(written(met[0]), met)
+    def _repair_branch(self, violation: Violation, look: _Check, value: Any, depth: int) -> _Result | None:
+        """Repairs the value to match a branch of a choice; None if several branches are possible."""
+        found: dict[str, _Result] = {}
+        for number in range(len(violation.branches)):
+            met = self._repair_all(_branch_check(look, violation, number), value, depth)
+            if met and _is_gone(violation, look(met[0])):
+                found.setdefault(encode_exact(met[0]), met)
             if len(found) > 1:
                 return None
         return next(iter(found.values()), None)
 
 
-def _number(problems: Sequence[Problem]) -> int:
-    return len(problems) + sum(_number(branch) for problem in problems for branch in problem.within)
+def _count(violations: Sequence[Violation]) -> int:
+    return len(violations) + sum(_count(branch) for violation in violations for branch in violation.branches)
 
 
-def _branch(look: _Look, problem: Problem, number: int) -> _Look:
-    """What is wrong by one branch of the choice that this problem is of."""
+def _branch_check(look: _Check, violation: Violation, number: int) -> _Check:
+    """A check by one branch of the choice that this violation is about."""
 
-    def seen(value: Any) -> Sequence[Problem]:
-        choices = (each.within for each in look(value) if _is_same(problem, each))
+    def seen(value: Any) -> Sequence[Violation]:
+        choices = (each.branches for each in look(value) if _is_same(violation, each))
         return next((within[number] for within in choices if number < len(within)), ())
 
     return seen
 
 
-def _is_gone(problem: Problem, left: Sequence[Problem]) -> bool:
-    return not any(_is_same(problem, each) for each in left)
+def _is_gone(violation: Violation, left: Sequence[Violation]) -> bool:
+    return not any(_is_same(violation, each) for each in left)
 
 
-def _is_same(one: Problem, other: Problem) -> bool:
+def _is_same(one: Violation, other: Violation) -> bool:
     return (one.path, one.kind, one.expected) == (other.path, other.kind, other.expected) and one.schema == other.schema

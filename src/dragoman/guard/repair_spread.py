@@ -1,13 +1,17 @@
-"""One call that was written for several: a list where the schema has room for one of its items.
+"""Splits one call that was written for several: a list where the schema wants one of its items.
 
     cancel({"id": [12, 13], "notify": true})     →     cancel({"id": 12, "notify": true}), cancel({"id": 13, …})
 
-Small models write so where a question is about several things. Lists of one length, in several members, go item by
-item. What is done is done to what the model listed, never to more. But a list may be one thing in pieces, which must
-not become several actions: so none of text whose name says that it is one (a command, its words; a letter, its
-paragraphs; a path, its folders), of time or place (a range, coordinates) is spread; nor one with an item that looks
-like a piece of a path, or like all there is (`/`, `..`, `*`), whatever its name; nor one whose items would have to be
-made text, lists or objects first, or that lead to the same call twice.
+Small models write this if a question is about several things. Lists of the same length in several members are split
+item
+by item. The calls act on what the model listed, never on more. But a list can also be one value in parts, and must not
+become several actions. So these are not split:
+
+- a list of texts whose name says that it is one value (the words of a command, the paragraphs of a letter, the folders
+  of
+  a path), and lists of times or places (a range, coordinates)
+- a list with an item that looks like a part of a path or like everything (`/`, `..`, `*`), whatever its name is
+- a list whose items would have to become texts, lists or objects first, or would lead to the same call twice
 """
 
 import re
@@ -15,58 +19,65 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from dragoman.core.messages import JsonText
-from dragoman.guard.careful_words import IN_PIECES
-from dragoman.guard.compiled_schema import Compiled
-from dragoman.guard.repair import Mended, mend
-from dragoman.guard.repair_steps import loose, read, words_of, written
-from dragoman.guard.violations import Problem
+from dragoman.guard.careful_words import COMPOSITE_WORDS
+from dragoman.guard.compiled_schema import CompiledSchema
+from dragoman.guard.repair import RepairedArguments, repair
+from dragoman.guard.repair_steps import decode_exact, encode_exact, name_words, with_plain_numbers
+from dragoman.guard.violations import Violation
 
-STEP: Final = "spread"
-MOST: Final = 16
-"""Calls that one is made into."""
-_OTHERS: Final = frozenset({STEP, "strings", "wrap", "unwrap", "parse"})
-"""Steps that are not taken with an item."""
-_PIECE: Final = re.compile(r"\s*(?:[./\\~*?%]*|[/\\~].*|.*[/\\]|[A-Za-z]:.*)\s*", re.DOTALL)
-"""An item that stands for a root, for a part of a path, or for everything."""
+SPREAD: Final = "spread"
+MAX_CALLS: Final = 16
+"""Calls that one call can be split into."""
+_NOT_FOR_ITEMS: Final = frozenset({SPREAD, "strings", "wrap", "unwrap", "parse"})
+"""Repairs that are not made to an item."""
+_PATH_FRAGMENT: Final = re.compile(r"\s*(?:[./\\~*?%]*|[/\\~].*|.*[/\\]|[A-Za-z]:.*)\s*", re.DOTALL)
+"""An item that is a root, a part of a path, or a pattern for everything."""
 
 
-def spread(arguments: JsonText, schema: Compiled, steps: Collection[str]) -> list[Mended]:
-    """The arguments of each call; none where it is not plain that several were meant."""
-    if STEP not in steps or not schema.checks:
+def split_into_calls(arguments: JsonText, schema: CompiledSchema, steps: Collection[str]) -> list[RepairedArguments]:
+    """Returns the arguments of each call; empty if it is not clear that several calls were meant."""
+    if SPREAD not in steps or not schema.can_check:
         return []
     try:
-        value = read(arguments)
-        names = _lists(value, schema)
+        value = decode_exact(arguments)
+        names = _list_members(value, schema)
     except (ValueError, RecursionError):
         return []
     lengths = {len(value[name]) for name in names}
-    if len(lengths) != 1 or not 2 <= (length := lengths.pop()) <= MOST:
+    if len(lengths) != 1 or not 2 <= (length := lengths.pop()) <= MAX_CALLS:
         return []
-    calls = [each for number in range(length) if (each := _one(value, names, number, schema, steps))]
+    calls = [each for number in range(length) if (each := _call_for_item(value, names, number, schema, steps))]
     return calls if len({each.arguments for each in calls}) == length else []
 
 
-def _lists(value: Any, schema: Compiled) -> list[str]:
-    """The members that have a list in place of one value; none where one of them is one thing in pieces."""
-    problems = schema.problems(loose(value)) if isinstance(value, dict) else ()
-    found = {problem.path[0]: problem for problem in problems if len(problem.path) == 1}
-    lists = {str(name): problem for name, problem in found.items() if isinstance(value[name], list)}
-    is_one = any(IN_PIECES & words_of(name) or not _wants_an_item(problem) for name, problem in lists.items())
-    return [] if is_one or any(_is_piece(item) for name in lists for item in value[name]) else list(lists)
+def _list_members(value: Any, schema: CompiledSchema) -> list[str]:
+    """Members with a list in place of a single value; empty if one of the lists is one value in parts."""
+    violations = schema.violations(with_plain_numbers(value)) if isinstance(value, dict) else ()
+    found = {violation.path[0]: violation for violation in violations if len(violation.path) == 1}
+    lists = {str(name): violation for name, violation in found.items() if isinstance(value[name], list)}
+    is_one = any(
+        COMPOSITE_WORDS & name_words(name) or not _expects_single_value(violation) for name, violation in lists.items()
+    )
+    return [] if is_one or any(_is_path_fragment(item) for name in lists for item in value[name]) else list(lists)
 
 
-def _is_piece(item: Any) -> bool:
-    return isinstance(item, str) and _PIECE.fullmatch(item) is not None
+def _is_path_fragment(item: Any) -> bool:
+    return isinstance(item, str) and _PATH_FRAGMENT.fullmatch(item) is not None
 
 
-def _wants_an_item(problem: Problem) -> bool:
-    """Whether no list may stand there, whatever its items."""
-    if problem.within:
-        return all(branch and branch[0].path == problem.path and _wants_an_item(branch[0]) for branch in problem.within)
-    return problem.kind in ("type", "enum", "const")
+def _expects_single_value(violation: Violation) -> bool:
+    """Whether no list is allowed here, whatever its items are."""
+    if violation.branches:
+        return all(
+            branch and branch[0].path == violation.path and _expects_single_value(branch[0])
+            for branch in violation.branches
+        )
+    return violation.kind in ("type", "enum", "const")
 
 
-def _one(value: Any, names: Collection[str], number: int, schema: Compiled, steps: Collection[str]) -> Mended | None:
+def _call_for_item(
+    value: Any, names: Collection[str], number: int, schema: CompiledSchema, steps: Collection[str]
+) -> RepairedArguments | None:
     part = {name: each[number] if name in names else each for name, each in value.items()}
-    found = mend(written(part), schema, [step for step in steps if step not in _OTHERS])
-    return Mended(found.arguments, (STEP, *found.steps)) if found else None
+    found = repair(encode_exact(part), schema, [step for step in steps if step not in _NOT_FOR_ITEMS])
+    return RepairedArguments(found.arguments, (SPREAD, *found.repairs)) if found else None

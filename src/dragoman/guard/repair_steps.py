@@ -1,23 +1,27 @@
-"""What may be set right in a call's arguments, step by step; each knows one kind of slip, and how it is undone.
+"""The repairs of a call's arguments; each handles one kind of error.
 
-docs/guard.md has them all, with an example each. None makes a value up: what comes out was written by the model, or by
-the schema's author. A step is only tried where the schema has refused the value, and only stays where the refusal goes
-away (`mend`). A refused call costs a turn, a wrong one may cost data; so where a value could mean something else that
-does more, or something that does less is left out, it stays refused:
+docs/guard.md lists them all with an example each. No repair invents a value: the result was written by the model or by
+the schema's author. A repair is only tried on a value that the validator reports, and only kept if the violation
+disappears (`repair`). A rejected call costs a turn, a wrong one can cost data. So a value stays rejected if it could
+mean
+something else that does more, or if a part that limits the action would be dropped:
 
-    enum        a beginning counts from three letters on, or as one capital where all options begin differently (`C`),
-                and only of one word (`delete` is less than `deleteForever`); none that is a word of its own (`not`,
-                `public`), none of what widens (`all`), none of numbers
-    optional    names of the model's own (of a map) stay; of values only null and blank text go, and that not where the
-                schema takes text, a default would take its place, null may stand, or less is done with a value
-                (`ids`, `older_than`)
-    unknown     only null, "" and what explains the call (`reason`) goes, for the rest may narrow it (`pattern`, `force:
-                false`); names that the schema knows anywhere stay, and all where none would be left of some
-    keys        a name that could mean two, or that is there already with another value, stays
-    nested      only what models put around arguments (`arguments`, `params`), not any name
-    strings     an object becomes text only where text is a document (`content`, `json`)
-    wrap        nothing ("" or {}) is no item, and neither is JSON that is broken, or text that may list several
-    defaults    never choose the branch of a choice, nor confirm anything (`confirm: true`)
+    enum        an abbreviation has at least three letters, or is one capital where all options begin differently (`C`);
+                it must be of a single word (`delete` is less than `deleteForever`), must not be a word of its own
+                (`not`,
+                `public`), and must not widen the action (`all`); numbers are never abbreviated
+    optional    members with names of the model's choice (of a map) stay; of values only null and blank text are
+    dropped,
+                and not if the schema accepts text, if a default would replace the value, if null is allowed, or if the
+                member limits the action (`ids`, `older_than`)
+    unknown     only null, "" and explanations of the call (`reason`) are dropped, because others can limit the call
+                (`pattern`, `force: false`); names that the schema declares anywhere stay, and so do all members if none
+                would be left
+    keys        a name that could mean two members, or a member that is there with another value, stays
+    nested      only names that models put around arguments (`arguments`, `params`), not any name
+    strings     an object becomes text only if the text is a document (`content`, `json`)
+    wrap        "" and {} do not become an item, nor does broken JSON or text that can be a list
+    defaults    never decide a choice, and never confirm an action (`confirm: true`)
 """
 
 import json
@@ -28,118 +32,129 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from dragoman.core.tool_name_match import plain
-from dragoman.guard.careful_words import AROUND, DOCUMENTS, NO_BEGINNINGS, REASONS, RESTRAINTS, WIDE
-from dragoman.guard.compiled_schema import Compiled
-from dragoman.guard.violations import Kind, Problem
+from dragoman.guard.careful_words import (
+    DOCUMENT_WORDS,
+    EXPLANATION_NAMES,
+    NOT_ABBREVIATIONS,
+    RESTRICTING_WORDS,
+    WIDENING_SUFFIXES,
+    WRAPPER_NAMES,
+)
+from dragoman.guard.compiled_schema import CompiledSchema
+from dragoman.guard.violations import Violation, ViolationKind
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 _NULLS: Final = ("null", "none")
-_BEGINNING: Final = 3
-"""Letters that a beginning has: `in` and `no` are words."""
-_LIMITS: Final = frozenset({"range", "multiple_of", "length", "pattern", "items", "properties", "contains"})
-"""Problems of values whose type is taken: they mean themselves."""
+_MIN_ABBREVIATION_CHARS: Final = 3
+"""Letters of an abbreviation; `in` and `no` are words."""
+_LIMIT_KINDS: Final = frozenset({"range", "multiple_of", "length", "pattern", "items", "properties", "contains"})
+"""Kinds of violations in which the type is accepted, so that the value means itself."""
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _OPTION_MARKS: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
-"""Between words of an option; other marks mean something: `m/s`, `c++`, `-1`."""
-_DIGITS: Final = 1000
+"""Marks between the words of an option; other marks have a meaning: `m/s`, `c++`, `-1`."""
+_MAX_DIGITS: Final = 1000
 
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class Exact(NamedTuple):
-    """A number with a fraction, as it was written."""
+class ExactNumber(NamedTuple):
+    """A number with a fraction, with the digits that the model wrote."""
 
     text: str
 
 
-class Tried(NamedTuple):
-    """The arguments with one thing set right."""
+class RepairAttempt(NamedTuple):
+    """The arguments after one repair."""
 
-    step: str
+    repair: str
     value: Any
 
 
-def read(text: str) -> Any:
-    """JSON as values that keep its digits.
+def decode_exact(text: str) -> Any:
+    """Decodes JSON to values that keep the digits of numbers.
 
-    Raises: ValueError, RecursionError: it is none, or none that can be held so, or has a name twice with two values.
+    Raises:
+        ValueError, RecursionError: It is not JSON, is nested too deeply, or has a member twice with different values.
     """
-    return json.loads(text, parse_float=Exact, parse_constant=_refused, object_pairs_hook=_object)
+    return json.loads(text, parse_float=ExactNumber, parse_constant=_reject_constant, object_pairs_hook=_unique_members)
 
 
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(members)
-    if len(made) < len(members) and any(written(each) != written(made[name]) for name, each in members):
+    if len(made) < len(members) and any(encode_exact(each) != encode_exact(made[name]) for name, each in members):
         raise ValueError("a member has two values")
     return made
 
 
-def _refused(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def loose(value: Any) -> Any:
-    """Such values as the schema's engine knows them."""
+def with_plain_numbers(value: Any) -> Any:
+    """Returns the value with ordinary floats, for the validator."""
     match value:
-        case Exact(text):
+        case ExactNumber(text):
             return float(text)
         case dict():
-            return {name: loose(each) for name, each in value.items()}
+            return {name: with_plain_numbers(each) for name, each in value.items()}
         case list():
-            return [loose(each) for each in value]
+            return [with_plain_numbers(each) for each in value]
         case _:
             return value
 
 
-def written(value: Any) -> str:
-    """The JSON of such values."""
-    return msgspec.json.encode(_raw(value)).decode()
+def encode_exact(value: Any) -> str:
+    """Encodes a value of `decode_exact` as JSON."""
+    return msgspec.json.encode(_to_raw(value)).decode()
 
 
-def _raw(value: Any) -> Any:
+def _to_raw(value: Any) -> Any:
     match value:
-        case Exact():
+        case ExactNumber():
             return msgspec.Raw(value.text.encode())
         case dict():
-            return {name: _raw(each) for name, each in value.items()}
+            return {name: _to_raw(each) for name, each in value.items()}
         case list():
-            return [_raw(each) for each in value]
+            return [_to_raw(each) for each in value]
         case int() if not isinstance(value, bool):
             return msgspec.Raw(str(value).encode())
         case _:
             return value
 
 
-def tries(problem: Problem, root: Any, schema: Compiled) -> Iterator[Tried]:
-    """Ways in which this problem may go away, the likeliest first."""
-    value = at(root, problem.path)
-    absent = bool(problem.path) and _may_be_absent(problem.path, schema)
-    if absent and _is_blank(value, problem, schema):
-        yield Tried("optional", _dropped(root, problem.path))
-    for step, mended in _OF_KIND.get(problem.kind, _none)(problem, value, schema):
-        yield Tried(step, put(root, problem.path, mended))
+def repair_attempts(violation: Violation, root: Any, schema: CompiledSchema) -> Iterator[RepairAttempt]:
+    """Yields possible repairs of a violation, the most likely first."""
+    value = get_at(root, violation.path)
+    absent = bool(violation.path) and _may_be_absent(violation.path, schema)
+    if absent and _is_blank(value, violation, schema):
+        yield RepairAttempt("optional", _drop_at(root, violation.path))
+    for step, mended in _REPAIRS_BY_KIND.get(violation.kind, _no_repair)(violation, value, schema):
+        yield RepairAttempt(step, set_at(root, violation.path, mended))
 
 
-def unnested(value: Any, schema: Compiled) -> Any:
-    """What stands one deeper, under a name that is none of the schema's; None where nothing does."""
+def unwrap_nested(value: Any, schema: CompiledSchema) -> Any:
+    """Returns the object inside the only member, if the schema does not declare that member and its name is a
+    wrapper's; else
+    None.
+    """
     if not isinstance(value, dict) or len(value) != 1:
         return None
     [(name, inner)] = value.items()
-    known = schema.declared(())
-    if name in known or name.lower() not in AROUND or not isinstance(inner, dict) or not inner.keys() <= known:
+    known = schema.declared_names(())
+    if name in known or name.lower() not in WRAPPER_NAMES or not isinstance(inner, dict) or not inner.keys() <= known:
         return None
     return inner
 
 
-def _is_blank(value: Any, problem: Problem, schema: Compiled) -> bool:
-    """Whether it stands for a member that was to be left out."""
+def _is_blank(value: Any, violation: Violation, schema: CompiledSchema) -> bool:
+    """Whether the value means that the member was to be omitted."""
     if value is None:
         return True
-    if not isinstance(value, str) or value.strip() not in ("", "null", "None") or problem.kind in _LIMITS:
+    if not isinstance(value, str) or value.strip() not in ("", "null", "None") or violation.kind in _LIMIT_KINDS:
         return False
-    parts = schema.parts_at(problem.path)
-    if RESTRAINTS & words_of(str(problem.path[-1])):
+    parts = schema.schemas_at(violation.path)
+    if RESTRICTING_WORDS & name_words(str(violation.path[-1])):
         return False
     return not any(part.get("default") is not None or _takes_null(part) for part in parts)
 
@@ -149,120 +164,126 @@ def _takes_null(part: Mapping[str, Any]) -> bool:
     return types == "null" or "null" in types or None in part.get("enum", ())
 
 
-def _may_be_absent(path: Path, schema: Compiled) -> bool:
-    """Whether it is a member that the schema knows, and does not require."""
+def _may_be_absent(path: Path, schema: CompiledSchema) -> bool:
+    """Whether the schema declares the member at this path and does not require it."""
     own = schema.schema_at(path[:-1])
     required = own.get("required")
     is_required = isinstance(required, list) and path[-1] in required
-    return path[-1] in schema.declared(path[:-1]) and not is_required
+    return path[-1] in schema.declared_names(path[:-1]) and not is_required
 
 
-def _none(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[str, Any]]:
+def _no_repair(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
     yield from ()
 
 
-def _of_type(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[str, Any]]:
-    wanted = problem.expected
+def _repair_type(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
+    wanted = violation.expected
     if isinstance(value, str):
-        yield from _out_of_text(value.strip(), wanted)
+        yield from _from_text(value.strip(), wanted)
     if isinstance(value, list) and len(value) == 1 and "array" not in wanted:
         yield "unwrap", value[0]
-    if "string" in wanted and _has_a_text(value, problem.path):
-        yield "strings", written(value)
-    if "array" in wanted and _is_an_item(value):
+    if "string" in wanted and _may_be_text(value, violation.path):
+        yield "strings", encode_exact(value)
+    if "array" in wanted and _may_be_item(value):
         yield "wrap", [value]
 
 
-def _has_a_text(value: Any, path: Path) -> bool:
-    """Whether text may have been meant: of a list several calls may be, or one of its items."""
+def _may_be_text(value: Any, path: Path) -> bool:
+    """Whether the value can be text; a list could be several calls, or one of its items."""
     if isinstance(value, dict):
-        return bool(path) and isinstance(path[-1], str) and bool(DOCUMENTS & words_of(path[-1]))
+        return bool(path) and isinstance(path[-1], str) and bool(DOCUMENT_WORDS & name_words(path[-1]))
     return value is not None and not isinstance(value, list)
 
 
-def _is_an_item(value: Any) -> bool:
+def _may_be_item(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip() not in ("", "null", "None") and value.strip()[0] not in "[{" and "," not in value
     return value is not None and value != {}
 
 
-def words_of(name: str) -> frozenset[str]:
-    """The words of a name, whatever its style."""
+def name_words(name: str) -> frozenset[str]:
+    """Returns the words of a name in lower case: `maxItems`, `max_items` and `max-items` have the same."""
     return frozenset(word.lower() for word in _WORDS.findall(name))
 
 
-def _out_of_text(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """What stands in a string."""
-    if ("integer" in wanted or "number" in wanted) and len(text) <= _DIGITS and _NUMBER.fullmatch(text):
-        yield "numbers", read(text)
+def _from_text(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Values that a string can stand for."""
+    if ("integer" in wanted or "number" in wanted) and len(text) <= _MAX_DIGITS and _NUMBER.fullmatch(text):
+        yield "numbers", decode_exact(text)
     if "boolean" in wanted and text.lower() in _BOOLEANS:
         yield "booleans", _BOOLEANS[text.lower()]
     if "null" in wanted and text.lower() in _NULLS:
         yield "nulls", None
     for kind, opener, type_ in (("object", "{", dict), ("array", "[", list)):
         if kind in wanted and text.startswith(opener):
-            inner = _inner(text)
+            inner = _decode_or_none(text)
             if isinstance(inner, type_):
                 yield "parse", inner
 
 
-def _inner(text: str) -> Any:
+def _decode_or_none(text: str) -> Any:
     try:
-        return read(text)
+        return decode_exact(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _of_enum(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[str, Any]]:
-    options = problem.expected if problem.kind == "enum" else (problem.expected,)
+def _repair_enum(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
+    options = violation.expected if violation.kind == "enum" else (violation.expected,)
     if isinstance(value, str):
         words = [option for option in options if isinstance(option, str)]
-        if (meant := _meant(value.strip(), words, problem.kind == "enum")) is not None:
+        if (meant := _match_option(value.strip(), words, violation.kind == "enum")) is not None:
             yield "enum", meant
-        yield from _out_of_text(value.strip(), ("integer", "number", "boolean", "null"))
+        yield from _from_text(value.strip(), ("integer", "number", "boolean", "null"))
     elif isinstance(value, list) and len(value) == 1:
         yield "unwrap", value[0]
-    elif value is not None and (text := written(value)) in options:
+    elif value is not None and (text := encode_exact(value)) in options:
         yield "strings", text
 
 
-def _meant(asked: str, options: list[str], is_choice: bool) -> str | None:
-    """The one option that is meant."""
+def _match_option(asked: str, options: list[str], is_choice: bool) -> str | None:
+    """The only option that can be meant; None if there is none or several."""
     if not asked:
         return None
     for spelled in (lambda text: text.strip().lower(), lambda text: _OPTION_MARKS.sub("", text.strip().lower())):
         if found := [option for option in options if spelled(option) == spelled(asked)]:
             return found[0] if len(found) == 1 else None
     found = [option for option in options if option.lower().startswith(asked.lower())]
-    is_one = is_choice and len(found) == 1 and found[0].isalpha() and _is_beginning(asked, options)
-    return found[0] if is_one and len(words_of(found[0])) == 1 and not found[0].lower().endswith(WIDE) else None
+    is_one = is_choice and len(found) == 1 and found[0].isalpha() and _is_abbreviation(asked, options)
+    return (
+        found[0]
+        if is_one and len(name_words(found[0])) == 1 and not found[0].lower().endswith(WIDENING_SUFFIXES)
+        else None
+    )
 
 
-def _is_beginning(asked: str, options: list[str]) -> bool:
+def _is_abbreviation(asked: str, options: list[str]) -> bool:
     if len(asked) == 1:
         return asked.isupper() and len({option[:1].lower() for option in options}) == len(options)
-    return len(asked) >= _BEGINNING and asked.isalpha() and asked.lower() not in NO_BEGINNINGS
+    return len(asked) >= _MIN_ABBREVIATION_CHARS and asked.isalpha() and asked.lower() not in NOT_ABBREVIATIONS
 
 
-def _of_missing(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[str, Any]]:
+def _repair_missing(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict):
         return
-    name: str = problem.expected
-    known = schema.declared(problem.path, problem.schema)
+    name: str = violation.expected
+    known = schema.declared_names(violation.path, violation.schema)
     spare = [each for each in value if each not in known and plain(each) == plain(name)]
     if len(spare) == 1 and not any(plain(each) == plain(name) for each in known - {name}):
-        yield "keys", _renamed(value, {spare[0]: name})
-    default = schema.member(problem.schema, name) or schema.member(schema.schema_at(problem.path), name)
-    is_given = default.get("default") is True and bool(RESTRAINTS & words_of(name))
+        yield "keys", _rename_keys(value, {spare[0]: name})
+    default = schema.member_schema(violation.schema, name) or schema.member_schema(
+        schema.schema_at(violation.path), name
+    )
+    is_given = default.get("default") is True and bool(RESTRICTING_WORDS & name_words(name))
     if "default" in default and not spare and not is_given:
         yield "defaults", value | {name: default["default"]}
 
 
-def _of_unknown(problem: Problem, value: Any, schema: Compiled) -> Iterator[tuple[str, Any]]:
+def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict):
         return
-    known = schema.declared(problem.path, problem.schema)
-    spare = [name for name in problem.expected if name not in known]
+    known = schema.declared_names(violation.path, violation.schema)
+    spare = [name for name in violation.expected if name not in known]
     by_words: dict[str, list[str]] = {}
     for each in known if spare else ():
         by_words.setdefault(plain(each), []).append(each)
@@ -278,48 +299,50 @@ def _of_unknown(problem: Problem, value: Any, schema: Compiled) -> Iterator[tupl
         elif fits and value[fits[0]] != value[name]:
             return
     if meant:
-        yield "keys", _renamed(value, meant)
-    elif spare and all(plain(name) in by_words or _changes_nothing(name, value[name]) for name in spare):
+        yield "keys", _rename_keys(value, meant)
+    elif spare and all(plain(name) in by_words or _has_no_effect(name, value[name]) for name in spare):
         left = {name: each for name, each in value.items() if name not in spare}
         if left or not known or all(value[name] in (None, "") for name in spare):
             yield "unknown", left
 
 
-def _changes_nothing(name: str, value: Any) -> bool:
-    """Whether the same would be done without this member."""
-    return value in (None, "") or (isinstance(value, str | Exact) and plain(name) in REASONS)
+def _has_no_effect(name: str, value: Any) -> bool:
+    """Whether the call does the same without this member."""
+    return value in (None, "") or (isinstance(value, str | ExactNumber) and plain(name) in EXPLANATION_NAMES)
 
 
-def _renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _rename_keys(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     return {names.get(name, name): each for name, each in value.items()}
 
 
-_OF_KIND: Final[Mapping[Kind, Callable[[Problem, Any, Compiled], Iterator[tuple[str, Any]]]]] = {
-    "type": _of_type,
-    "enum": _of_enum,
-    "const": _of_enum,
-    "required": _of_missing,
-    "additional": _of_unknown,
+_REPAIRS_BY_KIND: Final[
+    Mapping[ViolationKind, Callable[[Violation, Any, CompiledSchema], Iterator[tuple[str, Any]]]]
+] = {
+    "type": _repair_type,
+    "enum": _repair_enum,
+    "const": _repair_enum,
+    "required": _repair_missing,
+    "additional": _repair_unknown,
 }
 
 
-def at(value: Any, path: Path) -> Any:
-    """The part of a value at a path that is there."""
+def get_at(value: Any, path: Path) -> Any:
+    """Returns the part of a value at a path, which must exist."""
     for name in path:
         value = value[name]
     return value
 
 
-def put(value: Any, path: Path, part: Any) -> Any:
-    """The value with another part at a path; what it was stays as it is."""
+def set_at(value: Any, path: Path, part: Any) -> Any:
+    """Returns a copy of the value with another part at a path."""
     if not path:
         return part
     copy = value.copy()
-    copy[path[0]] = put(value[path[0]], path[1:], part)
+    copy[path[0]] = set_at(value[path[0]], path[1:], part)
     return copy
 
 
-def _dropped(value: Any, path: Path) -> Any:
+def _drop_at(value: Any, path: Path) -> Any:
     *above, name = path
-    inside = at(value, tuple(above))
-    return put(value, tuple(above), {each: inside[each] for each in inside if each != name})
+    inside = get_at(value, tuple(above))
+    return set_at(value, tuple(above), {each: inside[each] for each in inside if each != name})

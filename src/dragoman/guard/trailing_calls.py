@@ -1,45 +1,53 @@
-"""Calls in plain JSON at the end of a reply, in a code fence or bare: taken only where the model can have meant them.
+"""Checks calls that were read from plain JSON at the end of a response, in a code fence or without one.
 
-Such JSON may also quote what the user or a tool wrote. So such a call stays text where its arguments do not fit the
-schema of its tool, and where the conversation holds it word for word.
+Such JSON can also quote what the user or a tool wrote. So it is left as text if its arguments do not match the schema
+of
+the tool, or if the conversation contains it word for word.
 """
 
 from dragoman.core.events import AnyEvent, Notice, TextDelta
 from dragoman.core.messages import Document, Message, Request, Text, ToolResult
-from dragoman.guard.injection.copied_call import Taint
+from dragoman.guard.injection.copied_call import CopiedCallDetector
 from dragoman.parsing.trailing_json import CODES, left
 
 
-class Fenced:
-    """Judges the calls of one answer that its reader took from plain JSON."""
+class TrailingCallCheck:
+    """Checks the calls of one response that its reader took from plain JSON."""
 
-    def __init__(self, request: Request, taint: Taint) -> None:
-        self._request, self._taint = request, taint
+    def __init__(self, request: Request, taint: CopiedCallDetector) -> None:
+        self._request, self._copies = request, taint
         self._raw = ""
-        self.drops = False
-        """The JSON went out as text, so the calls that their reader took are dropped."""
+        self.drops_calls = False
+        """Whether the JSON was emitted as text, so that the calls in it are dropped."""
 
-    def saw(self, warning: Notice) -> None:
-        """Note that such calls follow."""
+    def observe(self, warning: Notice) -> None:
+        """Notes whether the calls that follow are from plain JSON."""
         if warning.code in CODES:
             self._raw = warning.raw
 
-    def refused(self, name: str, arguments: str, valid: bool | None, why: str) -> list[AnyEvent]:
-        """The JSON as text, where its first call is none; nothing where it is one, or is no such call."""
+    def reject(self, name: str, arguments: str, valid: bool | None, why: str) -> list[AnyEvent]:
+        """Returns the JSON as text with a warning if its first call is rejected; empty if the call is accepted.
+
+        Args:
+            name: The name of the tool.
+            arguments: The arguments, as JSON.
+            valid: Whether they match the schema; None: not checked.
+            why: What is wrong with them.
+        """
         raw, self._raw = self._raw, ""
         if not raw:
             return []
         if valid is False:
             told = f"its arguments do not fit the schema: {why}"
-        elif where := self._taint.copied(name, arguments) or self._said(arguments):
+        elif where := self._copies.find(name, arguments) or self._find_in_request(arguments):
             told = f"it stands in {where}"
         else:
             return []
-        self.drops = True
+        self.drops_calls = True
         return [left(raw.lstrip()[0], told, name, raw), TextDelta(raw)]
 
-    def _said(self, arguments: str) -> str:
-        """Where the caller's text has these arguments; "" where it has not."""
+    def _find_in_request(self, arguments: str) -> str:
+        """Where the text of the request contains these arguments; "" if it does not."""
         wanted = "".join(arguments.split())
         if len(wanted) <= len("{}"):
             return ""
@@ -48,7 +56,7 @@ class Fenced:
 
 
 def _texts(message: Message) -> list[str]:
-    """The text of a message that the model did not write."""
+    """The texts of a message that the model did not write."""
     parts = message.parts if message.role != "assistant" else ()
     inner = [part for outer in parts if isinstance(outer, ToolResult) for part in outer.parts]
     texts = [part.text for part in (*parts, *inner) if isinstance(part, Text)]

@@ -1,36 +1,40 @@
-"""How much work it may be to check a value against a schema, known before it is begun.
+"""Estimates the cost of checking a value against a schema, before the check.
 
-The engine cannot be stopped, and a schema of a few lines can keep it busy for ever: twenty definitions that each refer
-twice to the next are a million checks of one value, and a recursive one doubles them at every level of the value. So
-what a schema may ask for is counted: for each level of a value, how many checks one part of it there can go through at
-most. Times the parts of that level, that is the work. What the engine remembers and skips is counted all the same.
+The validator cannot be stopped, and a schema of a few lines can keep it busy forever: twenty definitions that each
+refer
+twice to the next are a million checks of one value, and a recursive one doubles them at every level of the value. So an
+upper bound is computed: for each level of a value, how many checks one part at that level can need at most. Multiplied
+by
+the number of parts at that level, this is the work. Checks that the validator caches and skips are counted too.
 
-Words are those of JSON Schema from draft 4 to 2020-12. Measured with jsonschema-rs 0.60, 2026-11; a unit is some 10 ns.
+Keywords are those of JSON Schema from draft 4 to 2020-12. Measured with jsonschema-rs 0.60, 2026-11; a unit is some 10
+ns.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from dragoman.guard.schema_refs import Documents, Unbounded
+from dragoman.guard.schema_refs import SchemaRefs, UnboundedCheck
 
-SCHEMA_LIMIT: Final = 10_000
-"""Schemas within a schema; they take 100 ms to count and compile."""
-NESTING_LIMIT: Final = 2_000
-"""Those of them that have others for parts of a value: they are counted once for each level."""
-HEIGHT_LIMIT: Final = 64
-"""Schemas that apply to one value through each other."""
-LEVELS: Final = 48
-"""Of a value; nobody nests arguments half as deep."""
-STEPS: Final = 512
-"""Levels of a value times the height of what is asked at each: calls on the engine's stack. 800 end a thread that has
-512 KB, as those of macOS have."""
-SIZE_LIMIT: Final = 100_000
+MAX_SUBSCHEMAS: Final = 10_000
+"""Subschemas of a schema; counting and compiling them takes 100 ms."""
+MAX_NESTING_SUBSCHEMAS: Final = 2_000
+"""Subschemas that have subschemas for members or items; they are counted once for each level."""
+MAX_HEIGHT: Final = 64
+"""Subschemas that apply to the same value through each other."""
+MAX_LEVELS: Final = 48
+"""Levels of a value; real arguments do not have half as many."""
+MAX_STACK_DEPTH: Final = 512
+"""Levels of a value times the height of the schemas at each level: frames on the validator's stack. 800 overflow a
+thread of
+512 KB, the size on macOS."""
+MAX_VALUE_PARTS: Final = 100_000
 """Parts of a value that are counted, which takes 15 ms."""
-WORK_LIMIT: Final = 1_000_000
+MAX_WORK: Final = 1_000_000
 """10 ms."""
 
-_PLACES: Final[Mapping[str, str]] = {
+_APPLIES_TO: Final[Mapping[str, str]] = {
     **dict.fromkeys(("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"), "beside"),
     **dict.fromkeys(("dependentSchemas", "dependencies"), "beside"),
     **dict.fromkeys(("patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"), "members"),
@@ -38,42 +42,43 @@ _PLACES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("properties", "prefixItems"), "named"),
     **dict.fromkeys(("$dynamicRef", "$recursiveRef"), "unknown"),
 }
-"""Where what a word has applies: to the same value, to any member or item of it, or to one."""
+"""What the subschemas of a keyword apply to: the same value, any member, any item, or one member or item."""
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
-_AGAIN: Final = 4
-"""What `unevaluatedProperties` and `unevaluatedItems` cost: the engine checks all beside them again, and within those
-again; three times was measured."""
-_COSTS: Final[Mapping[str, int]] = {"multipleOf": 300, "pattern": 10, "format": 20}
-_OPTION: Final = 100
-"""One value of `enum` that is no string: those are compared one by one, floats the slowest."""
-_DIGITS_CHARS: Final = 1000
-"""Fifty numbers beyond 64 bits, of which `uniqueItems` compares each with all others."""
+_UNEVALUATED_FACTOR: Final = 4
+"""Cost factor of `unevaluatedProperties` and `unevaluatedItems`: the validator checks all keywords next to them again,
+also
+in nested schemas; a factor of three was measured."""
+_KEYWORD_COSTS: Final[Mapping[str, int]] = {"multipleOf": 300, "pattern": 10, "format": 20}
+_OPTION_COST: Final = 100
+"""Cost of one value in `enum` that is not a string: those are compared one by one, floats are the slowest."""
+_BIG_NUMBER_CHARS: Final = 1000
+"""Fifty numbers beyond 64 bits; `uniqueItems` compares each of them with all others."""
 
 Node: TypeAlias = int
 """A schema, by the identity of its value."""
 Counts: TypeAlias = dict[Node, int]
-"""How often each schema is asked."""
+"""How often each schema is checked."""
 _PATTERN: Final[Node] = 0
-"""Stands for a pattern that a member's name is matched with."""
+"""Represents a pattern that a member's name is matched against."""
 
 
 @dataclass(slots=True)
-class _Load:
-    """What checking a value against a schema comes to, with all schemas that apply to the same value."""
+class _SchemaCost:
+    """The checks that a schema makes of a value, with all schemas that apply to the same value."""
 
     checks: Counts
     named: dict[str | int, Counts] = field(default_factory=dict)
     members: Counts = field(default_factory=dict)
     items: Counts = field(default_factory=dict)
-    """Of members and items: those of one name, and any."""
+    """Checks of members and items: of one by its name or position, or of any."""
     height: int = 0
 
-    def nests(self) -> bool:
-        """Whether anything is asked of members or items."""
+    def has_children(self) -> bool:
+        """Whether members or items are checked."""
         return bool(self.named or self.members or self.items)
 
-    def include(self, other: "_Load", factor: int) -> None:
-        """Has all that another has, so many times."""
+    def include(self, other: "_SchemaCost", factor: int) -> None:
+        """Adds the checks of another schema, `factor` times."""
         _add(self.checks, other.checks, factor)
         _add(self.members, other.members, factor)
         _add(self.items, other.items, factor)
@@ -87,42 +92,42 @@ def _add(counts: Counts, others: Counts, factor: int = 1) -> None:
         counts[node] = counts.get(node, 0) + times * factor
 
 
-class _Loads:
-    """The loads of all schemas that a check may come to."""
+class _SchemaCosts:
+    """The costs of all subschemas that a check can reach."""
 
-    def __init__(self, root: Any, documents: Documents) -> None:
-        self._documents = documents
-        self._known: dict[Node, _Load] = {}
+    def __init__(self, root: Any, documents: SchemaRefs) -> None:
+        self._refs = documents
+        self._known: dict[Node, _SchemaCost] = {}
         self.schemas: dict[Node, dict[str, Any]] = {}
-        self.heads: dict[Node, _Load] = {_PATTERN: _Load({_PATTERN: 1})}
-        """Those that are asked of a whole value, or of a part of one."""
+        self.roots: dict[Node, _SchemaCost] = {_PATTERN: _SchemaCost({_PATTERN: 1})}
+        """Schemas that are applied to a whole value or to a member or an item."""
         nesting = 0
         left = [root]
         while left:
-            if id(schema := left.pop()) in self.heads or not isinstance(schema, dict):
+            if id(schema := left.pop()) in self.roots or not isinstance(schema, dict):
                 continue
-            load = self.heads[id(schema)] = self._of(schema, 0)
-            nesting += load.nests()
-            if nesting > NESTING_LIMIT:
-                raise Unbounded(f"it has more than {NESTING_LIMIT:,} parts for parts of a value")
+            load = self.roots[id(schema)] = self._cost_of(schema, 0)
+            nesting += load.has_children()
+            if nesting > MAX_NESTING_SUBSCHEMAS:
+                raise UnboundedCheck(f"it has more than {MAX_NESTING_SUBSCHEMAS:,} parts for parts of a value")
             for counts in (load.members, load.items, *load.named.values()):
                 left += [self.schemas[node] for node in counts if node != _PATTERN]
 
-    def _of(self, schema: dict[str, Any], height: int) -> _Load:
+    def _cost_of(self, schema: dict[str, Any], height: int) -> _SchemaCost:
         if (known := self._known.get(id(schema))) is not None:
             return known
-        load = _Load({id(schema): 1})
+        load = _SchemaCost({id(schema): 1})
         self.schemas[id(schema)] = schema
-        if len(self.schemas) > SCHEMA_LIMIT:
-            raise Unbounded(f"it has more than {SCHEMA_LIMIT:,} parts")
-        factor = _AGAIN if "unevaluatedProperties" in schema or "unevaluatedItems" in schema else 1
+        if len(self.schemas) > MAX_SUBSCHEMAS:
+            raise UnboundedCheck(f"it has more than {MAX_SUBSCHEMAS:,} parts")
+        factor = _UNEVALUATED_FACTOR if "unevaluatedProperties" in schema or "unevaluatedItems" in schema else 1
         for place, name, child in self._children(schema):
             if place == "beside":
-                if height < HEIGHT_LIMIT:
-                    load.include(self._of(child, height + 1), factor)
-                if load.height >= HEIGHT_LIMIT or height >= HEIGHT_LIMIT:
-                    raise Unbounded(
-                        f"{HEIGHT_LIMIT} of its parts apply to one value through each other, or without end"
+                if height < MAX_HEIGHT:
+                    load.include(self._cost_of(child, height + 1), factor)
+                if load.height >= MAX_HEIGHT or height >= MAX_HEIGHT:
+                    raise UnboundedCheck(
+                        f"{MAX_HEIGHT} of its parts apply to one value through each other, or without end"
                     )
                 continue
             self.schemas[id(child)] = child
@@ -138,14 +143,14 @@ class _Loads:
         return load
 
     def _children(self, schema: dict[str, Any]) -> Iterator[tuple[str, str | int | None, dict[str, Any]]]:
-        """The schemas in a schema: where each applies, its name there, and what it is."""
+        """The subschemas of a schema: what each applies to, its name or position, and itself."""
         for word, value in schema.items():
-            if (place := _PLACES.get(word)) is None:
+            if (place := _APPLIES_TO.get(word)) is None:
                 continue
             if place == "unknown":
-                raise Unbounded(f"it has a {word}, which may lead anywhere")
+                raise UnboundedCheck(f"it has a {word}, which may lead anywhere")
             if word == "$ref":
-                value = self._referred(value, schema)
+                value = self._resolve(value, schema)
             named: Any = [(None, value)]
             if isinstance(value, list):
                 named = enumerate(value)
@@ -153,69 +158,70 @@ class _Loads:
                 named = value.items()
             yield from ((place, name, child) for name, child in named if isinstance(child, dict))
 
-    def _referred(self, reference: Any, schema: dict[str, Any]) -> Any:
-        found = self._documents.find(reference, schema) if isinstance(reference, str) else True
+    def _resolve(self, reference: Any, schema: dict[str, Any]) -> Any:
+        found = self._refs.resolve(reference, schema) if isinstance(reference, str) else True
         if not isinstance(found, dict | bool):
-            raise Unbounded(f"it refers to {reference[:100]!r}, which is not in it")
+            raise UnboundedCheck(f"it refers to {reference[:100]!r}, which is not in it")
         return found
 
-    def levels(self, root: Any, cost: Callable[[dict[str, Any]], int]) -> tuple[int, ...]:
-        """What one part of a value costs at most, for each level that it may stand at."""
-        if id(root) not in self.heads:
-            return (1,) + (0,) * (LEVELS - 1)
-        costs = {node: cost(schema) for node, schema in self.schemas.items()} | {_PATTERN: _COSTS["pattern"]}
-        row = {node: _total(load.checks, costs) for node, load in self.heads.items()}
-        if max(row.values()) > WORK_LIMIT:  # compiling it may take as long, and all memory
-            raise Unbounded("its parts apply to one value too often")
-        nesting = {node: load for node, load in self.heads.items() if load.nests()}
+    def cost_by_level(self, root: Any, cost: Callable[[dict[str, Any]], int]) -> tuple[int, ...]:
+        """Returns the highest cost of one part of a value, for each level of the value."""
+        if id(root) not in self.roots:
+            return (1,) + (0,) * (MAX_LEVELS - 1)
+        costs = {node: cost(schema) for node, schema in self.schemas.items()} | {_PATTERN: _KEYWORD_COSTS["pattern"]}
+        row = {node: _total(load.checks, costs) for node, load in self.roots.items()}
+        if max(row.values()) > MAX_WORK:  # compiling it can take as long, and all memory
+            raise UnboundedCheck("its parts apply to one value too often")
+        nesting = {node: load for node, load in self.roots.items() if load.has_children()}
         levels = [row[id(root)]]
-        while len(levels) < LEVELS:
-            before, row = row, {node: _one_lower(load, row) for node, load in nesting.items()}
-            if row == before or levels[-1] > WORK_LIMIT:
+        while len(levels) < MAX_LEVELS:
+            before, row = row, {node: _next_level_cost(load, row) for node, load in nesting.items()}
+            if row == before or levels[-1] > MAX_WORK:
                 break
             levels.append(row.get(id(root), 0))
-        return (*levels, *[levels[-1]] * (LEVELS - len(levels)))
+        return (*levels, *[levels[-1]] * (MAX_LEVELS - len(levels)))
 
 
 def _total(counts: Counts, row: Mapping[Node, int]) -> int:
     return sum(row.get(node, 0) * times for node, times in counts.items())
 
 
-def _one_lower(load: _Load, row: Mapping[Node, int]) -> int:
-    """What a part costs one level further down, in whichever member or item it is dearest."""
+def _next_level_cost(load: _SchemaCost, row: Mapping[Node, int]) -> int:
+    """The cost of a part one level further down, for the most expensive member or item."""
     members, items = _total(load.members, row), _total(load.items, row)
     named = [_total(each, row) + (members if isinstance(name, str) else items) for name, each in load.named.items()]
     return max(members, items, *named)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """How large a value is, level by level."""
+class ValueSize:
+    """The size of a value, by level."""
 
     levels: tuple[int, ...]
-    """Its parts, and each 64 characters of names, texts and digits one more."""
-    digits: tuple[int, int]
-    """How many numbers are beyond 64 bits, and how large they are together."""
+    """Number of parts per level; each 64 characters of names, texts and digits count as one more."""
+    big_numbers: tuple[int, int]
+    """How many numbers are beyond 64 bits, and their size in units of 64 bits."""
 
     @property
-    def below(self) -> list[int]:
-        """The parts of each level, and of all under it."""
+    def subtree_sizes(self) -> list[int]:
+        """The number of parts at each level and at all levels below it."""
         return [sum(self.levels[depth:]) for depth in range(len(self.levels))]
 
 
-def sizes(value: Any) -> Sizes:
-    """The sizes of a value.
+def value_size(value: Any) -> ValueSize:
+    """Measures a value.
 
-    Raises: Unbounded: it has too many levels or parts; do not check it.
+    Raises:
+        UnboundedCheck: It has too many levels or parts; do not check it.
     """
     levels: list[int] = []
     large = larger = 0
     level = [value]
     while level:
-        if len(levels) == LEVELS:
-            raise Unbounded(f"it has more than {LEVELS} levels")
-        if len(level) > SIZE_LIMIT:
-            raise Unbounded(f"it has more than {SIZE_LIMIT:,} parts")
+        if len(levels) == MAX_LEVELS:
+            raise UnboundedCheck(f"it has more than {MAX_LEVELS} levels")
+        if len(level) > MAX_VALUE_PARTS:
+            raise UnboundedCheck(f"it has more than {MAX_VALUE_PARTS:,} parts")
         size, below = len(level), list[Any]()
         for each in level:
             if isinstance(each, str):
@@ -230,60 +236,77 @@ def sizes(value: Any) -> Sizes:
                 size += each.bit_length() >> 6
         levels.append(size)
         level = below
-    return Sizes(tuple(levels), (large, larger))
+    return ValueSize(tuple(levels), (large, larger))
 
 
-class Bounds:
-    """What checks against a schema come to."""
+class ValidationCost:
+    """Upper bounds for the cost of checks against one schema."""
 
-    __slots__ = ("_asked", "_deep", "_steps", "_unique", "_work", "chars", "choices")
+    __slots__ = (
+        "_check_costs",
+        "_compares_values",
+        "_error_counts",
+        "_has_unique_items",
+        "_stack_per_level",
+        "has_choices",
+        "unmeasured_chars",
+    )
 
-    def __init__(self, root: Any, documents: Documents) -> None:
-        """Raises: Unbounded: nothing can be checked against it."""
-        loads = _Loads(root, documents)
-        schemas = loads.schemas.values()
-        self._work = loads.levels(root, _cost)
-        self._asked = loads.levels(root, _errors)
-        self._unique = any("uniqueItems" in schema for schema in schemas)
-        self._deep = self._unique or any(map(_compares, schemas))
-        self.choices = any("anyOf" in schema or "oneOf" in schema for schema in schemas)
-        """Whether an error may hold those of branches."""
-        self.chars = 0 if self._work[-1] else WORK_LIMIT // sum(self._work)
-        """Arguments of so many characters may be checked without a look at them: each part of them is two at least."""
-        if self._unique:
-            self.chars = min(self.chars, _DIGITS_CHARS)
-        self._steps = 1 + max(load.height for load in loads.heads.values())
-        if self._steps * LEVELS > STEPS and self._work[STEPS // self._steps]:
-            self.chars = 0
-
-    def work(self, size: Sizes) -> int:
-        """At most so much, to tell whether it fits.
-
-        Raises: Unbounded: it has too many levels for the schema; do not check it.
+    def __init__(self, root: Any, documents: SchemaRefs) -> None:
+        """Raises:
+        UnboundedCheck: Values cannot be checked against this schema in bounded time.
         """
-        if self._steps * sum(map(bool, self._work[: len(size.levels)])) > STEPS:
-            raise Unbounded("it has too many levels for its schema")
-        parts = size.below if self._deep else size.levels
-        pairs = _OPTION * size.digits[0] * size.digits[1] if self._unique else 0
-        return pairs + sum(work * part for work, part in zip(self._work, parts, strict=False))
+        loads = _SchemaCosts(root, documents)
+        schemas = loads.schemas.values()
+        self._check_costs = loads.cost_by_level(root, _check_cost)
+        self._error_counts = loads.cost_by_level(root, _max_errors)
+        self._has_unique_items = any("uniqueItems" in schema for schema in schemas)
+        self._compares_values = self._has_unique_items or any(map(_compares_values, schemas))
+        self.has_choices = any("anyOf" in schema or "oneOf" in schema for schema in schemas)
+        """Whether an error can contain the errors of branches."""
+        self.unmeasured_chars = 0 if self._check_costs[-1] else MAX_WORK // sum(self._check_costs)
+        """Arguments of up to this many characters are checked without measuring the value; each part of a value has at
+        least two."""
+        if self._has_unique_items:
+            self.unmeasured_chars = min(self.unmeasured_chars, _BIG_NUMBER_CHARS)
+        self._stack_per_level = 1 + max(load.height for load in loads.roots.values())
+        if (
+            self._stack_per_level * MAX_LEVELS > MAX_STACK_DEPTH
+            and self._check_costs[MAX_STACK_DEPTH // self._stack_per_level]
+        ):
+            self.unmeasured_chars = 0
 
-    def telling(self, size: Sizes) -> int:
-        """At most so many µs, to tell all that is wrong: 20 an error, and a half for each part that it is about."""
-        parts = zip(self._asked, size.levels, size.below, strict=False)
+    def check_cost(self, size: ValueSize) -> int:
+        """Returns the highest cost of checking a value, in units of 10 ns.
+
+        Raises:
+            UnboundedCheck: The value has too many levels for the schema; do not check it.
+        """
+        if self._stack_per_level * sum(map(bool, self._check_costs[: len(size.levels)])) > MAX_STACK_DEPTH:
+            raise UnboundedCheck("it has too many levels for its schema")
+        parts = size.subtree_sizes if self._compares_values else size.levels
+        pairs = _OPTION_COST * size.big_numbers[0] * size.big_numbers[1] if self._has_unique_items else 0
+        return pairs + sum(work * part for work, part in zip(self._check_costs, parts, strict=False))
+
+    def explain_cost(self, size: ValueSize) -> int:
+        """Returns the highest cost of listing all violations, in µs: 20 for an error, and half of one for each part
+        below it.
+        """
+        parts = zip(self._error_counts, size.levels, size.subtree_sizes, strict=False)
         return sum(asked * (20 * here + below // 2) for asked, here, below in parts)
 
 
-def _cost(schema: dict[str, Any]) -> int:
-    compared = sum(_OPTION + 10 * _parts(each) for each in _options(schema) if not isinstance(each, str))
-    return _errors(schema) + sum(cost for word, cost in _COSTS.items() if word in schema) + compared
+def _check_cost(schema: dict[str, Any]) -> int:
+    compared = sum(_OPTION_COST + 10 * _value_parts(each) for each in _options(schema) if not isinstance(each, str))
+    return _max_errors(schema) + sum(cost for word, cost in _KEYWORD_COSTS.items() if word in schema) + compared
 
 
-def _parts(value: Any) -> int:
-    return sum(sizes(value).levels) if isinstance(value, dict | list) else 1
+def _value_parts(value: Any) -> int:
+    return sum(value_size(value).levels) if isinstance(value, dict | list) else 1
 
 
-def _errors(schema: dict[str, Any]) -> int:
-    """How often it may be said to be wrong, about: once, or once for each name."""
+def _max_errors(schema: dict[str, Any]) -> int:
+    """About how many errors a schema reports for one value: one, or one for each required name."""
     named = schema.get("required")
     return 1 + (len(named) if isinstance(named, list) else 0)
 
@@ -293,6 +316,6 @@ def _options(schema: dict[str, Any]) -> Sequence[Any]:
     return [*(listed if isinstance(listed, list) else ()), *([schema["const"]] if "const" in schema else ())]
 
 
-def _compares(schema: dict[str, Any]) -> bool:
+def _compares_values(schema: dict[str, Any]) -> bool:
     """Whether whole values are compared."""
     return any(isinstance(each, dict | list) for each in _options(schema))

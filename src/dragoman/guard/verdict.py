@@ -1,4 +1,4 @@
-"""What is to be thought of one call that is whole."""
+"""Decides whether a complete call is valid, can be repaired, or is rejected."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -6,60 +6,70 @@ from typing import NamedTuple
 from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import JsonText, Tool
 from dragoman.guard import feedback
-from dragoman.guard.compiled_schema import compiled, parsed
-from dragoman.guard.repair import Mended, mend
-from dragoman.guard.repair_spread import spread
+from dragoman.guard.compiled_schema import compile_schema, decode_arguments
+from dragoman.guard.repair import RepairedArguments, repair
+from dragoman.guard.repair_spread import split_into_calls
 
 
-class OpenCall:
-    """A call on its way."""
+class PendingCall:
+    """A call whose events are still arriving."""
 
     def __init__(self, start: ToolCallStart, step: str, held: bool) -> None:
-        self.start, self.step, self.held = start, step, held
-        self.pieces: list[str] = []
+        self.start, self.name_repair, self.buffered = start, step, held
+        self.chunks: list[str] = []
         self.chars = 0
 
     @property
     def arguments(self) -> str:
-        """As far as they have come."""
-        return "".join(self.pieces)
+        """The arguments that have arrived."""
+        return "".join(self.chunks)
 
-    def ended(self, end: ToolCallEnd) -> ToolCallStart:
-        """Its start: if nothing of it is out, under the id that the model wrote last."""
-        self.start = end.named(self.start) if self.held else self.start
+    def finish(self, end: ToolCallEnd) -> ToolCallStart:
+        """Ends the call. Returns its start, with the id that the model wrote last if nothing was sent yet."""
+        self.start = end.named(self.start) if self.buffered else self.start
         return self.start
+
+    def repairs(self, end: ToolCallEnd) -> tuple[str, ...]:
+        """Returns the names of the repairs that the reader made, and of the repair of the tool's name."""
+        return (*end.mended, *([self.name_repair] if self.name_repair else ()))
 
 
 class Verdict(NamedTuple):
-    """Of a call's arguments."""
+    """The result of checking a call's arguments."""
 
     arguments: JsonText
-    """As they may go out."""
-    steps: tuple[str, ...] = ()
-    """What was set right in them."""
+    """The arguments, repaired if that was necessary."""
+    repairs: tuple[str, ...] = ()
+    """Names of the repairs."""
     valid: bool | None = True
-    """None: that cannot be told."""
-    why: str = ""
-    """What the model is told where they are not; where it cannot be told, why."""
-    more: tuple[Mended, ...] = ()
-    """Of calls that this one was meant to be, too."""
+    """Whether they match the schema; None: they could not be checked."""
+    reason: str = ""
+    """If they do not match, the message for the model; if they could not be checked, the reason."""
+    extra_calls: tuple[RepairedArguments, ...] = ()
+    """Arguments of further calls that this call was written for."""
 
 
-def judge(tool: Tool, arguments: JsonText, steps: Collection[str]) -> Verdict:
-    """Whether they are of the tool's schema; mended by these steps where they are not and can be."""
-    schema = compiled(tool.parameters)
+def judge_call(tool: Tool, arguments: JsonText, steps: Collection[str]) -> Verdict:
+    """Checks arguments against the tool's schema, and repairs them if they do not match.
+
+    Args:
+        tool: The tool that is called.
+        arguments: The arguments as the model wrote them.
+        steps: Names of the repairs that are allowed.
+    """
+    schema = compile_schema(tool.parameters)
     match schema.valid(arguments):
         case True:
             return Verdict(arguments)
         case None:
-            return Verdict(arguments, valid=None, why=schema.why or "its arguments are beyond what is looked at")
-    if steps and (mended := mend(arguments, schema, steps)):
-        return Verdict(mended.arguments, mended.steps)
-    if steps and (several := spread(arguments, schema, steps)):
+            return Verdict(arguments, valid=None, reason=schema.reason or "its arguments are beyond what is looked at")
+    if steps and (mended := repair(arguments, schema, steps)):
+        return Verdict(mended.arguments, mended.repairs)
+    if steps and (several := split_into_calls(arguments, schema, steps)):
         first, *more = several
-        return Verdict(first.arguments, first.steps, more=tuple(more))
+        return Verdict(first.arguments, first.repairs, extra_calls=tuple(more))
     try:
-        problems = schema.problems(parsed(arguments))
+        violations = schema.violations(decode_arguments(arguments))
     except ValueError:
-        return Verdict(arguments, valid=False, why=feedback.unread(tool.name))
-    return Verdict(arguments, valid=False, why=feedback.invalid(tool.name, problems))
+        return Verdict(arguments, valid=False, reason=feedback.unreadable_call(tool.name))
+    return Verdict(arguments, valid=False, reason=feedback.invalid_arguments(tool.name, violations))

@@ -1,12 +1,13 @@
-"""What is wrong with a call's arguments, in words that a small model can act on.
+"""Describes what is wrong with a call's arguments, in sentences that a small model can act on.
 
     days: expected an integer, got "three"
     unit: expected one of "celsius", "fahrenheit", got "Celsius"
     "city" is missing
     user: "nmae" is not known here; known: "name", "age"
 
-The path comes first. Values are cut, so that a message is short whatever the arguments are. The kinds are the words of
-JSON Schema 2020-12 (json-schema.org/draft/2020-12/json-schema-validation), those that say the same under one name.
+The path comes first. Values are truncated, so a message is short for any arguments. The kinds are named after keywords
+of
+JSON Schema 2020-12 (json-schema.org/draft/2020-12/json-schema-validation); keywords with the same meaning share a kind.
 """
 
 import json
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-Kind: TypeAlias = Literal[
+ViolationKind: TypeAlias = Literal[
     "type",
     "enum",
     "const",
@@ -36,32 +37,33 @@ Kind: TypeAlias = Literal[
     "names",
     "other",
 ]
-"""`range`, `length`, `items` and `properties` are limits: of numbers, of texts, and of how many items and members."""
+"""`range`, `length`, `items` and `properties` are limits: of numbers, of texts, of the number of items and members."""
 
-VALUE_CHARS: Final = 100
-"""Of a value that is quoted; as much as tells a reader which one is meant."""
-LISTED: Final = 12
-"""Values or names that are listed; a model looks at the first ones, and a schema has thousands at times."""
+MAX_VALUE_CHARS: Final = 100
+"""Length of a quoted value; enough to recognize it."""
+MAX_LISTED: Final = 12
+"""Values or names that are listed; a model looks at the first ones, and some schemas have thousands."""
 
 
-class Problem(NamedTuple):
-    """One thing that a value is not as its schema wants it."""
+class Violation(NamedTuple):
+    """One reason why a value does not match its schema."""
 
     path: tuple[str | int, ...]
-    """Where it is: names of members and numbers of items, from the arguments down."""
-    kind: Kind
+    """Names of members and positions of items, from the arguments down."""
+    kind: ViolationKind
     message: str
-    """A short sentence, its path first."""
+    """A short sentence that begins with the path."""
     expected: Any = None
-    """By kind: the types, the values of an enum or the unexpected names as a tuple, the value of a const, the name that
-    is missing, a limit, the pattern or the format; else None."""
-    within: "tuple[tuple[Problem, ...], ...]" = ()
-    """Of `any_of` and `one_of`: what is wrong with each branch, in the schema's order."""
+    """Depends on `kind`: the types, the values of an enum or the unexpected names as a tuple, the value of a const, the
+    name
+    that is missing, a limit, the pattern or the format; else None."""
+    branches: "tuple[tuple[Violation, ...], ...]" = ()
+    """Of `any_of` and `one_of`: the violations of each branch, in the schema's order."""
     schema: Mapping[str, Any] = {}
-    """The part of the schema that says so, where it is one that can be told."""
+    """The part of the schema that is violated; empty if it is not known."""
 
 
-_A: Final[Mapping[str, str]] = {
+_TYPE_NAMES: Final[Mapping[str, str]] = {
     "string": "a string",
     "number": "a number",
     "integer": "an integer",
@@ -70,7 +72,7 @@ _A: Final[Mapping[str, str]] = {
     "array": "an array",
     "object": "an object",
 }
-_SUCH_AS: Final[Mapping[str, str]] = {
+_FORMAT_EXAMPLES: Final[Mapping[str, str]] = {
     "date": "2026-01-31",
     "date-time": "2026-01-31T09:30:00Z",
     "time": "09:30:00Z",
@@ -82,75 +84,76 @@ _SUCH_AS: Final[Mapping[str, str]] = {
     "uri": "https://example.com/page",
     "uuid": "123e4567-e89b-12d3-a456-426614174000",
 }
-"""One value of each format that tools use (RFC 3339, 5321, 1123, 2673, 4291, 3986, 4122): an example teaches best."""
-_WORD = re.compile(r"[^\W\d]\w*")
-_MEMBERS: Final = 4
-"""Of an object or array that are shown."""
+"""An example of each format that tools use (RFC 3339, 5321, 1123, 2673, 4291, 3986, 4122); models follow an example
+best."""
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_MAX_MEMBERS: Final = 4
+"""Members of an object or array that are quoted."""
 
 
-def shown(value: Any, limit_chars: int = VALUE_CHARS) -> str:
-    """The value as JSON, its end cut off where it is long, and what is nested in it left out."""
+def quote_value(value: Any, limit_chars: int = MAX_VALUE_CHARS) -> str:
+    """Returns the value as JSON, truncated to `limit_chars`, without nested values."""
     match value:
         case str():
             text = json.dumps(value[:limit_chars], ensure_ascii=False)
         case dict():
-            few = [f"{shown(name)}: {_leaf(value[name])}" for name in islice(value, _MEMBERS)]
-            text = _cut_list("{", few, len(value), "}")
+            few = [f"{quote_value(name)}: {_quote_leaf(value[name])}" for name in islice(value, _MAX_MEMBERS)]
+            text = _join_truncated("{", few, len(value), "}")
         case list() | tuple():
-            text = _cut_list("[", [_leaf(each) for each in value[:_MEMBERS]], len(value), "]")
+            text = _join_truncated("[", [_quote_leaf(each) for each in value[:_MAX_MEMBERS]], len(value), "]")
         case _:
-            text = _number(value)
+            text = _quote_number(value)
     return text if len(text) <= limit_chars else text[: limit_chars - 1] + "…"
 
 
-def _leaf(value: Any) -> str:
+def _quote_leaf(value: Any) -> str:
     if isinstance(value, dict | list):
         return ("{…}" if isinstance(value, dict) else "[…]") if value else json.dumps(value)
-    return shown(value)
+    return quote_value(value)
 
 
-def _cut_list(opening: str, few: list[str], of: int, closing: str) -> str:
+def _join_truncated(opening: str, few: list[str], of: int, closing: str) -> str:
     return opening + ", ".join([*few, "…"] if of > len(few) else few) + closing
 
 
-def _number(value: Any) -> str:
+def _quote_number(value: Any) -> str:
     try:
         return json.dumps(value)
-    except ValueError:  # Python writes no number of thousands of digits
+    except ValueError:  # Python refuses to write a number of thousands of digits
         return "a number of thousands of digits"
 
 
-def listed(values: Iterable[Any]) -> str:
-    """Some values in a row: `"a", "b", 3`."""
-    first = [shown(each) for each in islice(values, LISTED + 1)]
-    return ", ".join(first[:LISTED]) + (", …" if len(first) > LISTED else "")
+def quote_list(values: Iterable[Any]) -> str:
+    """Returns the first values in a row: `"a", "b", 3`."""
+    first = [quote_value(each) for each in islice(values, MAX_LISTED + 1)]
+    return ", ".join(first[:MAX_LISTED]) + (", …" if len(first) > MAX_LISTED else "")
 
 
-def place(path: Sequence[str | int]) -> str:
-    """A path as it is written in code: `items[0].name`; empty for the whole."""
+def format_path(path: Sequence[str | int]) -> str:
+    """Returns a path as in code: `items[0].name`; empty for the whole value."""
     text = ""
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
-        elif _WORD.fullmatch(part):
+        elif _IDENTIFIER.fullmatch(part):
             text += f".{part}" if text else part
         else:
-            text += f"[{shown(part)}]"
+            text += f"[{quote_value(part)}]"
     return text
 
 
-def types_said(types: Iterable[str]) -> str:
-    """`an integer or null`."""
-    return " or ".join(_A.get(each, each) for each in types)
+def describe_types(types: Iterable[str]) -> str:
+    """Returns the types in prose: `an integer or null`."""
+    return " or ".join(_TYPE_NAMES.get(each, each) for each in types)
 
 
-def limited(word: str, limit: Any) -> str:
-    """What a word of JSON Schema that sets a limit asks for: `at least 3`."""
-    how, unit = _LIMITS[word]
-    return f"{how} {shown(limit)}{unit}"
+def describe_limit(word: str, limit: Any) -> str:
+    """Returns what a keyword for a limit requires: `at least 3`."""
+    how, unit = _LIMIT_PHRASES[word]
+    return f"{how} {quote_value(limit)}{unit}"
 
 
-_LIMITS: Final[Mapping[str, tuple[str, str]]] = {
+_LIMIT_PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     "minimum": ("at least", ""),
     "maximum": ("at most", ""),
     "exclusiveMinimum": ("more than", ""),
@@ -165,12 +168,14 @@ _LIMITS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def formatted(name: str) -> str:
-    """What a format asks for, with an example where there is one."""
-    return f"the format {shown(name)}" + (f" such as {_SUCH_AS[name]}" if name in _SUCH_AS else "")
+def describe_format(name: str) -> str:
+    """Returns what a format requires, with an example if there is one."""
+    return f"the format {quote_value(name)}" + (
+        f" such as {_FORMAT_EXAMPLES[name]}" if name in _FORMAT_EXAMPLES else ""
+    )
 
 
-def sentence(path: Sequence[str | int], words: str) -> str:
-    """A message with its path in front."""
-    at = place(path)
+def with_path(path: Sequence[str | int], words: str) -> str:
+    """Returns the message with its path in front."""
+    at = format_path(path)
     return f"{at}: {words}" if at else words

@@ -1,1 +1,1 @@
-"""Whether a tool call was copied from untrusted content."""
+"""Detects tool calls that were copied from untrusted content."""

@@ -28,7 +28,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta
 from dragoman.core.messages import Request
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction import redact
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.recorder import Asked, Capture, Heard, Timed
@@ -40,7 +40,7 @@ _PACKAGES: Final = ("aiohttp", "jsonschema-rs", "llguidance", "msgspec", "uvicor
 Files = dict[str, bytes]
 
 
-def files(capture: Capture, outcome: Mapping[str, object], policy: Policy, hide: Redactor) -> Files:
+def files(capture: Capture, outcome: Mapping[str, object], policy: GuardPolicy, hide: Redactor) -> Files:
     """All of the exchange; `outcome` is the line of the log."""
     came = {
         "method": capture.method,
@@ -62,7 +62,7 @@ def files(capture: Capture, outcome: Mapping[str, object], policy: Policy, hide:
     return {n: hide.stream(data) if n.endswith(".jsonl") else hide.data(data) for n, data in made.items()}
 
 
-def _summary(capture: Capture, outcome: Mapping[str, object], policy: Policy) -> dict[str, object]:
+def _summary(capture: Capture, outcome: Mapping[str, object], policy: GuardPolicy) -> dict[str, object]:
     warnings = [event for _, event in capture.events if isinstance(event, Notice)]
     return {
         "dragoman": __version__,

@@ -14,7 +14,7 @@ from dragoman.core import errors, events, messages
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.messages import Request
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.server.capture.files import SUMMARY, Files, piece_of
 
 MOST_BYTES: Final = 512 * 1024 * 1024
@@ -86,7 +86,7 @@ class _Log(msgspec.Struct, frozen=True):
 class _Summary(msgspec.Struct, frozen=True):
     dragoman: str = ""
     turn: _Turn = _Turn()
-    guard: Policy = Policy()
+    guard: GuardPolicy = GuardPolicy()
     warnings: list[_Warned] = []
     log: _Log = _Log()
 

@@ -20,7 +20,7 @@ from dragoman.core.messages import PreviousResponseRef, Request
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import Memory, Recalled
-from dragoman.guard.policy import Policy
+from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.files import Files, files
 from dragoman.server.capture.load import Captured, error_of, event_of, output_of, piece, request_of
@@ -108,7 +108,7 @@ class Replay(Capture):
 
     def gateway(self) -> Gateway:
         """One with the backends that were asked then."""
-        policy = msgspec.convert(self._summary.get("guard", {}), Policy)
+        policy = msgspec.convert(self._summary.get("guard", {}), GuardPolicy)
         asked: dict[tuple[str, str], Backend] = {}
         order = []
         for number in range(1, self._was.asked + 1):
@@ -223,7 +223,9 @@ def goes_on(was: Captured) -> bool:
 class _Gateway(Gateway):
     """One that asks whom was asked."""
 
-    def __init__(self, order: list[tuple[Backend, str]], policy: Policy, memory: Memory, *, is_relayed: bool) -> None:
+    def __init__(
+        self, order: list[tuple[Backend, str]], policy: GuardPolicy, memory: Memory, *, is_relayed: bool
+    ) -> None:
         super().__init__([backend for backend, _ in order], memory=memory, policy=policy, seal=Seal(checks=False))
         self._order, self._is_relayed = order, is_relayed
 
