@@ -113,7 +113,7 @@ def broken_stream(events: Iterable[ev.AnyEvent]) -> str:
                     jiter.from_json(arguments.encode(errors="replace"), partial_mode="trailing-strings")
                 case ev.ToolCallEnd():
                     jiter.from_json(arguments.encode(errors="replace"))
-        except (ev.OrderError, ValueError) as error:
+        except (ev.EventOrderError, ValueError) as error:
             return f"{error} - at {event!r}, arguments {arguments!r}"
     return ""
 
@@ -186,7 +186,14 @@ def _headless(case: Case, said: str) -> bool:
 
 def _dropped(event: ev.AnyEvent) -> bool:
     """A warning holds what is not passed on: the beginning of a call that a limit cut off, markup around nothing."""
-    codes = ("builtin_call", "cut_off_call", "empty_section", "noise_between_calls", "stray_closer", "unknown_header")
+    codes = (
+        "builtin_tool_dropped",
+        "truncated_call",
+        "empty_call_section",
+        "text_between_calls_dropped",
+        "stray_closing_tag",
+        "unknown_header",
+    )
     return isinstance(event, ev.Notice) and event.code in codes
 
 

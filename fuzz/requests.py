@@ -1,4 +1,4 @@
-"""Whatever a client sends, `read_request` gives a request that can be sent on, or a CallerError that can be told.
+"""Whatever a client sends, `read_request` gives a request that can be sent on, or a ClientError that can be told.
 
 Sent on to its own API, it says the same there.
 
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from crossing import essence
 from dragoman import dialects
-from dragoman.core.errors import CallerError, UnsupportedError
+from dragoman.core.errors import ClientError, UnsupportedError
 from dragoman.core.messages import Request
 from fuzz.mutate import damaged, run, smallest, spliced
 
@@ -81,7 +81,7 @@ def wrong(dialect: str, body: bytes) -> str:
             msgspec.json.encode(request)
             for to in dialects.names():
                 _send(request, to)
-        except CallerError as error:
+        except ClientError as error:
             json.loads(api.write_error(error))
             if not 400 <= api.status(error) < 500:
                 return f"status {api.status(error)}"
@@ -101,7 +101,7 @@ def _send(request: Request, to: str) -> None:
     body = outgoing.body
     try:
         again = dialects.get(to).read_request(body)
-    except CallerError as error:
+    except ClientError as error:
         raise AssertionError(f"{to} wrote {body!r}: {error}") from None
     if to != request.dialect:
         return

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dragoman.core import messages as v
 from dragoman.core.collect import Collector
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -69,7 +69,7 @@ SCENARIOS: Final[dict[str, Sequence[AnyEvent | None]]] = {
     ],
     "refusal": [RefusalDelta("That I "), RefusalDelta("will not do.")],
     "cut": [ToolCallStart(0, "call_0", "get_weather"), ToolCallDelta(0, '{"city":"Be'), ToolCallIncomplete(0, "")],
-    "broken": [TextDelta("Gr"), Failure(BackendError(DIED))],
+    "broken": [TextDelta("Gr"), Failure(BackendUnavailableError(DIED))],
 }
 WHOLE: Final = [name for name in SCENARIOS if name not in ("cut", "broken")]
 """Those that come to a good end."""

@@ -7,12 +7,12 @@ import pytest
 from dragoman.backends.http import retry
 from dragoman.backends.http.retry import AttemptFailed, retry_after_s
 from dragoman.core.errors import (
-    BackendError,
-    BusyError,
+    BackendUnavailableError,
     ContextOverflowError,
     DragomanError,
-    SilenceError,
+    QueueFullError,
     UpstreamError,
+    UpstreamTimeoutError,
 )
 
 
@@ -37,8 +37,8 @@ def test_what_would_be_said_again_is_not_asked_for(status: int | None) -> None:
     "error",
     [
         ContextOverflowError(5, 4),
-        SilenceError("nothing"),
-        BusyError("full"),
+        UpstreamTimeoutError("nothing"),
+        QueueFullError("full"),
         UpstreamError("You exceeded your current quota, please check your plan", status=429),
         UpstreamError("the server answered 429: insufficient_quota", status=429),
     ],
@@ -49,7 +49,7 @@ def test_what_asking_again_cannot_change(error: DragomanError) -> None:
 
 
 def test_each_wait_is_twice_as_long_and_chance_takes_off_a_quarter_at_most() -> None:
-    error = BackendError("not there")
+    error = BackendUnavailableError("not there")
     assert [wait_s(error, tried, 9, 0.0) for tried in range(7)] == [0.5, 1, 2, 4, 8, 8, 8]
     assert wait_s(error, 0, 9, 1.0) == 0.375
     assert wait_s(error, 2, 2, 0.0) is None
@@ -61,7 +61,7 @@ def test_a_server_that_says_so_itself_is_not_asked_again() -> None:
 
 
 def test_a_connection_that_had_just_been_closed_is_made_anew_at_once() -> None:
-    dropped = AttemptFailed(BackendError("closed"), connection_closed=True)
+    dropped = AttemptFailed(BackendUnavailableError("closed"), connection_closed=True)
     assert retry.retry_delay_s(dropped, 0, 0, 0.0) == 0
     assert retry.retry_delay_s(dropped, 1, 1, 0.0) is None
     assert retry.retry_delay_s(dropped, 1, 2, 0.0) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
-from dragoman.core.errors import BackendError, BusyError
+from dragoman.core.errors import BackendUnavailableError, QueueFullError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -102,7 +102,7 @@ async def test_the_name_that_was_asked_for_comes_back(path: str) -> None:
 
 
 async def busy(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    raise BusyError("all places are taken", retry_after_s=7)
+    raise QueueFullError("all places are taken", retry_after_s=7)
     yield Start("", "", 0)
 
 
@@ -120,14 +120,14 @@ async def broken(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
     yield Start("", "", 0)
     yield TextDelta("Hello")
     await backend.go.wait()
-    raise BackendError("it died")
+    raise BackendUnavailableError("it died")
 
 
 async def failed(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield TextDelta("Hello")
     await backend.go.wait()
-    yield Failure(BackendError("it died"))
+    yield Failure(BackendUnavailableError("it died"))
 
 
 async def unfinished(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
@@ -152,7 +152,7 @@ async def out_of_order(backend: Scripted, request: Request) -> AsyncGenerator[An
 
 async def dying_in_silence(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     await backend.go.wait()
-    raise BackendError("it died")
+    raise BackendUnavailableError("it died")
     yield Start("", "", 0)
 
 
@@ -313,7 +313,7 @@ async def test_an_end_in_a_hurry_is_the_streams_last_event(caplog: pytest.LogCap
 
 async def with_call(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
-    yield Notice("repeated_call", "secret words of the model")
+    yield Notice("duplicate_call_dropped", "secret words of the model")
     yield TextDelta("secret words of the model")
     yield ToolCallStart(0, "call_1", "search")
     yield ToolCallDelta(0, '{"secret": "words"}')
@@ -353,7 +353,7 @@ async def test_one_line_of_facts_and_no_words(stream: bool, path: str, caplog: p
         "calls": 1,
         "by_tool": {"": {"unchecked": 1}},
         "status": 200,
-        "warnings": ["repeated_call"],
+        "warnings": ["duplicate_call_dropped"],
     }
     assert not [r for r in caplog.records if r.name.startswith("dragoman") and "secret" in r.getMessage()]
 
@@ -407,7 +407,7 @@ async def test_what_is_refused_leaves_a_line_too(caplog: pytest.LogCaptureFixtur
         found = await lines(caplog, len(asked) - 2)
     assert [(f["id"], f["method"], f["path"], f["status"]) for f in found] == told[:-2]
     assert [str(f.get("error")).partition(":")[0] for f in found] == [
-        *("AuthError", "ForbiddenError", "NotFoundError", "MethodError", "TooLargeError", "None"),
+        *("AuthError", "ForbiddenError", "NotFoundError", "MethodNotAllowedError", "RequestTooLargeError", "None"),
     ]
     assert "secret" not in caplog.text
 
@@ -434,7 +434,7 @@ async def test_a_line_is_short_and_holds_nothing_of_a_field(
 async def test_a_warning_is_told_in_a_header_of_a_whole_answer() -> None:
     async with served(with_call) as s, s.client() as client:
         answer = await client.post(CHAT, json=body(stream=False))
-        assert answer.headers["x-dragoman-warnings"] == "repeated_call"
+        assert answer.headers["x-dragoman-warnings"] == "duplicate_call_dropped"
 
 
 LONG = f"content_dropped: user_{59 * 'x'}"
@@ -449,7 +449,7 @@ async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
     yield Notice("content_dropped", "secret words", detail="user,\r\n\u4e2d" + 99 * "x")
     await backend.go.wait()
     yield TextDelta("Hello")
-    yield Notice("missing_closer", "m", "secret words")
+    yield Notice("missing_closing_tag", "m", "secret words")
     yield UsageUpdate(Usage(30, 12))
     yield Finish("stop")
 
@@ -477,7 +477,7 @@ async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
             await answer.aread()
         (facts,) = await lines(caplog, 1)
     dropped = "content_dropped: strict"
-    assert facts["warnings"] == [dropped, "request_adapted", dropped, LONG, "missing_closer"]
+    assert facts["warnings"] == [dropped, "request_adapted", dropped, LONG, "missing_closing_tag"]
     assert "secret" not in str(facts)
 
 
@@ -497,8 +497,8 @@ async def test_what_a_server_behind_cannot_be_told_is_in_the_header(stream: bool
 @pytest.mark.parametrize(
     ("script", "status", "error"),
     [
-        (busy, 429, "BusyError: all places are taken"),
-        (dying_in_silence, 503, "BackendError: it died"),
+        (busy, 429, "QueueFullError: all places are taken"),
+        (dying_in_silence, 503, "BackendUnavailableError: it died"),
         (buggy, 500, "KeyError"),
     ],
 )

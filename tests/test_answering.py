@@ -9,7 +9,7 @@ import pytest
 import dragoman
 from dragoman import dialects, formats
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import ConfigError, MisuseError, RequestError
+from dragoman.core.errors import ConfigError, RequestError, UsageError
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [
@@ -144,7 +144,7 @@ def test_an_invented_result_ends_it() -> None:
     reply, written = run(made, f"{CALL}\n<tool_response>\nrain\n</tool_response>")
     assert (len(reply.parts), reply.finish) == (1, "tool_calls")
     assert written < len(CALL) + 20
-    assert [warning.code for warning in made.warnings] == ["invented_result"]
+    assert [warning.code for warning in made.warnings] == ["hallucinated_tool_result"]
 
 
 def test_a_call_that_a_limit_cuts_off_is_not_passed_for_whole() -> None:
@@ -177,8 +177,8 @@ def test_what_it_cannot_be_made_of() -> None:
         answer(asked(), api="openai")
     closed = answer(asked())
     closed.close()
-    with pytest.raises(MisuseError):
+    with pytest.raises(UsageError):
         closed.close()
     tokens: Any = [1, 2]
-    with pytest.raises(MisuseError, match="tokenize=False"):
+    with pytest.raises(UsageError, match="tokenize=False"):
         closed.prompt(tokens)

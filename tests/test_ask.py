@@ -25,7 +25,7 @@ from dragoman.cli.ask.columns import Columns
 from dragoman.cli.ask.plain_view import Head, Page, Plain, Sum
 from dragoman.cli.ask.raw_text import Wire, difference
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.events import (
     AnyEvent,
     EventOrder,
@@ -69,7 +69,7 @@ async def answers(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
 async def breaks(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield TextDelta("Let me")
-    yield Failure(BackendError("the engine ended"))
+    yield Failure(BackendUnavailableError("the engine ended"))
 
 
 def test_a_round_trip_without_a_terminal(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ STEPS: list[str | AnyEvent] = [
     ToolCallDelta(0, '{"x": "日本\x1b[2J"}'),
     ToolCallEnd(0, ("types",), True),
     "</tool_call>",
-    Notice("extra_call", "a second call was dropped"),
+    Notice("extra_call_dropped", "a second call was dropped"),
     "<tool_call>{",
     ToolCallStart(1, "2", "f"),
     ToolCallDelta(1, "{"),
@@ -359,7 +359,7 @@ def test_each_block_stands_beside_the_text_that_made_it(monkeypatch: pytest.Monk
         ("</think>So:", "So:"),
         ('<tool_call>{"name": "f", "arguments": {"x":', 'f {"x": "日本\\x1b[2J"}'),
         ('"日本\\x1b[2J"}}</tool_call>', "✓ whole, and fits its schema; mended: types"),
-        ("", "! extra_call: a second call was dropped"),
+        ("", "! extra_call_dropped: a second call was dropped"),
         ("<tool_call>{", "f {"),
         ("", "! broken off: not to be run"),
         ("", "finish: stop"),
@@ -393,7 +393,7 @@ def test_one_after_the_other() -> None:
     assert out.getvalue().endswith(
         "\n-- what its client gets\n"
         'Hm\nSo:\nf {"x": "日本\\x1b[2J"}\n  (whole, and fits its schema; mended: types)\n'
-        "  (extra_call: a second call was dropped)\nf {\n  (broken off: not to be run)\n  (finish: stop)\n"
+        "  (extra_call_dropped: a second call was dropped)\nf {\n  (broken off: not to be run)\n  (finish: stop)\n"
         "\n-- 1 turn · 1,200 tokens in, 30 out · 1.2 s, 0.5 s to the first word · $0.0100\n"
     )
 

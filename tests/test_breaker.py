@@ -5,7 +5,13 @@ import contextlib
 import pytest
 
 from dragoman.backends.http.circuit_breaker import COOL_DOWN_S, FAILURE_THRESHOLD, CircuitBreaker
-from dragoman.core.errors import BackendError, ContextOverflowError, DragomanError, SilenceError, UpstreamError
+from dragoman.core.errors import (
+    BackendUnavailableError,
+    ContextOverflowError,
+    DragomanError,
+    UpstreamError,
+    UpstreamTimeoutError,
+)
 
 
 class Clock:
@@ -34,7 +40,7 @@ def breaker(clock: Clock) -> CircuitBreaker:
     return CircuitBreaker("far", clock)
 
 
-FAILED = [BackendError("gone"), SilenceError("nothing"), UpstreamError("bad", status=500)]
+FAILED = [BackendUnavailableError("gone"), UpstreamTimeoutError("nothing"), UpstreamError("bad", status=500)]
 
 
 @pytest.mark.parametrize("error", FAILED, ids=lambda e: type(e).__name__)
@@ -46,7 +52,7 @@ def test_failures_in_a_row_open_it(error: DragomanError, breaker: CircuitBreaker
     assert breaker.state == "open"
     clock.s += COOL_DOWN_S - 2.5
     with pytest.raises(
-        BackendError, match=f"far failed {FAILURE_THRESHOLD} times in a row and is left alone"
+        BackendUnavailableError, match=f"far failed {FAILURE_THRESHOLD} times in a row and is left alone"
     ) as refused:
         breaker.ensure_closed()
     assert refused.value.retry_after_s == 3
@@ -57,31 +63,31 @@ WELL = [UpstreamError("no", status=404), UpstreamError("later", status=429), Con
 
 @pytest.mark.parametrize("error", WELL, ids=str)
 def test_a_refusal_shows_that_it_is_well(error: DragomanError, breaker: CircuitBreaker) -> None:
-    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD - 1)
+    fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
     fail(breaker, error)
-    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD - 1)
+    fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
     assert breaker.state == "closed"
 
 
 def test_so_does_an_answer(breaker: CircuitBreaker) -> None:
-    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD - 1)
+    fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
     with breaker.guard() as heard:
         heard()
-    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD - 1)
+    fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
     assert breaker.state == "closed"
 
 
 def test_answers_that_all_break_in_the_middle_open_it(breaker: CircuitBreaker) -> None:
     for _ in range(FAILURE_THRESHOLD):
-        with contextlib.suppress(SilenceError), breaker.guard() as heard:
+        with contextlib.suppress(UpstreamTimeoutError), breaker.guard() as heard:
             heard()
-            raise SilenceError("nothing more")
+            raise UpstreamTimeoutError("nothing more")
     assert breaker.state == "open"
 
 
 def test_an_answer_that_is_left_shows_that_it_is_well(breaker: CircuitBreaker) -> None:
     for _ in range(FAILURE_THRESHOLD):
-        fail(breaker, BackendError("gone"))
+        fail(breaker, BackendUnavailableError("gone"))
         with contextlib.suppress(GeneratorExit), breaker.guard() as heard:
             heard()
             raise GeneratorExit
@@ -89,7 +95,7 @@ def test_an_answer_that_is_left_shows_that_it_is_well(breaker: CircuitBreaker) -
 
 
 def opened(breaker: CircuitBreaker, clock: Clock) -> None:
-    fail(breaker, BackendError("gone"), FAILURE_THRESHOLD)
+    fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD)
     clock.s += COOL_DOWN_S
 
 
@@ -97,7 +103,7 @@ def test_one_tries_it_then(breaker: CircuitBreaker, clock: Clock) -> None:
     opened(breaker, clock)
     with breaker.guard():
         assert breaker.state == "trying"
-        with pytest.raises(BackendError) as refused, breaker.guard():
+        with pytest.raises(BackendUnavailableError) as refused, breaker.guard():
             pass
         assert refused.value.retry_after_s == 1
         assert breaker.state == "trying", "who was refused was not the one"
@@ -114,9 +120,9 @@ def test_others_need_not_wait_for_the_end_of_its_answer(breaker: CircuitBreaker,
 
 def test_if_it_fails_it_rests_again(breaker: CircuitBreaker, clock: Clock) -> None:
     opened(breaker, clock)
-    fail(breaker, BackendError("still gone"))
+    fail(breaker, BackendUnavailableError("still gone"))
     assert breaker.state == "open"
-    with pytest.raises(BackendError) as refused:
+    with pytest.raises(BackendUnavailableError) as refused:
         breaker.ensure_closed()
     assert refused.value.retry_after_s == COOL_DOWN_S
 

@@ -195,7 +195,7 @@ async def test_a_server_that_refuses_or_breaks_off(tmp_path: Path) -> None:
         [folder] = await kept(tmp_path / "other")
     *_, piece, last = lines(folder / "1/said-1.jsonl")
     assert "It is" in piece["text"]
-    assert last["error"]["error"] == "BackendError"
+    assert last["error"]["error"] == "BackendUnavailableError"
     assert lines(folder / "events.jsonl")[-1]["event"] == "Failure"
 
 

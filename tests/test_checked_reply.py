@@ -32,8 +32,8 @@ def one_by_one(*texts: str) -> Any:
     [
         ([FITS], FITS, []),
         ([f"```json\n{FITS}\n```"], FITS, []),
-        (["Three.", FITS], FITS, ["asked_again"]),
-        (["Three.", "Still three."], "Three.", ["asked_again", "not_as_asked"]),
+        (["Three.", FITS], FITS, ["reasked"]),
+        (["Three.", "Still three."], "Three.", ["reasked", "reask_failed"]),
     ],
 )
 async def test_a_reply_of_a_schema_beside_tools(front: str, texts: list[str], answer: str, more: list[str]) -> None:
@@ -41,8 +41,8 @@ async def test_a_reply_of_a_schema_beside_tools(front: str, texts: list[str], an
         got = await ask(url, front, WANTED)
     assert got.text == answer
     assert got.reply.finish == "stop"
-    assert [code for code in got.warnings if code in ("asked_again", "not_as_asked")] == more
-    assert "unconstrained" in got.warnings
+    assert [code for code in got.warnings if code in ("reasked", "reask_failed")] == more
+    assert "constraint_not_applied" in got.warnings
     assert len(behind.asked) == len(texts)
     for _, _, body in behind.asked:
         assert '"additionalProperties":false' in json.loads(body)["messages"][0]["content"].replace(" ", "")

@@ -170,7 +170,7 @@ def test_a_schema_beside_tools_is_told_in_words() -> None:
     flat = single_prompt.flat(request(user("hi"), response_schema='{"type":"array"}'))
     assert flat.request.response_schema == ""
     assert '{"type":"array"}' in words(v.Reply("", "", 0, flat.request.messages[1].parts, "stop"))
-    assert [warning.code for warning in flat.warnings] == ["unconstrained"]
+    assert [warning.code for warning in flat.warnings] == ["constraint_not_applied"]
 
 
 def test_no_version_reads_a_command() -> None:
@@ -243,7 +243,7 @@ def test_a_result_that_the_model_makes_up_ends_the_answer() -> None:
     reply, warnings = answered(f'{call()}\n<tool_result id="x">\n20 degrees\n</tool_result>\nIt is warm.')
     assert calls(reply) == [("weather", '{"city": "Bern"}')]
     assert "degrees" not in words(reply)
-    assert "invented_result" in warnings
+    assert "hallucinated_tool_result" in warnings
 
 
 def test_only_the_tool_that_is_named_can_be_called() -> None:

@@ -256,13 +256,13 @@ def chat(answer: httpx2.Response) -> tuple[str | None, list[str], str]:
 @pytest.mark.parametrize(
     ("choice", "first", "answers", "given", "codes"),
     [
-        ("required", "text", (WORDS, CALL), (None, ["w"], "tool_calls"), ["asked_again"]),
-        ("required", "text", (WORDS, WORDS), ("Hello", [], "stop"), ["asked_again", "not_as_asked"]),
-        ("w", "tool_result", (OTHER, CALL), (None, ["w"], "tool_calls"), ["asked_again"]),
-        ("w", "tool_result", (OTHER, OTHER), (None, ["other"], "tool_calls"), ["asked_again", "not_as_asked"]),
+        ("required", "text", (WORDS, CALL), (None, ["w"], "tool_calls"), ["reasked"]),
+        ("required", "text", (WORDS, WORDS), ("Hello", [], "stop"), ["reasked", "reask_failed"]),
+        ("w", "tool_result", (OTHER, CALL), (None, ["w"], "tool_calls"), ["reasked"]),
+        ("w", "tool_result", (OTHER, OTHER), (None, ["other"], "tool_calls"), ["reasked", "reask_failed"]),
         ("w", "", ((*WORDS, *CALL),), ("Hello", ["w"], "tool_calls"), []),
-        ("w", "", ((*WORDS, *OTHER, *second(CALL)),), ("Hello", ["w"], "tool_calls"), ["extra_call"]),
-        ("w", "", ((*CALL, *second(OTHER)),), (None, ["w"], "tool_calls"), ["extra_call"]),
+        ("w", "", ((*WORDS, *OTHER, *second(CALL)),), ("Hello", ["w"], "tool_calls"), ["extra_call_dropped"]),
+        ("w", "", ((*CALL, *second(OTHER)),), (None, ["w"], "tool_calls"), ["extra_call_dropped"]),
     ],
     ids=["words", "twice words", "another call", "twice another call", "at once", "another before", "another behind"],
 )
@@ -295,7 +295,7 @@ async def test_a_model_that_is_re_asked_for_a_wrong_call_is_not_re_asked_for_non
     async with chain(tmp_path, call(PREFIX + "w", "{}"), WORDS) as c:
         answer = await c.ask(CHAT, model="sonnet", tools=TOOLS[CHAT], tool_choice="required")
     assert len(c.heard()) == 2
-    assert {"asked_again", "not_as_asked"} <= set(warned(answer))
+    assert {"reasked", "reask_failed"} <= set(warned(answer))
 
 
 async def test_a_call_of_another_tool_is_not_left_in_the_words(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ async def test_a_call_of_another_tool_is_not_left_in_the_words(tmp_path: Path) -
     named = {"type": "function", "function": {"name": "w"}}
     async with chain(tmp_path, (TextDelta(f"Hello\n{other}\n{one}"),), mode="text") as c:
         answer = await c.ask(CHAT, model="sonnet", tools=TOOLS[CHAT], tool_choice=named, parallel_tool_calls=False)
-    assert (chat(answer), warned(answer)) == (("Hello", ["w"], "tool_calls"), ["extra_call"])
+    assert (chat(answer), warned(answer)) == (("Hello", ["w"], "tool_calls"), ["extra_call_dropped"])
 
 
 async def test_what_it_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -343,8 +343,8 @@ async def test_no_call(tmp_path: Path) -> None:
         told = await c.ask(MESSAGES, **asked, messages=history)
         beside = await c.ask(MESSAGES, **asked, messages=history)
         reply = await c.ask(MESSAGES, **asked, messages=history, output_config=form)
-    assert (reply.json()["content"][0]["text"], warned(reply)[0]) == ('{"a":1}', "asked_again")
-    for answer, codes in (told, ["asked_again"]), (beside, ["extra_call"]):
+    assert (reply.json()["content"][0]["text"], warned(reply)[0]) == ('{"a":1}', "reasked")
+    for answer, codes in (told, ["reasked"]), (beside, ["extra_call_dropped"]):
         assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
         assert answer.json()["stop_reason"] == "end_turn"
         assert warned(answer) == codes
@@ -366,9 +366,9 @@ async def test_a_reply_of_a_schema(tmp_path: Path, stream: bool) -> None:
         assert [streamed(answer) for answer in answers] == ['{"a":1}', '{"a":1}', "Hello", "Hello", '{"a":1}']
         return
     assert [(chat(answer), warned(answer)) for answer in answers] == [
-        (('{"a":1}', [], "stop"), ["extra_call", "content_dropped"]),
-        (('{"a":1}', [], "stop"), ["asked_again"]),
-        (("Hello", [], "stop"), ["asked_again", "not_as_asked"]),
+        (('{"a":1}', [], "stop"), ["extra_call_dropped", "content_dropped"]),
+        (('{"a":1}', [], "stop"), ["reasked"]),
+        (("Hello", [], "stop"), ["reasked", "reask_failed"]),
         (("Hello", ["w"], "tool_calls"), []),
         (('{"a":1}', ["w"], "tool_calls"), []),
     ]
@@ -380,9 +380,9 @@ async def test_a_reply_that_is_not_of_its_schema_is_told(tmp_path: Path) -> None
     form = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
     async with chain(tmp_path, call("StructuredOutput", '{"b":2}'), WORDS) as c:
         answer = await c.ask(CHAT, model="sonnet", response_format=form)
-        assert (chat(answer), warned(answer)) == (('{"b":2}', [], "stop"), ["unconstrained"])
+        assert (chat(answer), warned(answer)) == (('{"b":2}', [], "stop"), ["constraint_not_applied"])
         any_object = await c.ask(CHAT, model="sonnet", response_format={"type": "json_object"})
-        assert (chat(any_object), warned(any_object)) == (("Hello", [], "stop"), ["asked_again", "not_as_asked"])
+        assert (chat(any_object), warned(any_object)) == (("Hello", [], "stop"), ["reasked", "reask_failed"])
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -394,7 +394,7 @@ async def test_a_schema_that_the_cli_does_not_take_costs_no_words(tmp_path: Path
     if stream:
         assert streamed(answer) == "Hello"
         return
-    assert (chat(answer), warned(answer)) == (("Hello", [], "stop"), ["asked_again", "not_as_asked"])
+    assert (chat(answer), warned(answer)) == (("Hello", [], "stop"), ["reasked", "reask_failed"])
 
 
 def streamed(answer: httpx2.Response) -> str:
@@ -466,7 +466,7 @@ def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
     told = [*itertools.chain(*given), *attempt.add(Finish("tool_calls")), *attempt.close()]
     assert told[:-1] == [TextDelta("a"), ToolCallStart(0, f"toolu_{PREFIX}w", "w"), *CALL[1:]]
     dropped = PREFIX + 'other {"a":1}'
-    assert told[-1] == Notice("extra_call", "a call was dropped that was not asked for", dropped * 2)
+    assert told[-1] == Notice("extra_call_dropped", "a call was dropped that was not asked for", dropped * 2)
 
 
 def test_thoughts_wait_for_the_words_that_must_be() -> None:

@@ -29,7 +29,7 @@ from dragoman.backends.claude_cli.conversation import Conversation, Offered
 from dragoman.backends.claude_cli.process import Line, one_line, place
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish
 from gateway import DEADLINE_S, run
 from hostile import Hostile
@@ -363,7 +363,7 @@ def test_one_with_the_clients_tools_alone_is_taken(tools: object, servers: objec
     ],
 )
 def test_one_that_could_do_more_is_refused(tools: object, servers: object, named: str) -> None:
-    with pytest.raises(BackendError, match=re.escape(named)):
+    with pytest.raises(BackendUnavailableError, match=re.escape(named)):
         isolation_check.check(init(tools, servers), OFFERED)
 
 

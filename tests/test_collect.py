@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import Collector, collect, finish_of
-from dragoman.core.errors import BackendError, MisuseError
+from dragoman.core.errors import BackendUnavailableError, UsageError
 
 START = ev.Start("1", "m", 7, input_tokens=3)
 CALL = [ev.ToolCallStart(0, "a", "f"), ev.ToolCallDelta(0, '{"n":'), ev.ToolCallDelta(0, "1.10}"), ev.ToolCallEnd(0)]
@@ -83,8 +83,8 @@ def test_warnings_are_kept() -> None:
 
 
 def test_a_failure_is_raised() -> None:
-    with pytest.raises(BackendError, match="died"):
-        collect([START, ev.TextDelta("a"), ev.Failure(BackendError("died"))])
+    with pytest.raises(BackendUnavailableError, match="died"):
+        collect([START, ev.TextDelta("a"), ev.Failure(BackendUnavailableError("died"))])
 
 
 UNFINISHED = [
@@ -98,13 +98,13 @@ UNFINISHED = [
 @pytest.mark.parametrize(("events", "message"), [row[1:] for row in UNFINISHED], ids=[row[0] for row in UNFINISHED])
 def test_a_stream_without_its_ends_is_refused(events: list[ev.AnyEvent], message: str) -> None:
     """Its text would be missing in the reply."""
-    with pytest.raises(MisuseError, match=message):
+    with pytest.raises(UsageError, match=message):
         collect(events)
 
 
 def test_what_came_before_a_failure_is_kept() -> None:
     collector = Collector()
-    for event in (START, *CALL[:2], ev.Failure(BackendError("died"))):
+    for event in (START, *CALL[:2], ev.Failure(BackendUnavailableError("died"))):
         collector.send(event)
     assert collector.reply().parts == (v.ToolCall("a", "f", '{"n":'),)
 

@@ -178,7 +178,7 @@ async def test_a_template_of_the_server_is_asked_for_anew_and_that_of_a_file_is_
 async def test_settings_that_a_completion_has_no_place_for_are_told() -> None:
     async with server(completes("Yes.")) as behind, gateway(behind.url, endpoint="completions") as (url, _):
         answer = await ask(url, "openai_chat", logprobs=True)
-    assert "ignored_setting" in answer.warnings
+    assert "unsupported_parameter" in answer.warnings
 
 
 async def test_where_no_template_is_told_the_error_says_what_to_do() -> None:

@@ -15,7 +15,7 @@ from dragoman.backends.http import circuit_breaker, retry
 from dragoman.backends.http import connection as connections
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
-from dragoman.core.errors import BackendError, SilenceError, UpstreamError
+from dragoman.core.errors import BackendUnavailableError, UpstreamError, UpstreamTimeoutError
 from far import END, HEAD, Play, Server, ask, gateway, piece, says_nothing, server, soon, told, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import eventually
@@ -115,7 +115,7 @@ async def test_a_server_that_is_not_there_is_asked_again(pauses: list[float]) ->
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
     async with connection(nobody) as far:
-        with pytest.raises(BackendError, match=f"far cannot be reached at {nobody}: "):
+        with pytest.raises(BackendUnavailableError, match=f"far cannot be reached at {nobody}: "):
             await all_of(far)
     assert pauses == [0.5, 1.0]
 
@@ -131,7 +131,7 @@ async def speaks_tls() -> AsyncIterator[str]:
 
 async def test_a_certificate_that_is_not_trusted_is_told_of() -> None:
     async with speaks_tls() as url, connection(url, retries=0) as far:
-        with pytest.raises(BackendError, match="its certificate is not trusted, unable to get local issuer"):
+        with pytest.raises(BackendUnavailableError, match="its certificate is not trusted, unable to get local issuer"):
             await all_of(far)
 
 
@@ -143,7 +143,9 @@ async def test_a_server_that_speaks_no_tls_is_told_of() -> None:
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as listening:
         url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         async with connection(url, retries=0) as far:
-            with pytest.raises(BackendError, match=f"far cannot be reached at {url}: it does not speak TLS, "):
+            with pytest.raises(
+                BackendUnavailableError, match=f"far cannot be reached at {url}: it does not speak TLS, "
+            ):
                 await all_of(far)
 
 
@@ -153,7 +155,9 @@ async def test_a_name_that_is_not_found_is_told_of(monkeypatch: pytest.MonkeyPat
 
     async with connection("http://far.invalid", retries=0) as far:
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", not_found)
-        with pytest.raises(BackendError, match=r"cannot be reached at http://far\.invalid: Name or service not known"):
+        with pytest.raises(
+            BackendUnavailableError, match=r"cannot be reached at http://far\.invalid: Name or service not known"
+        ):
             await all_of(far)
 
 
@@ -168,7 +172,7 @@ async def test_nothing_is_asked_again_once_an_answer_has_begun(pauses: list[floa
         writer.write(HEAD + piece({"content": "It"}))
 
     async with server(breaks) as behind, connection(behind.url) as far:
-        with pytest.raises(BackendError, match="far broke the connection off"):
+        with pytest.raises(BackendUnavailableError, match="far broke the connection off"):
             await all_of(far)
     assert (len(behind.asked), pauses) == (1, [])
 
@@ -203,7 +207,9 @@ async def test_a_connection_is_used_again_though_http_ends_after_the_stream(stre
 
 async def test_the_first_byte_has_a_limit_of_its_own(pauses: list[float]) -> None:
     async with server(says_nothing) as behind, connection(behind.url, first_byte_s=0.05, silence_s=60) as far:
-        with pytest.raises(SilenceError, match=r"said nothing for 0.05 s after it was asked \(setting first_byte_s\)"):
+        with pytest.raises(
+            UpstreamTimeoutError, match=r"said nothing for 0.05 s after it was asked \(setting first_byte_s\)"
+        ):
             await all_of(far)
         await soon(behind.left)
     assert len(behind.asked) == 1, "it may still be at work"
@@ -217,7 +223,7 @@ async def only_a_head(server: Server, writer: asyncio.StreamWriter) -> None:
 
 async def test_a_head_without_a_body_is_no_first_byte() -> None:
     async with server(only_a_head) as behind, connection(behind.url, first_byte_s=0.05, silence_s=60) as far:
-        with pytest.raises(SilenceError, match="setting first_byte_s"):
+        with pytest.raises(UpstreamTimeoutError, match="setting first_byte_s"):
             await all_of(far)
         await soon(behind.left)
 
@@ -226,7 +232,7 @@ async def test_a_server_that_takes_nothing_of_a_long_body_is_given_up_too() -> N
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         async with connection(url, first_byte_s=0.05, connect_timeout_s=0.05) as far:
-            with pytest.raises(SilenceError, match="setting first_byte_s"):
+            with pytest.raises(UpstreamTimeoutError, match="setting first_byte_s"):
                 async for _ in far.stream_post(CHAT, b"x" * 30_000_000, {}):
                     pass
 
@@ -238,7 +244,7 @@ async def test_a_server_that_cannot_be_reached_in_time(monkeypatch: pytest.Monke
     monkeypatch.setattr("aiohttp.connector.aiohappyeyeballs.start_connection", never)
     async with connection("http://127.0.0.1:9", connect_timeout_s=0.02, retries=1) as far:
         words = r"could not be reached at http://127.0.0.1:9 within 0.02 s \(setting connect_timeout_s\)"
-        with pytest.raises(BackendError, match=words):
+        with pytest.raises(BackendUnavailableError, match=words):
             await all_of(far)
     assert pauses == [0.5]
 
@@ -295,7 +301,7 @@ async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
     async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=0) as far:
         with pytest.raises(UpstreamError):
             await all_of(far)
-        with pytest.raises(BackendError, match="is left alone"):
+        with pytest.raises(BackendUnavailableError, match="is left alone"):
             await far.request("/v1/messages/count_tokens", b"{}")
         assert (await far.request("/v1/models")).status == 500
     assert len(behind.asked) == 2

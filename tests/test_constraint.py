@@ -102,7 +102,7 @@ def calls_in(text: str, tools: list[v.Tool], bare: bool = False) -> list[v.ToolC
     events = [*reader.feed(text), *reader.close()]
     assert not [e for e in events if isinstance(e, ev.TextDelta | ev.ToolCallIncomplete)]
     codes = {e.code for e in events if isinstance(e, ev.Notice)}
-    assert codes <= ({"bare_call", "stray_closer"} if bare else set())
+    assert codes <= ({"untagged_call", "stray_closing_tag"} if bare else set())
     reply = collect([ev.Start("i", "m", 0), *events, ev.Finish("stop")])
     return [p for p in reply.parts if isinstance(p, v.ToolCall)]
 

@@ -102,4 +102,4 @@ def test_arguments_of_a_past_call_become_an_object(given: str, sent: object) -> 
     (part,) = said.parts
     assert isinstance(part, v.ToolCall)
     assert json.loads(part.arguments) == sent
-    assert [warning.code for warning in warnings] == ["mended_json"]
+    assert [warning.code for warning in warnings] == ["json_repaired"]

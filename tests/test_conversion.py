@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageFunction
 import cost
 import dragoman
 from dragoman import dialects
-from dragoman.core.errors import ConfigError, MisuseError, RequestError, UnsupportedError, UpstreamError
+from dragoman.core.errors import ConfigError, RequestError, UnsupportedError, UpstreamError, UsageError
 
 SCHEMA = {
     "type": "object",
@@ -187,9 +187,9 @@ SLIPS = [
         UnsupportedError,
         "'web_search_20250305' is run by its vendor; leave it out - at tools[0]",
     ),
-    ("tools", "Read", MisuseError, "expected a list of tools, got str - at tools"),
-    ("tools", [1], MisuseError, "got int - at tools[0]"),
-    ("tools", [{"name": len}], MisuseError, "- at tools[0]"),
+    ("tools", "Read", UsageError, "expected a list of tools, got str - at tools"),
+    ("tools", [1], UsageError, "got int - at tools[0]"),
+    ("tools", [{"name": len}], UsageError, "- at tools[0]"),
     (
         "calls",
         [CALLS["openai_chat"], UNWHOLE],
@@ -391,8 +391,8 @@ BROKEN = [
     ([start(), CHUNKS[0]], RequestError, "a piece of openai_chat among those of no API - at pieces[1]"),
     ([{"text": "hi"}], RequestError, "expected a piece of a stream, got an object of 'text' - at pieces[0]"),
     ([CHUNKS[0], {"choices": 1}], UpstreamError, "expected array, got number"),
-    ([1], MisuseError, "got int - at pieces[0]"),
-    ("x", MisuseError, "expected a list of pieces, got str - at pieces"),
+    ([1], UsageError, "got int - at pieces[0]"),
+    ("x", UsageError, "expected a list of pieces, got str - at pieces"),
 ]
 
 

@@ -168,13 +168,13 @@ CHAT: dict[str, Deviation] = {
     ),
     "half a pair alone": Deviation(
         chat(delta({"content": "a\ud83d"}), delta({"content": "b"}), delta({}, "stop")),
-        *plain("a\ufffdb", "broken_characters"),
+        *plain("a\ufffdb", "invalid_utf8"),
     ),
     "half a pair at the end": Deviation(
-        chat(delta({"content": "a\ud83d"}), delta({}, "stop")), *plain("a\ufffd", "broken_characters")
+        chat(delta({"content": "a\ud83d"}), delta({}, "stop")), *plain("a\ufffd", "invalid_utf8")
     ),
     "halves in wrong order": Deviation(
-        chat(delta({"content": "\ude00\ud83d"}), delta({}, "stop")), *plain("\ufffd\ufffd", "broken_characters")
+        chat(delta({"content": "\ude00\ud83d"}), delta({}, "stop")), *plain("\ufffd\ufffd", "invalid_utf8")
     ),
     # Cut, and not reported as whole
     "DONE without a finish": Deviation(chat(ONE), *cut("unknown_finish")),
@@ -319,7 +319,7 @@ MESSAGES: dict[str, Deviation] = {
         (WORDS, ("read", '{"path": "😀"}'), "tool_calls"),
     ),
     "half a pair alone": Deviation(
-        messages(BEGIN, *text("a\ud83d"), *over("end_turn")), *plain("a\ufffd", "broken_characters")
+        messages(BEGIN, *text("a\ud83d"), *over("end_turn")), *plain("a\ufffd", "invalid_utf8")
     ),
     "DONE without a reason": Deviation(messages(BEGIN, *text(WORDS)) + "data: [DONE]\n\n", *cut("unknown_finish")),
     "no end": Deviation(messages(BEGIN, *text(WORDS)), ERROR),
@@ -422,9 +422,7 @@ RESPONSES: dict[str, Deviation] = {
     "a pair of surrogates is cut": Deviation(
         responses(CREATED, *words("é\ud83d", "\ude00中"), done()), *plain("é😀中")
     ),
-    "half a pair alone": Deviation(
-        responses(CREATED, *words("a\ud83d"), done()), *plain("a\ufffd", "broken_characters")
-    ),
+    "half a pair alone": Deviation(responses(CREATED, *words("a\ud83d"), done()), *plain("a\ufffd", "invalid_utf8")),
     "in progress, and whole": Deviation(response(OUTPUT[0], status="in_progress"), *cut("unknown_finish")),
     "DONE without its last event": Deviation(responses(CREATED, *SAYS) + "data: [DONE]\n\n", *cut("unknown_finish")),
     "no end": Deviation(responses(CREATED, *SAYS), ERROR),

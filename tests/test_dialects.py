@@ -250,7 +250,7 @@ def test_a_stream_has_the_frames_that_clients_need(case: Case) -> None:
 
 def test_a_writer_refuses_what_the_grammar_forbids() -> None:
     for name in dialects.names():
-        with pytest.raises(ev.OrderError):
+        with pytest.raises(ev.EventOrderError):
             dialects.get(name).writer(v.Request("m", ())).send(ev.TextDelta("x"))
 
 
@@ -568,7 +568,7 @@ def test_sdks_raise_their_own_errors() -> None:
     with openai_client(chat.write_error(full), chat.status(full)) as client, pytest.raises(openai.BadRequestError) as e:
         client.chat.completions.create(model="m", messages=[USER])
     assert e.value.code == "context_length_exceeded"
-    died = errors.BackendError("died")
+    died = errors.BackendUnavailableError("died")
     body, status = messages.write_error(died), messages.status(died)
     with anthropic_client(body, status) as client, pytest.raises(anthropic.APIStatusError) as raised:
         client.messages.create(model="m", max_tokens=9, messages=[USER])

@@ -27,7 +27,7 @@ from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
-from dragoman.core.errors import BusyError, ConfigError, ContextOverflowError, RequestError
+from dragoman.core.errors import ConfigError, ContextOverflowError, QueueFullError, RequestError
 from dragoman.core.token_estimate import GENERIC
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -237,7 +237,7 @@ async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
     try:
         async with aclosing(ask(embedded, request())) as first:
             await anext(first)
-            with pytest.raises(BusyError, match="all 1 places and the queue are taken"):
+            with pytest.raises(QueueFullError, match="all 1 places and the queue are taken"):
                 await events_of(embedded, request())
             body = {"prompt": "Hi", "n_predict": 2}
             second = asyncio.create_task(anext(embedded.engine.complete(body, again=True)))
@@ -334,7 +334,7 @@ async def test_a_refused_grammar_is_left_out_in_the_same_place() -> None:
     engine = Playing("refused", "Hello.")
     events = await events_of(playing(engine), request(tools=(WEATHER,)))
     assert (words(events), engine.asked) == ("Hello.", [False, True])
-    assert warnings(events) == ["unconstrained"]
+    assert warnings(events) == ["constraint_not_applied"]
 
 
 @pytest.mark.parametrize("stop", ["\n", "}", '"name"', '": "'])
@@ -355,7 +355,7 @@ async def test_a_call_that_is_written_again_and_cut_off_is_dropped(begun: str) -
     events = await events_of(playing(Playing(f"{CALL}\n{begun}", finish="length")), request(tools=(WEATHER,)))
     reply = collect(events)
     assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
-    assert (reply.finish, warnings(events)) == ("tool_calls", ["repeated_call"])
+    assert (reply.finish, warnings(events)) == ("tool_calls", ["duplicate_call_dropped"])
 
 
 async def test_another_call_that_is_cut_off_makes_the_reply_incomplete() -> None:
@@ -394,7 +394,7 @@ async def test_a_context_beyond_the_models_own_is_refused() -> None:
 async def test_settings_that_are_not_known_are_named() -> None:
     prepared = backend().prepared(request(extra={"logprobs": msgspec.Raw(b"true"), "user": msgspec.Raw(b'"u"')}))
     assert [(w.code, w.message) for w in prepared.warnings] == [
-        ("ignored_setting", "the embedded engine does not have logprobs")
+        ("unsupported_parameter", "the embedded engine does not have logprobs")
     ]
 
 
@@ -428,7 +428,7 @@ UNHELD = [
 
 @pytest.mark.parametrize("more", [row[1] for row in UNHELD], ids=[row[0] for row in UNHELD])
 async def test_what_the_model_cannot_be_held_to_is_said(more: dict[str, Any]) -> None:
-    assert [w.code for w in backend().prepared(request(**more)).warnings] == ["unconstrained"]
+    assert [w.code for w in backend().prepared(request(**more)).warnings] == ["constraint_not_applied"]
 
 
 async def test_a_required_call_needs_no_answer_of_the_schema() -> None:

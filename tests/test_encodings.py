@@ -11,7 +11,7 @@ from backports import zstd
 
 import cost
 from dragoman.config import ServerConfig
-from dragoman.core.errors import EncodingError, RequestError, TooLargeError
+from dragoman.core.errors import ContentEncodingError, RequestError, RequestTooLargeError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import encodings
 from dragoman.server.app import App
@@ -46,7 +46,7 @@ def test_what_is_encoded_is_decoded(field: str, encode: Callable[[bytes], bytes]
 
 @each
 def test_one_byte_over_the_limit(field: str, encode: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(TooLargeError):
+    with pytest.raises(RequestTooLargeError):
         encodings.decoded(encode(BODY), encodings.layers(field), len(BODY) - 1)
 
 
@@ -66,7 +66,7 @@ def test_a_bomb_costs_no_more_than_the_limit(name: str) -> None:
     data = encode(encode(bytes(20_000_000)))
 
     def decoded() -> None:
-        with pytest.raises(TooLargeError):
+        with pytest.raises(RequestTooLargeError):
             encodings.decoded(data, [name, name], 100_000)
 
     assert cost.least_s(decoded, below_s=0.5) < 0.5
@@ -80,7 +80,7 @@ def test_a_body_of_empty_members_ends_soon(name: str) -> None:
 
 @pytest.mark.parametrize("field", ["br", "gzip, br", "gzip, gzip, gzip, gzip", "none", "gzip;q=1"])
 def test_encodings_that_are_not_supported(field: str) -> None:
-    with pytest.raises(EncodingError):
+    with pytest.raises(ContentEncodingError):
         encodings.layers(field)
 
 

@@ -16,7 +16,7 @@ SOURCE = inspect.getsource(errors)
 PAGE = (Path(__file__).parent.parent / "docs/errors.md").read_text()
 ARGUMENTS: dict[type, tuple[Any, ...]] = {
     errors.ContextOverflowError: (),
-    errors.MethodError: ("/v1/models", "PUT", ["GET"]),
+    errors.MethodNotAllowedError: ("/v1/models", "PUT", ["GET"]),
     errors.UnknownModelError: ("m", ["n"]),
 }
 
@@ -49,7 +49,7 @@ def leaves() -> list[type[errors.DragomanError]]:
     """The errors that are raised over HTTP: those with a row of their own on the page."""
     found = [getattr(errors, name) for name in re.findall(r"^class (\w+)\(", SOURCE, re.M)]
     inner = {base for each in found for base in each.__bases__} - {errors.RequestError}
-    return [each for each in found if each not in inner and each not in (errors.ConfigError, errors.MisuseError)]
+    return [each for each in found if each not in inner and each not in (errors.ConfigError, errors.UsageError)]
 
 
 @pytest.mark.parametrize("kind", [*leaves(), errors.DragomanError])

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core import events as ev
-from dragoman.core.errors import BackendError
-from dragoman.core.events import Block, BlockChange, EventOrder, OrderError
+from dragoman.core.errors import BackendUnavailableError
+from dragoman.core.events import Block, BlockChange, EventOrder, EventOrderError
 from dragoman.core.messages import Usage
 
 # One letter an event; the grammar is then a regular expression, written here a second time and independently.
@@ -24,7 +24,7 @@ LETTERS: dict[str, ev.AnyEvent] = {
     "e": ev.ToolCallEnd(0),
     "i": ev.ToolCallIncomplete(0, "{"),
     "F": ev.Finish("stop"),
-    "X": ev.Failure(BackendError("died")),
+    "X": ev.Failure(BackendUnavailableError("died")),
 }
 CALL = "c[dwu]*"
 LEGAL = re.compile(rf"X|S([rtfwu]|{CALL}[ei])*(F|X|{CALL}X)")
@@ -56,7 +56,7 @@ def accepted(word: str) -> int:
     for count, event in enumerate(numbered(word)):
         try:
             order.step(event)
-        except OrderError:
+        except EventOrderError:
             return count
     return len(word)
 
@@ -106,7 +106,7 @@ def test_refused(events: list[ev.AnyEvent]) -> None:
     order = EventOrder()
     for event in [ev.Start("1", "m", 0), *events[:-1]]:
         order.step(event)
-    with pytest.raises(OrderError):
+    with pytest.raises(EventOrderError):
         order.step(events[-1])
 
 

@@ -17,10 +17,10 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import format_settings
 from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import (
-    BusyError,
     ConfigError,
     ContextOverflowError,
     DragomanError,
+    QueueFullError,
     RequestError,
     UpstreamError,
 )
@@ -83,7 +83,7 @@ def codes(events: list[AnyEvent]) -> list[str]:
     return [event.code for event in events if isinstance(event, Notice) and event.code != "estimated_usage"]
 
 
-BUSY = BusyError("full", retry_after_s=3)
+BUSY = QueueFullError("full", retry_after_s=3)
 
 
 @pytest.mark.parametrize("raised", [True, False], ids=["raised", "told in its stream"])
@@ -113,7 +113,7 @@ async def test_the_first_answers_where_it_can() -> None:
 
 async def test_a_backend_that_is_named_alone_is_asked_alone() -> None:
     one, two = Named("one", fails(BUSY)), Named("two", answers("Hello"))
-    with pytest.raises(BusyError):
+    with pytest.raises(QueueFullError):
         await answer([one, two], "one/m")
     assert not two.begun.is_set()
 

@@ -87,7 +87,7 @@ async def test_where_no_tool_can_be_named_the_model_is_shown_that_one_alone(fron
     held = "response_format" in body  # by a schema, beside the tool
     assert held == (kind == "ollama")
     assert answer.calls == BOTH[:1]  # one, as nothing says that the client takes several
-    assert ("unconstrained" in answer.warnings) == (choice == "auto" and not held)
+    assert ("constraint_not_applied" in answer.warnings) == (choice == "auto" and not held)
 
 
 async def test_of_a_kind_that_is_not_known_the_refusal_is_told() -> None:
@@ -109,7 +109,7 @@ async def test_where_a_call_is_required_ollama_is_held_by_a_schema(front: str, s
     assert answer.calls == (BOTH if several else BOTH[:1])
     assert len({call.id for call in made(answer)}) == len(answer.calls)
     assert (answer.text, answer.reply.finish) == ("", "tool_calls")
-    assert "rescued_call" not in answer.warnings
+    assert "leaked_call_recovered" not in answer.warnings
 
 
 @each_front

@@ -121,7 +121,7 @@ def test_cuts_do_not_change_where_an_invented_result_ends_a_reply(name: str) -> 
     format, known = formats.get(name), 0
     for reader, begin in itertools.product((name, "auto"), invented_results(format)):
         expected = shown(Case(reader, "", begin, []).read([begin]), ids=True)
-        if expected[-1:] != ["warning invented_result"]:  # reasoning may not be open to calls
+        if expected[-1:] != ["warning hallucinated_tool_result"]:  # reasoning may not be open to calls
             continue
         known += reader == name
         for rest in dict.fromkeys(after_the_end(format)):
@@ -157,7 +157,7 @@ def random_pieces(text: str, seed: int) -> list[str]:
     return pieces
 
 
-DROPS = ("empty_section", "stray_closer", "stray_opener")
+DROPS = ("empty_call_section", "stray_closing_tag", "stray_opening_tag")
 SOUP = ["<tool_call>", "</tool_call>", "```", '{"name": "', 'ping"', ", ", '"arguments": ', "{}", "}", "\n", "a"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.config import ServerConfig
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import BackendError, ConfigError, DragomanError
+from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -70,7 +70,7 @@ async def test_a_model_nobody_has() -> None:
 
 
 async def dying(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    yield Failure(BackendError("it died"))
+    yield Failure(BackendUnavailableError("it died"))
 
 
 async def saying_nothing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
@@ -81,7 +81,7 @@ async def saying_nothing(backend: Scripted, request: Request) -> AsyncGenerator[
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(("script", "words"), [(dying, "it died"), (saying_nothing, "ended without finishing")])
 async def test_an_end_before_the_start_is_a_real_error(script: Script, words: str, stream: bool) -> None:
-    with pytest.raises(BackendError, match=words):
+    with pytest.raises(BackendUnavailableError, match=words):
         await events_of(Scripted(script))
     async with served(script) as s, s.client() as client:
         answer = await client.post(CHAT, json=body(stream))
@@ -109,7 +109,7 @@ async def test_a_second_call_is_dropped_where_one_was_asked_for(parallel: bool) 
     calls = [e.index for e in came if isinstance(e, ToolCallStart | ToolCallEnd)]
     assert calls == ([0, 0, 1, 1] if parallel else [0, 0])
     told = [(e.code, e.raw) for e in came if isinstance(e, Notice)]
-    assert told == ([] if parallel else [("extra_call", 'f {"n":1}')])
+    assert told == ([] if parallel else [("extra_call_dropped", 'f {"n":1}')])
 
 
 async def test_every_name_that_can_be_asked_for_is_listed() -> None:
@@ -185,7 +185,7 @@ async def test_mounted_below_a_path(root_path: str, path: str, status: int) -> N
 async def test_start_that_fails_is_told_to_the_host_of_the_application() -> None:
     class Failing(Scripted):
         async def start(self) -> None:
-            raise BackendError("no weights")
+            raise BackendUnavailableError("no weights")
 
     app = App(Gateway([Failing(plain)]), ServerConfig())
     came: asyncio.Queue[Any] = asyncio.Queue()

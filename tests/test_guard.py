@@ -11,7 +11,7 @@ from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.guard import ToolCallGuard
@@ -107,7 +107,7 @@ async def test_a_call_is_mended() -> None:
     assert calls(events) == [("get_weather", '{"city":"Paris","days":3}')]
     assert ends(events) == [ev.ToolCallEnd(0, ("name_case", "numbers"), valid=True)]
     [warning] = [event for event in events if isinstance(event, ev.Notice)]
-    assert (warning.code, warning.raw) == ("mended_call", MENDABLE)
+    assert (warning.code, warning.raw) == ("call_repaired", MENDABLE)
 
 
 async def test_a_step_that_is_left_out_is_not_taken() -> None:
@@ -123,8 +123,8 @@ async def test_the_model_is_asked_once_more() -> None:
     events = await answered(backend, max_tokens=99)
     assert calls(events) == [("get_weather", RIGHT)]
     assert words(events) == "Well."
-    assert ends(events) == [ev.ToolCallEnd(0, valid=True, asked_again=True)]
-    assert codes(events) == ["asked_again"]
+    assert ends(events) == [ev.ToolCallEnd(0, valid=True, reasked=True)]
+    assert codes(events) == ["reasked"]
     assert collect(events).usage == Usage(20, 10)
     *first, said, result = backend.requests[1].messages
     assert tuple(first) == ASKED
@@ -142,7 +142,7 @@ async def test_right_calls_of_the_same_answer_stay() -> None:
     second = told(("ping", "{}"), ("get_weather", '{"city":"Rome"}'))
     events = await answered(Asked(first, second))
     assert calls(events) == [("ping", "{}"), ("get_weather", '{"city":"Rome"}'), ("get_weather", RIGHT)]
-    assert [end.asked_again for end in ends(events)] == [False, True, False]
+    assert [end.reasked for end in ends(events)] == [False, True, False]
 
 
 async def test_the_model_is_told_which_calls_are_right() -> None:
@@ -157,22 +157,22 @@ async def test_each_failed_call_is_replaced_or_told_of() -> None:
     bad = ("get_weather", WRONG)
     one = await answered(Asked(told(bad, bad), told(("get_weather", RIGHT))))
     assert calls(one) == [("get_weather", RIGHT), bad]
-    assert codes(one) == ["asked_again", "invalid_call"]
+    assert codes(one) == ["reasked", "invalid_call"]
     other = await answered(Asked(told(bad), told(("get_weather", RIGHT), ("ping", "{}"))))
     assert calls(other) == [("get_weather", RIGHT)]
-    assert codes(other) == ["asked_again", "extra_call"]
+    assert codes(other) == ["reasked", "extra_call_dropped"]
     more = [("get_weather", '{"city":"Rome"}'), ("get_weather", '{"city":"Oslo"}')]
     assert calls(await answered(Asked(told(bad), told(*more)))) == more
 
 
 async def test_what_is_told_of_a_second_call_goes_with_it() -> None:
     events = await answered(Asked(told(("get_weather", WRONG)), told(("get_weather", MENDABLE))))
-    assert codes(events) == ["asked_again", "mended_call"]
-    assert ends(events) == [ev.ToolCallEnd(0, ("numbers",), valid=True, asked_again=True)]
+    assert codes(events) == ["reasked", "call_repaired"]
+    assert ends(events) == [ev.ToolCallEnd(0, ("numbers",), valid=True, reasked=True)]
 
 
 async def test_a_name_that_was_mended_is_told() -> None:
-    assert codes(await answered(Asked(told(("Ping", "{}"))))) == ["mended_call"]
+    assert codes(await answered(Asked(told(("Ping", "{}"))))) == ["call_repaired"]
 
 
 async def test_words_of_a_second_answer() -> None:
@@ -183,7 +183,7 @@ async def test_words_of_a_second_answer() -> None:
     assert words(schema) == "Well."
     none = ToolChoice("none")
     events = await answered(Asked(told(("ping", "{}"), text="It is 4.")), tool_choice=none)
-    assert (calls(events), words(events), codes(events)) == ([], "It is 4.", ["extra_call"])
+    assert (calls(events), words(events), codes(events)) == ([], "It is 4.", ["extra_call_dropped"])
 
 
 async def test_what_the_vendor_ran_is_a_call_too() -> None:
@@ -214,15 +214,17 @@ async def test_a_second_turn_in_words_of_messages() -> None:
 async def test_a_model_may_think_better_of_it() -> None:
     events = await answered(Asked(told(("get_weather", WRONG)), told(text="Which city?")))
     assert (calls(events), words(events)) == ([], "Which city?")
-    assert codes(events) == ["asked_again"]
+    assert codes(events) == ["reasked"]
 
 
-@pytest.mark.parametrize("second", [told(("get_weather", '{"unit": 5}')), told(), [ev.Failure(BackendError("gone"))]])
+@pytest.mark.parametrize(
+    "second", [told(("get_weather", '{"unit": 5}')), told(), [ev.Failure(BackendUnavailableError("gone"))]]
+)
 async def test_what_does_not_become_right_goes_out_with_a_warning(second: list[ev.AnyEvent]) -> None:
     events = await answered(Asked(told(("get_weather", WRONG)), second))
     assert calls(events) == [("get_weather", WRONG)]
     assert [end.valid for end in ends(events)] == [False]
-    assert codes(events) == ["asked_again", "invalid_call", "not_as_asked"]
+    assert codes(events) == ["reasked", "invalid_call", "reask_failed"]
 
 
 async def test_or_as_words_where_no_call_may_be_wrong() -> None:
@@ -243,7 +245,7 @@ async def test_a_second_answer_takes_no_longer_than_it_may() -> None:
     backend = Slow(told(("get_weather", WRONG)))
     events = await answered(backend, GuardPolicy(again_s=0.01))
     assert calls(events) == [("get_weather", WRONG)]
-    assert codes(events) == ["asked_again", "invalid_call", "not_as_asked"]
+    assert codes(events) == ["reasked", "invalid_call", "reask_failed"]
     assert backend.running == 0
 
 
@@ -271,7 +273,7 @@ async def test_a_tool_that_is_not_offered() -> None:
     assert "There is no tool get_news. The tools are: get_weather, ping." in str(backend.requests[1].messages[-1])
     vendor = (*TOOLS, Tool("", kind="web_search_20250305"))
     events = await answered(Asked(told(("web_search", "{}"))), tools=vendor)
-    assert (calls(events), codes(events)) == ([("web_search", "{}")], ["unchecked_call"])
+    assert (calls(events), codes(events)) == ([("web_search", "{}")], ["call_not_validated"])
 
 
 async def test_arguments_that_are_no_json() -> None:
@@ -308,7 +310,7 @@ async def test_another_tool_than_the_named_one_is_no_call_where_all_must_be_righ
 async def test_one_call_at_most_is_not_asked_for_twice() -> None:
     one = ToolChoice(parallel=False)
     events = await answered(Asked(told(("ping", "{}"), ("get_weather", WRONG))), tool_choice=one)
-    assert (calls(events), codes(events)) == ([("ping", "{}")], ["extra_call"])
+    assert (calls(events), codes(events)) == ([("ping", "{}")], ["extra_call_dropped"])
 
 
 async def test_tokens_that_nobody_told_are_estimated_all_the_same() -> None:
@@ -316,7 +318,7 @@ async def test_tokens_that_nobody_told_are_estimated_all_the_same() -> None:
         return [event for event in told(*calls) if not isinstance(event, ev.UsageUpdate)]
 
     events = await answered(Asked(untold(("get_weather", WRONG)), untold(("get_weather", RIGHT))))
-    assert codes(events) == ["asked_again", "estimated_usage"]
+    assert codes(events) == ["reasked", "estimated_usage"]
     assert collect(events).usage.output_tokens > 0
 
 
@@ -340,14 +342,14 @@ async def test_a_choice_that_was_ignored(
 ) -> None:
     events = await answered(Asked(first, second), tool_choice=choice)
     assert calls(events) == got
-    assert codes(events) == ["asked_again"]
+    assert codes(events) == ["reasked"]
     never = await answered(Asked(first, first), tool_choice=choice)
-    assert codes(never)[0] == "asked_again"
-    assert "not_as_asked" in codes(never)
+    assert codes(never)[0] == "reasked"
+    assert "reask_failed" in codes(never)
 
 
 async def test_a_backend_that_asks_by_itself_is_not_asked_again() -> None:
-    first = [ev.Start("", "", 0), ev.Notice("not_as_asked", "no call"), ev.TextDelta("No."), ev.Finish("stop")]
+    first = [ev.Start("", "", 0), ev.Notice("reask_failed", "no call"), ev.TextDelta("No."), ev.Finish("stop")]
     assert words(await answered(Asked(first), tool_choice=ToolChoice("required"))) == "No."
 
 
@@ -364,7 +366,7 @@ def again(times: int) -> tuple[Message, ...]:
 
 async def test_a_call_that_is_made_again_and_again() -> None:
     assert codes(await answered(Asked(told(("ping", "{}"))), messages=again(2))) == []
-    assert codes(await answered(Asked(told(("ping", "{}"))), messages=again(3))) == ["looping_call"]
+    assert codes(await answered(Asked(told(("ping", "{}"))), messages=again(3))) == ["identical_call_repeated"]
     policy = GuardPolicy(repeats=3)
     backend = Asked(told(("ping", "{}")), told(text="It works."))
     events = await answered(backend, policy, messages=again(3))
@@ -388,7 +390,7 @@ async def test_a_flood_of_calls() -> None:
     events = await answered(Asked(flood))
     assert (len(calls(events)), codes(events)) == (32, ["call_limit_reached", "estimated_usage"])
     events = await answered(Asked(flood), GuardPolicy(calls=0))
-    assert (len(calls(events)), codes(events)) == (40, ["many_calls"])
+    assert (len(calls(events)), codes(events)) == (40, ["high_call_count"])
     events = await answered(Asked(flood), GuardPolicy(calls=3))
     assert (len(calls(events)), codes(events)) == (3, ["call_limit_reached", "estimated_usage"])
     long = ("get_weather", json.dumps({"city": "x" * 100}))
@@ -420,7 +422,7 @@ async def test_a_call_that_a_result_asked_for_is_told_of() -> None:
     found = Message("tool", (ToolResult("c", (Text(page),)),))
     events = await answered(Asked(told(("get_weather", RIGHT))), messages=(*ASKED, read, found))
     assert calls(events) == [("get_weather", RIGHT)]
-    assert codes(events) == ["copied_call"]
+    assert codes(events) == ["possible_prompt_injection"]
     other = '{"city": "Rome", "days": 3}'
     assert codes(await answered(Asked(told(("get_weather", other))), messages=(*ASKED, read, found))) == []
 
@@ -430,11 +432,11 @@ async def test_a_schema_that_nothing_can_be_held_against() -> None:
     events = await answered(Asked(told(("ping", '{"a": 1}'))), tools=tools)
     assert calls(events) == [("ping", '{"a": 1}')]
     assert ends(events)[0].valid is None
-    assert codes(events) == ["unchecked_call"]
+    assert codes(events) == ["call_not_validated"]
 
 
 async def test_an_answer_that_breaks_off_keeps_what_was_held() -> None:
-    broken = [*told(("get_weather", WRONG), ("ping", "{}"))[:-2], ev.Failure(BackendError("gone"))]
+    broken = [*told(("get_weather", WRONG), ("ping", "{}"))[:-2], ev.Failure(BackendUnavailableError("gone"))]
     gateway = Gateway([Asked(broken)])
     events = [event async for event in gateway.answer(asking(), ExchangeContext("t", 0, lambda: "new"))]
     assert [event.name for event in events if isinstance(event, ev.ToolCallStart)] == ["get_weather", "ping"]
@@ -463,7 +465,7 @@ async def test_a_request_asks_for_its_own_delivery(path: str, caplog: pytest.Log
         mended = await client.post(path, json=body)
         looked_at = await client.post(path, json=body, headers={"x-dragoman-delivery": "stream"})
         refused = await client.post(path, json=body, headers={"x-dragoman-delivery": "later"})
-    assert mended.headers["x-dragoman-warnings"].split(",")[0] == "mended_call"
+    assert mended.headers["x-dragoman-warnings"].split(",")[0] == "call_repaired"
     assert looked_at.headers["x-dragoman-warnings"].split(",")[0] == "invalid_call"
     assert refused.status_code == 400
     assert "expected one of stream, short, atomic" in refused.text
@@ -548,7 +550,7 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
 
 async def test_a_call_that_is_cut_by_a_failure_is_not_lost() -> None:
     start, begun, delta, *_ = told(("get_weather", RIGHT))
-    gateway = Gateway([Asked([start, begun, delta, ev.Failure(BackendError("gone"))])])
+    gateway = Gateway([Asked([start, begun, delta, ev.Failure(BackendUnavailableError("gone"))])])
     events = [event async for event in gateway.answer(asking(), ExchangeContext("t", 0, lambda: "new"))]
     assert [type(event) for event in events[1:]] == [
         ev.Notice,

@@ -73,7 +73,7 @@ def test_a_schema_is_as_the_server_takes_it_with_its_references() -> None:
     call = {"name": "odd", "arguments": {"a": 1, "b": [], "c": "xy"}}
     assert validator.is_valid({"tool_calls": [call]})
     assert not validator.is_valid({"tool_calls": [call | {"arguments": {"a": "x"}}]})
-    assert [w.code for w in found.warnings] == ["relaxed_schema"]
+    assert [w.code for w in found.warnings] == ["schema_relaxed"]
     assert "malformed" in found.warnings[0].message
 
 
@@ -128,9 +128,11 @@ def test_a_free_choice_that_cannot_be_held_is_free() -> None:
 def test_what_cannot_be_held_is_told() -> None:
     for ways in ([], ["guided_choice"]):
         assert [w.code for w in constrained_decoding.constrain_to_calls(ways, HERMES, TOOLS, REQUIRED).warnings] == [
-            "unconstrained"
+            "constraint_not_applied"
         ]
-    assert [w.code for w in constrained_decoding.constrain_to_json(["ebnf"], "{}").warnings] == ["unconstrained"]
+    assert [w.code for w in constrained_decoding.constrain_to_json(["ebnf"], "{}").warnings] == [
+        "constraint_not_applied"
+    ]
 
 
 def test_each_way_is_one_that_is_known() -> None:
@@ -152,7 +154,7 @@ async def test_the_kind_of_server_says_how(kind: str, field: str) -> None:
     bare = '{"name": "ping", "arguments": {}}'
     answer, body = await asked_of(kind, REQUIRED, bare if field == "response_format" else CALL)
     assert field in body
-    assert "unconstrained" not in answer.warnings
+    assert "constraint_not_applied" not in answer.warnings
     assert len(answer.calls) == 1
     assert answer.reply.finish == "tool_calls"
     free, body = await asked_of(kind, FREE, "It rains.")
@@ -166,14 +168,14 @@ async def test_the_kind_of_server_says_how(kind: str, field: str) -> None:
 async def test_a_server_that_is_not_known_is_asked_without() -> None:
     answer, body = await asked_of("", REQUIRED, CALL)
     assert not body.keys() & {"grammar", "structured_outputs", "ebnf", "response_format"}
-    assert "unconstrained" in answer.warnings
+    assert "constraint_not_applied" in answer.warnings
 
 
 async def test_a_schema_of_the_reply_does_not_keep_the_model_from_calling() -> None:
     schema = '{"type":"object","properties":{"rain":{"type":"boolean"}},"required":["rain"]}'
     answer, body = await asked_of("llama_cpp", FREE, CALL, response_schema=schema)
     assert "response_format" not in body
-    assert "unconstrained" in answer.warnings
+    assert "constraint_not_applied" in answer.warnings
     assert len(answer.calls) == 1
     no_tools, body = await asked_of("llama_cpp", FREE, '{"rain": true}', response_schema=schema, tools=())
     assert body["response_format"]["json_schema"]["schema"] == json.loads(schema)
@@ -198,7 +200,7 @@ async def test_a_server_that_refuses_the_grammar_is_asked_without() -> None:
     async with server(play) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=REQUIRED))
     assert len(behind.asked) == 2
-    assert "unconstrained" in answer.warnings
+    assert "constraint_not_applied" in answer.warnings
     assert len(answer.calls) == 1
 
 
@@ -213,7 +215,7 @@ async def test_a_server_that_refuses_to_hold_a_free_choice_is_not_asked_to_again
         for _ in range(2):
             answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=FREE))
             assert answer.text == "It rains."
-            assert "unconstrained" not in answer.warnings
+            assert "constraint_not_applied" not in answer.warnings
         assert len(behind.asked) == 3
         await ask(url, "openai_chat", replace(ASKED, tool_choice=FREE, tools=(PING,)))
     assert len(behind.asked) == 5
@@ -254,7 +256,7 @@ async def test_a_schema_beside_tools_that_is_refused_is_left_out() -> None:
     settings = {"mode": "native", "kind": "ollama", "retries": 0}
     async with server(play) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=REQUIRED))
-    assert "unconstrained" in answer.warnings
+    assert "constraint_not_applied" in answer.warnings
 
 
 def test_whatever_a_grammar_lets_through_is_such_calls() -> None:

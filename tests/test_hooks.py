@@ -8,7 +8,7 @@ import pytest
 
 import dragoman
 from dragoman.config import ServerConfig
-from dragoman.core.errors import BackendError, DragomanError, RequestError
+from dragoman.core.errors import BackendUnavailableError, DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Start, TextDelta
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
@@ -34,7 +34,7 @@ def raises(error: BaseException, exchange_id: str) -> None:
 async def breaks(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield TextDelta("Hel")
-    raise BackendError("gone")
+    raise BackendUnavailableError("gone")
 
 
 async def bug(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
@@ -49,8 +49,8 @@ async def bug(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, N
         (plain, CHAT, {**HELLO, "model": "unknown"}, 404, DragomanError),
         (plain, "/v1/nothing", {}, 404, DragomanError),
         (plain, "/v1/embeddings", {"model": "m"}, 400, DragomanError),
-        (breaks, CHAT, {**HELLO, "stream": True}, 200, BackendError),
-        (breaks, CHAT, HELLO, 503, BackendError),
+        (breaks, CHAT, {**HELLO, "stream": True}, 200, BackendUnavailableError),
+        (breaks, CHAT, HELLO, 503, BackendUnavailableError),
         (bug, CHAT, HELLO, 500, ZeroDivisionError),
         (plain, CHAT, HELLO, 200, None),
     ],
@@ -75,7 +75,7 @@ def test_those_of_an_answer_of_ones_own_engine() -> None:
         made.feed(7)  # type: ignore[arg-type]
     assert json.loads(made.fail("the engine broke"))["error"]["message"] == "the engine broke"
     kinds = [(type(error).__name__, id) for error, id in heard.errors]
-    assert kinds == [("RequestError", "first"), ("MisuseError", made.id), ("BackendError", made.id)]
+    assert kinds == [("RequestError", "first"), ("UsageError", made.id), ("BackendUnavailableError", made.id)]
     good = dragoman.EngineSession(HELLO, "hermes", created=1, on_error=hooks)
     good.feed("Hello")
     assert json.loads(good.close())["choices"][0]["message"]["content"] == "Hello"

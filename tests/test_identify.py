@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import dragoman
 from dragoman import formats
 from dragoman.cli import main
-from dragoman.core.errors import MisuseError
+from dragoman.core.errors import UsageError
 from dragoman.identify import chat_template, detect_format
 from dragoman.identify.chat_template import CALLS
 from test_gguf import WHOLE, gguf, text
@@ -198,7 +198,7 @@ def test_result_goes_into_a_reader() -> None:
     ("args", "kwargs"), [((7,), {}), ((), {"chat_template": 7}), ((), {"chat_template": {"default": 7}})]
 )
 def test_misuse(args: tuple[str, ...], kwargs: dict[str, str]) -> None:
-    with pytest.raises(MisuseError, match="got int - at"):
+    with pytest.raises(UsageError, match="got int - at"):
         detect_format(*args, **kwargs)
 
 

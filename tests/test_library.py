@@ -8,7 +8,7 @@ import pytest
 
 import dragoman
 from dragoman import dialects, formats
-from dragoman.core.errors import MisuseError, RequestError
+from dragoman.core.errors import RequestError, UsageError
 from dragoman.core.events import ToolCallStart
 
 CALL = '<tool_call>{"name": "f", "arguments": {"n": 1.50}}</tool_call>'
@@ -119,7 +119,7 @@ def test_a_choice_that_is_none(choice: Any, message: str) -> None:
         lambda: dragoman.build_constraint("hermes", [OPENAI], choice),
         lambda: dragoman.to_json_schema([OPENAI], choice),
     ):
-        with pytest.raises(MisuseError, match=re.escape(message)):
+        with pytest.raises(UsageError, match=re.escape(message)):
             held()
 
 
@@ -127,14 +127,14 @@ def test_nothing_to_hold_is_no_grammar() -> None:
     nothing: Any = dragoman.build_constraint("hermes", [OPENAI], dragoman.ToolChoice("none"))
     assert nothing is None
     for write in (dragoman.to_gbnf, dragoman.to_structural_tag):
-        with pytest.raises(MisuseError, match="got NoneType; where `build_constraint` returns None"):
+        with pytest.raises(UsageError, match="got NoneType; where `build_constraint` returns None"):
             write(nothing)
 
 
 def test_bytes_are_refused() -> None:
     text: Any = b"Hi."
     for read in (dragoman.parse, dragoman.explain):
-        with pytest.raises(MisuseError, match="expected str, got bytes; decode it"):
+        with pytest.raises(UsageError, match="expected str, got bytes; decode it"):
             read(text, "hermes")
 
 
@@ -155,8 +155,8 @@ def test_render_takes_a_request_in_any_form() -> None:
 @pytest.mark.parametrize(
     ("request_", "error", "says"),
     [
-        ([], MisuseError, "expected a request's body, got list - at request"),
-        ({"messages": [object()]}, MisuseError, "expected a request as an API's JSON has it"),
+        ([], UsageError, "expected a request's body, got list - at request"),
+        ({"messages": [object()]}, UsageError, "expected a request as an API's JSON has it"),
         ({"messages": 1}, RequestError, "expected array, got number - at $.messages"),
         (
             {"messages": [], "tools": [ANTHROPIC]},

@@ -54,7 +54,7 @@ BEHIND: Final[dict[str, dict[str, Any]]] = {
     "trusted": {"trusted": True},
     "parse": {"mode": "parse", "format": "hermes"},
     "inject": {"mode": "inject", "format": "hermes"},
-    "trimmed": {"mode": "inject", "format": "hermes", "trim": "lean"},
+    "prompt_trimmed": {"mode": "inject", "format": "hermes", "trim": "lean"},
 }
 
 

@@ -23,7 +23,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
-from dragoman.core.errors import BackendError, DragomanError
+from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -110,8 +110,8 @@ SCENARIOS = {
         [TextDelta("a\n"), TextDelta("\nb"), Finish("stop")], more={"stop": ("\n\n",)}
     ),
     "a filtered answer": Scenario([TextDelta("It"), USED, Finish("content_filter")]),
-    "a failure in the middle": Scenario([TextDelta("It is"), Failure(BackendError("the engine ended"))]),
-    "a failure before the first word": Scenario([Failure(BackendError("the engine ended"))]),
+    "a failure in the middle": Scenario([TextDelta("It is"), Failure(BackendUnavailableError("the engine ended"))]),
+    "a failure before the first word": Scenario([Failure(BackendUnavailableError("the engine ended"))]),
     "an image": Scenario(
         [TextDelta("A dot."), USED, Finish("stop")], (v.Message("user", (v.Text("What is it?"), IMAGE)),)
     ),

@@ -18,7 +18,7 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import BackendError, UnknownReplyError
+from dragoman.core.errors import BackendUnavailableError, UnknownResponseError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -84,7 +84,7 @@ def test_a_conversation_goes_on_without_the_instructions_before() -> None:
 
 
 def test_an_answer_that_is_not_kept() -> None:
-    with pytest.raises(UnknownReplyError, match=r"answer 'x' not found.* - at \$\.previous"):
+    with pytest.raises(UnknownResponseError, match=r"answer 'x' not found.* - at \$\.previous"):
         Memory().recall(asked("one", "x"))
 
 
@@ -113,7 +113,7 @@ def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.PreviousRes
     assert request.messages == (user("hi"), model("x"))
     assert warnings == (Notice("unknown_reference", "what $.p names is not kept here; it was dropped", "", "$.p"),)
     assert memory.recall(naming(named)).request.messages == (user("hi"),)
-    with pytest.raises(UnknownReplyError, match="none of the answers"):
+    with pytest.raises(UnknownResponseError, match="none of the answers"):
         memory.recall(v.Request("m", (v.Message("assistant", (named,)),)))
 
 
@@ -137,7 +137,7 @@ def test_what_was_used_longest_ago_goes_first() -> None:
         answered(memory, id, asked(id))
     answered(memory, "3", asked("more", "1"))
     assert len(memory.recall(asked("more", "3")).request.messages) == 5
-    with pytest.raises(UnknownReplyError):
+    with pytest.raises(UnknownResponseError):
         memory.recall(asked("more", "2"))
 
 
@@ -159,7 +159,7 @@ def test_one_answer_over_the_limit_drives_out_no_other() -> None:
     answered(memory, "1", asked("one"))
     answered(memory, "2", asked("x" * 4000))
     assert memory.recall(asked("more", "1"))
-    with pytest.raises(UnknownReplyError):
+    with pytest.raises(UnknownResponseError):
         memory.recall(asked("more", "2"))
 
 
@@ -177,7 +177,7 @@ def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[
     known: list[str] = []
     for number, (before, size, wait_s) in enumerate(turns):
         clock.now_s += wait_s
-        with contextlib.suppress(UnknownReplyError):
+        with contextlib.suppress(UnknownResponseError):
             answered(memory, str(number), asked("x" * size, known[before] if before < len(known) else ""))
             known.append(str(number))
         assert len(memory) <= 6
@@ -189,7 +189,7 @@ def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[
 def _is_kept(memory: Memory, id: str) -> bool:
     try:
         return bool(memory.recall(asked("more", id)))
-    except UnknownReplyError:
+    except UnknownResponseError:
         return False
 
 
@@ -212,7 +212,7 @@ async def test_what_is_left_out_is_told_right_behind_the_start() -> None:
 async def failing(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield TextDelta("Hel")
-    yield Failure(BackendError("died"))
+    yield Failure(BackendUnavailableError("died"))
 
 
 async def test_an_answer_that_broke_off_is_not_kept() -> None:

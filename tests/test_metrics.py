@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 from dragoman import dialects
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
-from dragoman.core.errors import BackendError, BusyError
+from dragoman.core.errors import BackendUnavailableError, QueueFullError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -89,7 +89,7 @@ async def calling(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
     yield ToolCallStart(0, "call_1", "search")
     yield ToolCallDelta(0, '{"days": 3}')
     yield ToolCallEnd(0)
-    yield Notice("missing_closer", "secret words of the model")
+    yield Notice("missing_closing_tag", "secret words of the model")
     yield ToolCallStart(1, "call_2", "look")
     yield ToolCallDelta(1, '{"a"')
     yield ToolCallIncomplete(1, '{"a"')
@@ -99,14 +99,14 @@ async def calling(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
 
 
 async def busy(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    yield Failure(BusyError("all places are taken"))
+    yield Failure(QueueFullError("all places are taken"))
 
 
 async def broken(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0, 7)
     yield ToolCallStart(0, "call_1", "search")
     yield ToolCallDelta(0, '{"da')
-    yield Failure(BackendError("it died"))
+    yield Failure(BackendUnavailableError("it died"))
 
 
 # What is counted
@@ -127,7 +127,7 @@ async def test_requests_tokens_calls_and_warnings() -> None:
     assert value(found, CALLS, model="m", tool="", outcome="incomplete") == 2, "held, it became text"
     assert value(found, "dragoman_warnings_total", model="m", code="incomplete_call") == 2
     assert value(found, CALLS) == 4
-    assert value(found, "dragoman_warnings_total", model="m", code="missing_closer") == 2
+    assert value(found, "dragoman_warnings_total", model="m", code="missing_closing_tag") == 2
     assert value(found, "dragoman_answer_duration_seconds_count", model="m") == 2
     assert value(found, "dragoman_first_byte_seconds_count", model="m") == 1
     assert value(found, "dragoman_backend_up", backend="scripted") == 1
@@ -159,7 +159,7 @@ async def test_what_fails_is_told_by_the_name_of_the_error() -> None:
         assert (await client.post(CHAT, json=offering(CHAT))).status_code == 200
         found = await scraped(s.url)
     assert by(found, "dragoman_failures_total", "dialect", "model", "error") == {
-        ("openai_chat", "m", "BackendError"): 1
+        ("openai_chat", "m", "BackendUnavailableError"): 1
     }
     assert value(found, CALLS, tool="search", outcome="incomplete") == 1, "the call that it broke off in"
     assert value(found, "dragoman_input_tokens_total") == 7
@@ -174,7 +174,7 @@ async def test_what_fails_is_told_by_the_name_of_the_error() -> None:
         (OTHER, "404"): 1,
     }
     assert by(found, "dragoman_failures_total", "error") == {
-        ("BusyError",): 1,
+        ("QueueFullError",): 1,
         ("RequestError",): 1,
         ("UnknownModelError",): 1,
     }
@@ -267,8 +267,8 @@ def text_of(registry: CollectorRegistry) -> dict[str, list[Sample]]:
         (ToolCallEnd(0, (), True), "valid"),
         (ToolCallEnd(0, ("numbers",), True), "mended"),
         (ToolCallEnd(0, ("numbers",), None), "mended"),
-        (ToolCallEnd(0, (), True, True), "asked_again"),
-        (ToolCallEnd(0, ("numbers",), True, True), "asked_again"),
+        (ToolCallEnd(0, (), True, True), "reasked"),
+        (ToolCallEnd(0, ("numbers",), True, True), "reasked"),
         (ToolCallEnd(0), "unchecked"),
         (ToolCallEnd(0, (), False), "invalid"),
         (ToolCallEnd(0, ("numbers",), False, True), "invalid"),
@@ -303,9 +303,9 @@ def test_each_step_of_mending_counts() -> None:
     ("code", "outcome"),
     [
         ("unknown_tool", "unknown"),
-        ("nameless_call", "unknown"),
+        ("unnamed_call", "unknown"),
         ("incomplete_call", "incomplete"),
-        ("cut_off_call", "incomplete"),
+        ("truncated_call", "incomplete"),
         ("invalid_call", "invalid"),
     ],
 )
@@ -335,10 +335,10 @@ WRONG, TEXT, RIGHT = '{"day": 3}', '{"days": "3"}', '{"days": 3}'
     ("answers", "outcome", "codes"),
     [
         ([RIGHT], "valid", set()),
-        ([TEXT], "mended", {"mended_call"}),
-        ([WRONG, RIGHT], "asked_again", {"asked_again"}),
-        ([WRONG, TEXT], "asked_again", {"asked_again", "mended_call"}),
-        ([WRONG, WRONG], "invalid", {"asked_again", "not_as_asked", "invalid_call"}),
+        ([TEXT], "mended", {"call_repaired"}),
+        ([WRONG, RIGHT], "reasked", {"reasked"}),
+        ([WRONG, TEXT], "reasked", {"reasked", "call_repaired"}),
+        ([WRONG, WRONG], "invalid", {"reasked", "reask_failed", "invalid_call"}),
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
@@ -439,7 +439,7 @@ async def test_models_are_bounded_where_a_backend_takes_any_name() -> None:
     for n in range(400):
         record = Record("POST", CHAT)
         record.asked(dialect.name, dialect.read_request(json.dumps(body() | {"model": f"made up {n}"})))
-        for event in (Start("", "", 0), Finish("stop")) if n % 2 else (Failure(BusyError("full")),):
+        for event in (Start("", "", 0), Finish("stop")) if n % 2 else (Failure(QueueFullError("full")),):
             record.saw(event)
         record.status = 200 if n % 2 else 429
         metrics.begin()

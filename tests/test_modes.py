@@ -75,7 +75,7 @@ async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: st
         answer = await ask(url, front)
         await soon(behind.left)
     assert (answer.text, answer.calls, answer.reply.finish) == ("", [PARIS], "tool_calls")
-    assert "invented_result" in answer.warnings
+    assert "hallucinated_tool_result" in answer.warnings
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -94,7 +94,7 @@ async def test_a_model_that_knows_no_tools_and_writes_a_call_again_has_ended() -
         answer = await ask(url, "openai_chat")
         await soon(behind.left)
     assert answer.calls == [PARIS, ("get_weather", {"city": "Rome", "days": 3})]
-    assert "repeated_call" in answer.warnings
+    assert "duplicate_call_dropped" in answer.warnings
     async with server(writes(f"{CALL}\n{CALL}")) as behind, gateway(behind.url, mode="parse") as (url, _):
         assert (await ask(url, "openai_chat")).calls == [PARIS, PARIS]
 
@@ -229,7 +229,7 @@ async def test_a_call_that_comes_in_both_ways_is_made_once(first: str) -> None:
     async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
         answer = await ask(url, "openai_chat")
     assert (answer.calls, answer.text) == ([PARIS], "")
-    assert "repeated_call" in answer.warnings
+    assert "duplicate_call_dropped" in answer.warnings
 
 
 async def test_a_call_that_breaks_is_no_other_call_too() -> None:

@@ -16,7 +16,7 @@ import vendors
 from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.errors import CallerError
+from dragoman.core.errors import ClientError
 from test_dialects import SMALLEST
 from test_recorded_requests import BY_PATH, RECORDED
 from test_sent import ASKED, parts
@@ -87,7 +87,7 @@ def answered(api: str, request: v.Request) -> list[Any]:
 def sent(to: str, request: v.Request) -> Any:
     try:
         outgoing = dialects.get(to).write_request(request, "m")
-    except CallerError as error:
+    except ClientError as error:
         return error.message
     return bare(json.loads(outgoing.body)), [warning.label for warning in outgoing.warnings]
 
@@ -96,7 +96,7 @@ def sent(to: str, request: v.Request) -> Any:
 def test_null_counts_as_absent(api: str, body: str) -> None:
     try:
         dialects.get(api).read_request(body)
-    except CallerError:
+    except ClientError:
         return
     # `stream` is of one type of request or another.
     plain = {name: value for name, value in json.loads(body).items() if name != "stream"}
@@ -149,7 +149,7 @@ def is_json(text: str) -> bool:
 def refusals(api: str, body: str) -> Iterator[str]:
     try:
         request = dialects.get(api).read_request(body)
-    except CallerError as error:
+    except ClientError as error:
         yield error.message
         return
     for to in dialects.names():

@@ -161,7 +161,7 @@ def test_of_a_reply_with_thoughts_the_calls_are_kept() -> None:
 BROKEN: dict[str, list[AnyEvent]] = {
     "cut off": [END, Finish("length")],
     "incomplete": [ToolCallIncomplete(0, ""), Finish("stop")],
-    "made again": [END, Notice("repeated_call", ""), Finish("stop")],
+    "made again": [END, Notice("duplicate_call_dropped", ""), Finish("stop")],
     "no end": [END],
 }
 

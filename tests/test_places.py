@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
-from dragoman.core.errors import BusyError
+from dragoman.core.errors import QueueFullError
 from test_breaker import Clock
 
 pytestmark = pytest.mark.asyncio
@@ -56,7 +56,7 @@ async def test_a_full_queue_says_when_to_come_again() -> None:
             await inside.enter_async_context(places.acquire())
         waiting = Asker(places)
         await turns()
-        with pytest.raises(BusyError, match="all 2 places at far and the 1 in its queue are taken") as refused:
+        with pytest.raises(QueueFullError, match="all 2 places at far and the 1 in its queue are taken") as refused:
             async with places.acquire():
                 pass
         assert refused.value.retry_after_s == pytest.approx(10, abs=0.2), "two answers of 10 s, two at once"
@@ -72,7 +72,9 @@ async def test_the_time_told_is_never_very_short_or_long() -> None:
             async with places.acquire():
                 clock.s += took_s
         async with places.acquire():
-            with pytest.raises(BusyError, match="the one place at far and the 0 in its queue are taken") as refused:
+            with pytest.raises(
+                QueueFullError, match="the one place at far and the 0 in its queue are taken"
+            ) as refused:
                 async with places.acquire():
                     pass
         assert refused.value.retry_after_s == told_s

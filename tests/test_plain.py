@@ -12,7 +12,7 @@ import dragoman
 from cases import TOOLS, Case, all_cases, shown
 from cuts import cuttings, places
 from dragoman import formats
-from dragoman.core.errors import MisuseError
+from dragoman.core.errors import UsageError
 
 CALL = '<tool_call>\n{"name": "ping", "arguments": {"a": "</tool_call>"}}\n</tool_call>'
 QWEN = ("<tool_call>", "</tool_call>", "<think>", "</think>", "  ", "\n\n")
@@ -116,7 +116,7 @@ def test_no_cut_matters_and_nothing_is_lost(pieces: list[tuple[str, bool]], some
 
 def test_without_control_tokens_there_is_no_hint() -> None:
     reader = dragoman.ToolCallReader("hermes", None)
-    with pytest.raises(MisuseError, match="expected `control`, the texts of the control tokens"):
+    with pytest.raises(UsageError, match="expected `control`, the texts of the control tokens"):
         reader.feed("a", plain=True)
 
 
@@ -135,5 +135,5 @@ def test_slips_are_told(control: Any, got: str | None) -> None:
     if got is None:
         assert read([("<think>", True)], control=control) == ['text "<think>"']
         return
-    with pytest.raises(MisuseError, match=f"{got} - at control"):
+    with pytest.raises(UsageError, match=f"{got} - at control"):
         dragoman.ToolCallReader("hermes", None, control=control)

@@ -27,7 +27,7 @@ from dragoman.backends.probe.detect_format import Leaked, leaked
 from dragoman.backends.probe.server_info import Telling, members
 from dragoman.catalog import servers
 from dragoman.cli import main
-from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -629,7 +629,7 @@ async def test_nothing_at_a_url_is_told() -> None:
     async with odd(lambda path, asked: PAGE) as far:
         with pytest.raises(ConfigError, match="the server lists no model; load one there, or name one: --model NAME"):
             await probe(HttpConfig(url=far.url), {})
-        with pytest.raises(BackendError, match="m does not answer: the server answered 404: Not Found"):
+        with pytest.raises(BackendUnavailableError, match="m does not answer: the server answered 404: Not Found"):
             await probe(HttpConfig(url=far.url), {}, "m")
 
 
@@ -657,7 +657,9 @@ async def test_a_missing_key_is_told(settings: dict[str, Any], words: str, open_
 async def test_a_server_that_is_not_there_is_told() -> None:
     async with odd(of(calls)) as far:
         pass
-    with pytest.raises(BackendError, match=r"nothing answers at http://127.0.0.1:\d+: .*is the server running\?"):
+    with pytest.raises(
+        BackendUnavailableError, match=r"nothing answers at http://127.0.0.1:\d+: .*is the server running\?"
+    ):
         await probe(HttpConfig(url=far.url), {})
 
 

@@ -14,7 +14,7 @@ from cuts import cuttings, places
 from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.collect import collect
-from dragoman.core.errors import MisuseError
+from dragoman.core.errors import UsageError
 from dragoman.core.messages import Text, Tool, ToolCall
 from dragoman.parsing.reply_reader import ReplyReader
 
@@ -100,7 +100,7 @@ def test_lenient_takes_calls_without_tags() -> None:
 
 def test_members_that_have_no_place_are_in_the_warning() -> None:
     (warning,) = (e for e in read(call("ping", city="Bern", day="1") + "\n") if isinstance(e, ev.Notice))
-    assert (warning.code, warning.raw) == ("dropped_member", '"city": "Bern", "day": "1"')
+    assert (warning.code, warning.raw) == ("unknown_member_dropped", '"city": "Bern", "day": "1"')
 
 
 SCHEMAS = [
@@ -138,15 +138,15 @@ MISUSES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "message"), [row[1:] for row in MISUSES], ids=[row[0] for row in MISUSES])
 def test_a_misuse_is_told_at_once(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(MisuseError, match=message):
+    with pytest.raises(UsageError, match=message):
         ReplyReader(**({"format": HERMES, "tools": None, "new_id": str} | given))
 
 
 def test_what_cannot_be_fed() -> None:
     one = reader()
-    with pytest.raises(MisuseError, match="expected str, got bytes; decode it"):
+    with pytest.raises(UsageError, match="expected str, got bytes; decode it"):
         one.feed(b"a")  # type: ignore[arg-type]
-    with pytest.raises(MisuseError, match="expected 'stop' or 'length', got 'end'"):
+    with pytest.raises(UsageError, match="expected 'stop' or 'length', got 'end'"):
         one.close("end")  # type: ignore[arg-type]
     assert [*one.feed("a"), *one.close()] == [ev.TextDelta("a")]
 
@@ -154,9 +154,9 @@ def test_what_cannot_be_fed() -> None:
 def test_after_the_end() -> None:
     one = reader()
     one.close()
-    with pytest.raises(MisuseError, match="each reply needs a reader of its own"):
+    with pytest.raises(UsageError, match="each reply needs a reader of its own"):
         one.feed("a")
-    with pytest.raises(MisuseError, match=r"close\(\) is called once"):
+    with pytest.raises(UsageError, match=r"close\(\) is called once"):
         one.close()
 
 
@@ -243,7 +243,7 @@ def test_over_says_that_the_rest_does_not_matter() -> None:
     one.feed(call("ping"))
     assert not one.over
     events = one.feed("\n<tool_response>pong")
-    assert [e.code for e in events if isinstance(e, ev.Notice)] == ["invented_result"]
+    assert [e.code for e in events if isinstance(e, ev.Notice)] == ["hallucinated_tool_result"]
     assert one.over
     assert one.feed("more" + call("ping")) == []
     assert one.close() == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman import dialects
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -78,7 +78,7 @@ def test_each_call_is_told_by_its_tool(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_a_call_in_which_it_broke_off_is_incomplete(caplog: pytest.LogCaptureFixture) -> None:
-    facts = line(caplog, ToolCallStart(0, "id", "search"), Failure(BackendError("it died")))
+    facts = line(caplog, ToolCallStart(0, "id", "search"), Failure(BackendUnavailableError("it died")))
     assert facts["by_tool"] == {"search": {"incomplete": 1}}
 
 
@@ -102,10 +102,10 @@ def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
         caplog,
         *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, ("numbers",), True)),
         UsageUpdate(Usage(3, 1, cost_usd=0.1)),
-        Notice("rescued_call", ""),
+        Notice("leaked_call_recovered", ""),
         Finish("stop"),
     )
-    broken = line(caplog, Failure(BackendError("it died")))
+    broken = line(caplog, Failure(BackendUnavailableError("it died")))
     section = PAGE.partition("## The line of the log")[2]
     documented = [name for row in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)]
     assert set(documented) == full.keys() | broken.keys() | line(caplog, Finish("stop"), relayed=True).keys()

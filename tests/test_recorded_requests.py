@@ -13,7 +13,7 @@ import recording
 import test_codex
 from dragoman import dialects
 from dragoman.core import messages as v
-from dragoman.core.errors import CallerError
+from dragoman.core.errors import ClientError
 from dragoman.wire.dialect import Dialect
 from scripted import Sent
 from test_sent import calls, results, words
@@ -43,7 +43,7 @@ def read(sent: Sent) -> tuple[Dialect, v.Request | str]:
     dialect = BY_PATH[sent.path]
     try:
         return dialect, dialect.read_request(sent.body)
-    except CallerError as e:
+    except ClientError as e:
         return dialect, f"{type(e).__name__}: {e}"
 
 
@@ -65,7 +65,7 @@ def told() -> dict[str, None]:
 def told_by(request: v.Request, to: str) -> list[str]:
     try:
         return warned(dialects.get(to).write_request(request, "m").warnings)
-    except CallerError as e:
+    except ClientError as e:
         return [f"{type(e).__name__}: {e}"]
 
 

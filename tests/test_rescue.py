@@ -128,7 +128,7 @@ async def test_a_call_that_leaks_is_a_call(row: int, name: str, far: Server) -> 
         text = written(name)
         alone = await got(far, text, replace(ASKED, stream=size == 3), front=front, size=size)
         assert (alone.calls, alone.text, alone.reply.finish) == ([PARIS], "", "tool_calls")
-        assert size == 3 or "rescued_call" in alone.warnings
+        assert size == 3 or "leaked_call_recovered" in alone.warnings
         behind_prose = await got(far, PROSE + text, front=front, size=size)
         if name in ONLY_ALONE:
             assert (behind_prose.text, behind_prose.calls) == (PROSE + text, [])
@@ -191,7 +191,7 @@ async def test_what_only_looks_like_a_call_arrives_as_it_was_written(n: int, far
     for size in (1, 1000):
         answer = await got(far, each.text, each.request, FRONTS[n % 3], size)
         assert (answer.text, answer.calls, answer.reply.finish) == (said, [], "stop")
-        assert "rescued_call" not in answer.warnings
+        assert "leaked_call_recovered" not in answer.warnings
 
 
 # When a call comes out, and when not
@@ -561,4 +561,4 @@ async def test_a_model_of_a_known_format_may_write_another(mode: str) -> None:
     async with server(writes(*cut(other))) as behind, gateway(behind.url, mode=mode, format="hermes") as (url, _):
         answer = await ask(url, "openai_chat")
     assert (answer.text.strip(), answer.calls) == (PROSE.strip(), [PARIS])
-    assert "rescued_call" in answer.warnings
+    assert "leaked_call_recovered" in answer.warnings

@@ -294,7 +294,7 @@ def test_a_call_that_a_limit_cut_off_is_none() -> None:
     reader.feed('Sure.<act>{"name": "f", "arguments": {}}')
     (warning,) = reader.close("length")
     assert isinstance(warning, dragoman.Notice)
-    assert (warning.code, warning.raw) == ("cut_off_call", '<act>{"name": "f", "arguments": {}}')
+    assert (warning.code, warning.raw) == ("truncated_call", '<act>{"name": "f", "arguments": {}}')
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_text_of_no_field_is_told() -> None:
     found = [*reader.feed("So <say>yes</say> it is"), *reader.close()]
     assert dragoman.TextDelta("yes") in found
     (warning,) = [event for event in found if isinstance(event, dragoman.Notice)]
-    assert (warning.code, warning.raw) == ("noise_between_calls", "So it is")
+    assert (warning.code, warning.raw) == ("text_between_calls_dropped", "So it is")
 
 
 def test_what_is_plain_can_be_written() -> None:

@@ -9,7 +9,7 @@ import pydantic
 import pytest
 
 from dragoman.core import messages as v
-from dragoman.core.errors import BackendError, BusyError
+from dragoman.core.errors import BackendUnavailableError, QueueFullError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -196,7 +196,7 @@ async def test_what_is_kept_nowhere_is_refused_by_name(asked: Any) -> None:
 @STREAMED
 async def test_errors_are_the_packages_own(stream: bool) -> None:
     async def busy(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
-        raise BusyError("all places are taken", retry_after_s=7)
+        raise QueueFullError("all places are taken", retry_after_s=7)
         yield Start("", "", 0)
 
     async with client(busy) as sdk:
@@ -210,7 +210,7 @@ async def test_a_failure_in_the_middle_ends_the_response() -> None:
     async def script(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
         yield TextDelta("Hel")
-        yield Failure(BackendError("the engine died"))
+        yield Failure(BackendUnavailableError("the engine died"))
 
     async with client(script) as sdk:
         sent = [event async for event in await sdk.responses.create(model="m", input="hi", stream=True)]
@@ -224,7 +224,7 @@ async def test_a_failure_in_the_middle_ends_the_response() -> None:
 async def test_a_failure_after_pings_and_before_any_word() -> None:
     async def script(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         await backend.go.wait()
-        raise BackendError("the engine died")
+        raise BackendUnavailableError("the engine died")
         yield Start("", "", 0)
 
     async with (

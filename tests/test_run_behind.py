@@ -15,7 +15,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe import discover
 from dragoman.cli.run import preface
 from dragoman.cli.run.select_model import Behind, Offer, Wanted, chosen, chosen_there, running
-from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.gateway.gateway import Gateway
 from far import Play, server, whole
 from gateway import DEADLINE_S
@@ -185,7 +185,7 @@ async def test_a_configured_server_that_refuses_connections_ends_the_run(
     """The settings list its models, so nothing else asks it before the agent, which would try again for minutes."""
     monkeypatch.setattr(preface, "STARTING_S", 0.01)
     url = nobody()
-    with pytest.raises(BackendError, match=f"{url}, but the connection is refused; start the server"):
+    with pytest.raises(BackendUnavailableError, match=f"{url}, but the connection is refused; start the server"):
         await chosen(of_settings(tmp_path, url), {}, on("m"))
     assert f"nothing listens at {url} yet" in capsys.readouterr().err
 

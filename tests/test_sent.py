@@ -14,7 +14,7 @@ import vendors
 from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.errors import CallerError, UnsupportedError
+from dragoman.core.errors import ClientError, UnsupportedError
 from dragoman.schema.adapt import adapt
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT, OPENAI
 from dragoman.wire import openai_fields
@@ -28,7 +28,7 @@ def asked(case: Case) -> v.Request | None:
     body = f"{SMALLEST[case.dialect]},{case.text}}}" if case.kind == "request +" else case.text
     try:
         return case.api.read_request(body.encode("utf-8", "surrogateescape"))
-    except CallerError:
+    except ClientError:
         return None
 
 

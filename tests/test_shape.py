@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.errors import MisuseError, RequestError
+from dragoman.core.errors import RequestError, UsageError
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 
@@ -115,7 +115,7 @@ def test_a_body_as_text() -> None:
 
 
 def test_a_body_that_is_no_text() -> None:
-    with pytest.raises(MisuseError, match=r"expected JSON as bytes or str, got dict; json\.dumps makes it"):
+    with pytest.raises(UsageError, match=r"expected JSON as bytes or str, got dict; json\.dumps makes it"):
         json_cursor.at({"model": "m"})  # type: ignore[arg-type]
 
 

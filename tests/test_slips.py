@@ -54,7 +54,7 @@ def test_every_format_that_has_json_reads_them(name: str) -> None:
         assert (end.index, end.mended) == (0, NAMES)
         assert isinstance(warning, ev.Notice)
         assert (warning.code, warning.message) == (
-            "mended_json",
+            "json_repaired",
             "mended the JSON of a call: quotes, bare_keys, literals, commas",
         )
         assert SLIPPED in warning.raw
@@ -94,7 +94,7 @@ def test_every_api_behind_is_read_so(dialect: str) -> None:
         assert isinstance(after[0], ev.ToolCallEnd) is whole
         if whole:
             warning = ev.Notice(
-                "mended_json", "mended the JSON of a call: quotes, bare_keys, literals, commas", SLIPPED
+                "json_repaired", "mended the JSON of a call: quotes, bare_keys, literals, commas", SLIPPED
             )
             assert after == [ev.ToolCallEnd(0, NAMES), warning]
 
@@ -142,7 +142,7 @@ def test_wrappings_in_a_reply(row: tuple[str, str, str, tuple[str, ...]], before
     for cut in cuttings(text, [40, 50, 55, 60]):
         found, (end, *warnings) = read("hermes", cut)
         assert (found, end) == (meant, ev.ToolCallEnd(0, slips))
-        assert [w.code for w in warnings if isinstance(w, ev.Notice)] == ["mended_json"] * bool(slips)
+        assert [w.code for w in warnings if isinstance(w, ev.Notice)] == ["json_repaired"] * bool(slips)
 
 
 def test_slips_of_what_is_no_call_are_not_told() -> None:

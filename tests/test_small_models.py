@@ -146,7 +146,7 @@ def test_a_call_that_has_been_answered_is_passed_on_the_last_time() -> None:
     events = [*call(0, "f", '{"a":1}'), *call(1, "f", '{"a":1}')]
     passed = [out for event in events for out in guard.pass_on(event)]
     assert passed[:3] == call(0, "f", '{"a":1}')
-    assert [e.code for e in passed[3:] if isinstance(e, ev.Notice)] == ["not_as_asked", "repeated_call"]
+    assert [e.code for e in passed[3:] if isinstance(e, ev.Notice)] == ["reask_failed", "duplicate_call_dropped"]
 
 
 def test_an_incomplete_call_is_passed_on() -> None:

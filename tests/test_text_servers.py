@@ -51,7 +51,7 @@ async def test_a_tool_round_trip(way: str, front: str, stream: bool, llama: str)
         (call,) = (part for part in first.reply.parts if isinstance(part, ToolCall))
         assert (call.name, first.calls[0][1].keys(), first.reply.finish) == ("get_weather", {"city"}, "tool_calls")
         assert first.reply.usage.input_tokens > 100
-        assert "unconstrained" not in first.warnings
+        assert "constraint_not_applied" not in first.warnings
         result = Message("tool", (ToolResult(call.id, (Text("18 degrees, sunny"),)),))
         said = replace(
             asked, messages=(QUESTION, Message("assistant", (call,)), result), tool_choice=ToolChoice("none")
@@ -86,5 +86,5 @@ async def test_a_grammar_that_the_server_refuses_is_left_out(llama: str, caplog:
         async with gateway(llama) as (url, backend):
             backend.modes.set_measured("m", tags)
             answer = await ask(url, "openai_chat", ASKED)
-    assert "unconstrained" in answer.warnings
+    assert "constraint_not_applied" in answer.warnings
     assert "far refused the grammar; it is asked once more without" in caplog.text

@@ -113,7 +113,7 @@ WHY: list[tuple[str, str, list[str]]] = [
         "hermes",
         [
             "malformed_arguments at 58: expected a value at 58, got 'Paris}}\\n</tool_call>'",
-            "stray_closer at 66: dropped </tool_call> that closes nothing",
+            "stray_closing_tag at 66: dropped </tool_call> that closes nothing",
         ],
     ),
     (
@@ -226,4 +226,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert main([*command, "--stream"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert "".join(line["raw"] for line in lines) == (tmp_path / "reply.txt").read_text()
-    assert [remark["code"] for line in lines for remark in line["remarks"]] == ["unknown_tool", "stray_closer"]
+    assert [remark["code"] for line in lines for remark in line["remarks"]] == ["unknown_tool", "stray_closing_tag"]

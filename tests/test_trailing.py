@@ -107,7 +107,7 @@ def test_it_is_text(title: str, format: str) -> None:
     for size in (1, 5, len(text)):
         events = read(text, format, size)
         assert (calls(events), words(events)) == ([], text)
-        assert title not in WARNED or {"call_in_code", "call_in_text"} & {*codes(events)}
+        assert title not in WARNED or {"call_in_unclosed_code", "call_in_text"} & {*codes(events)}
 
 
 @pytest.mark.parametrize("format", ENDS)
@@ -139,20 +139,20 @@ def conversation(said: str) -> tuple[Message, ...]:
 async def test_a_copy_of_what_the_model_was_shown_is_text(messages: Sequence[Message]) -> None:
     events = await answered(Asked(read(f"Sure!\n{FENCE}")), messages=tuple(messages))
     assert (calls(events), CALL in words(events)) == ([], True)
-    assert "call_in_code" in codes(events)
+    assert "call_in_unclosed_code" in codes(events)
 
 
 async def test_one_that_does_not_fit_its_schema_is_text() -> None:
     wrong = FENCE.replace('"city"', '"town"')
     events = await answered(Asked(read(f"Sure!\n{wrong}")))
-    assert (calls(events), wrong in words(events), "call_in_code" in codes(events)) == ([], True, True)
+    assert (calls(events), wrong in words(events), "call_in_unclosed_code" in codes(events)) == ([], True, True)
 
 
 async def test_one_that_can_be_repaired_is_a_call() -> None:
     text = FENCE.replace('"Paris"', '"Paris", "days": "3"')
     events = await answered(Asked(read(f"Sure!\n{text}")), GuardPolicy())
     ((name, _),) = calls(events)
-    assert (name, words(events), "mended_call" in codes(events)) == ("get_weather", "Sure!", True)
+    assert (name, words(events), "call_repaired" in codes(events)) == ("get_weather", "Sure!", True)
 
 
 def test_text_before_it_streams() -> None:

@@ -249,7 +249,7 @@ async def test_a_server_is_asked_in_short_and_the_client_is_told() -> None:
     sent = json.loads(said)
     assert sent["messages"][0] == {"role": "system", "content": "This line has a first sentence."}
     assert sent["tools"][0]["function"]["description"] == "Runs a command."
-    assert "trimmed" in told.headers["x-dragoman-warnings"]
+    assert "prompt_trimmed" in told.headers["x-dragoman-warnings"]
 
 
 def test_the_command_counts_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,7 +289,7 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
     assert run.prompt.count("It goes on and on") == 5  # what the user said
     assert "Runs a command." in run.prompt
     assert "Never do this or that." not in run.prompt
-    (told,) = (event.message for event in events if isinstance(event, Notice) and event.code == "trimmed")
+    (told,) = (event.message for event in events if isinstance(event, Notice) and event.code == "prompt_trimmed")
     assert re.fullmatch(r"words about tools and of the system's were cut \(lean\), about \d{3} tokens", told)
 
 

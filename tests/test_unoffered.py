@@ -35,7 +35,7 @@ async def test_the_model_is_asked_again_and_its_words_are_taken(leak: str) -> No
     events = await answered(backend)
     assert words(events).endswith("Hello Ann.")
     assert "greet" not in words(events)
-    assert "asked_again" in codes(events)
+    assert "reasked" in codes(events)
     said = backend.requests[1].messages[-1].parts[0]
     assert isinstance(said, Text)
     assert "greet" in said.text
@@ -52,7 +52,7 @@ async def test_a_call_is_taken_too(leak: str) -> None:
 async def test_what_does_not_become_better_goes_out_and_is_reported(leak: str) -> None:
     events = await answered(Asked(read(LEAKS[leak]), read(GREET)))
     assert "greet" in words(events)
-    assert {"unknown_tool", "asked_again", "not_as_asked"} <= set(codes(events))
+    assert {"unknown_tool", "reasked", "reask_failed"} <= set(codes(events))
     events = await answered(Asked(read(LEAKS[leak])), GuardPolicy(ask_again=False))
     assert "unknown_tool" in codes(events)
 

@@ -91,7 +91,7 @@ def test_bytes_that_are_no_utf8_are_told_of_once_and_lose_no_word(dialect: str) 
     stream = b"".join(map(writer.send, said))
     got = [e for e in read(dialect, [stream.replace(b"@", b"\xe9")]) if isinstance(e, ev.Notice | ev.TextDelta)]
     assert "".join(e.text for e in got if isinstance(e, ev.TextDelta)) == "caf\ufffd and th\ufffd"
-    assert [e.code for e in got if isinstance(e, ev.Notice)] == ["broken_characters"]
+    assert [e.code for e in got if isinstance(e, ev.Notice)] == ["invalid_utf8"]
 
 
 def test_an_error_that_is_no_utf8_is_one() -> None:

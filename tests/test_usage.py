@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.core import messages as v
 from dragoman.core.collect import Collector
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -97,7 +97,7 @@ def test_thoughts_and_calls_are_tokens_too() -> None:
 
 
 def test_a_failure_has_no_usage() -> None:
-    events = [start(), TextDelta(SAID), Failure(BackendError("gone"))]
+    events = [start(), TextDelta(SAID), Failure(BackendUnavailableError("gone"))]
     assert passed(*events) == events
 
 

@@ -10,7 +10,7 @@ from dragoman import dialects
 from dragoman.api.engine_session import EngineSession
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -95,7 +95,7 @@ async def test_upstream_that_fails_within_a_call_leaves_none() -> None:
         yield Start("1", "m", 7)
         yield ToolCallStart(0, "call_0", "get_weather")
         yield ToolCallDelta(0, '{"city"')
-        yield Failure(BackendError("gone"))
+        yield Failure(BackendUnavailableError("gone"))
 
     request = v.Request("m", (v.Message("user", (v.Text("Weather?"),)),), (TOOL,), stream=True)
     for enabled in (True, False):

@@ -9,7 +9,7 @@ import pytest
 from behind import ASKED, ask
 from dragoman.backends.pipe import Pipe
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.gateway.gateway import Gateway
 from scripted import serving
@@ -50,5 +50,5 @@ async def test_a_program_that_fails() -> None:
     *_, last = [event async for event in events(pipe("raise SystemExit(3)"))]
     assert isinstance(last, Failure)
     assert str(last.error) == "the model's program ended with 3"
-    with pytest.raises(BackendError, match="cannot start /nowhere: No such file"):
+    with pytest.raises(BackendUnavailableError, match="cannot start /nowhere: No such file"):
         await anext(events(Pipe("m", ["/nowhere"])))

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from dragoman import dialects
 from dragoman.api.convert import Model, as_json
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import MisuseError, RequestError, nearest, quote
+from dragoman.core.errors import RequestError, UsageError, nearest, quote
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -65,10 +65,10 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
     `names` are the tools that were offered: they tell where a name ends that comes in pieces.
 
     Raises: RequestError: a piece is none, or of no call; or a call is not whole. The message says which and why.
-    UpstreamError: what a server says went wrong. MisuseError: this is no list of pieces.
+    UpstreamError: what a server says went wrong. UsageError: this is no list of pieces.
     """
     if isinstance(pieces, Mapping | str | bytes) or not isinstance(pieces, Iterable):
-        raise MisuseError(f"expected a list of pieces, got {type(pieces).__name__} - at pieces")
+        raise UsageError(f"expected a list of pieces, got {type(pieces).__name__} - at pieces")
     parts = CallAssembler(names)
     begun: list[ToolCallStart] = []
     said: list[list[str]] = []

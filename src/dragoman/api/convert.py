@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core.errors import MisuseError, RequestError, UnsupportedError, quote
+from dragoman.core.errors import RequestError, UnsupportedError, UsageError, quote
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, Names
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
@@ -64,7 +64,7 @@ def convert_tools(
 
     Raises: RequestError: a tool is as no API has it, or not as the source has it; the message says which, where, and
     what the slip may be. UnsupportedError: it is one that the vendor runs itself; leave it out. ConfigError: there is
-    no such API. MisuseError: this is no list of tools.
+    no such API. UsageError: this is no list of tools.
     """
     return _converted(_values(tools, "tool", "tools", source_api), "tool", api, relaxing(schemas) if schemas else None)
 
@@ -139,7 +139,7 @@ def _listed(given: object, kind: ObjectKind, where: str) -> list[object]:
     if isinstance(given, Mapping | Model | _TYPES[kind]):
         return [given]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise MisuseError(f"expected a list of {where}, got {type(given).__name__} - at {where}")
+        raise UsageError(f"expected a list of {where}, got {type(given).__name__} - at {where}")
     return list(given)
 
 
@@ -159,16 +159,16 @@ def _recognised(
 def as_json(given: object, path: str) -> str:
     """The JSON of a mapping, or of an object of a vendor's SDK.
 
-    Raises: MisuseError: it is neither.
+    Raises: UsageError: it is neither.
     """
     if isinstance(given, Model):
         return given.model_dump_json(exclude_unset=True)
     if not isinstance(given, Mapping):
-        raise MisuseError(f"expected an object as an API's JSON has it, got {type(given).__name__} - at {path}")
+        raise UsageError(f"expected an object as an API's JSON has it, got {type(given).__name__} - at {path}")
     try:
         return msgspec.json.encode(given).decode()
     except TypeError as e:
-        raise MisuseError(f"expected an object as an API's JSON has it: {e} - at {path}") from None
+        raise UsageError(f"expected an object as an API's JSON has it: {e} - at {path}") from None
 
 
 def _api(fields: Mapping[str, Any], kind: ObjectKind, path: str, known: Dialect | None) -> Dialect:

@@ -25,7 +25,7 @@ from dragoman.core import hooks
 from dragoman.core.call_limit import CALLS_LIMIT, one_call
 from dragoman.core.collect import Collector
 from dragoman.core.complete_calls import HOLD_CHARS, WholeCalls
-from dragoman.core.errors import BackendError, DragomanError
+from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, ToolCallStart, UsageUpdate
 from dragoman.core.hooks import OnError
 from dragoman.core.identifiers import NewId, random_id
@@ -112,7 +112,7 @@ class EngineSession:
 
         `plain` as `ToolCallReader.feed` has it.
 
-        Raises: MisuseError: the piece is no text, or the answer is closed.
+        Raises: UsageError: the piece is no text, or the answer is closed.
         """
         with hooks.watching(self._on_error, self.id):
             return self._send([] if self.over else self._reader.feed(text, plain=plain))
@@ -120,7 +120,7 @@ class EngineSession:
     def close(self, finish_reason: Literal["stop", "length"] = "stop", usage: Usage | None = None) -> bytes:
         """The last that the client is to be sent; `finish_reason` is "length" where the engine stopped at a limit.
 
-        Raises: MisuseError: the answer is closed already, or there is no such finish.
+        Raises: UsageError: the answer is closed already, or there is no such finish.
         """
         with hooks.watching(self._on_error, self.id):
             out = b"" if self.over else self._send(self._reader.close(finish_reason))
@@ -137,7 +137,7 @@ class EngineSession:
         `dragoman.dialects.get(api).status(error)`, 503 for mere words.
         """
         self.over = True
-        broken = BackendError(error) if isinstance(error, str) else error
+        broken = BackendUnavailableError(error) if isinstance(error, str) else error
         hooks.call(self._on_error, broken, self.id)
         if self._start is None and self.request.stream:
             return self._writer.send(Failure(broken))

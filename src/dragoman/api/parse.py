@@ -19,7 +19,7 @@ from dragoman import dialects, formats
 from dragoman.constraints import reply_schema as core_json_schema
 from dragoman.constraints.constraint import Constraint
 from dragoman.core.collect import Collector
-from dragoman.core.errors import MisuseError, RequestError, one_of
+from dragoman.core.errors import RequestError, UsageError, one_of
 from dragoman.core.events import Finish, Start
 from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import JsonText, Reply, Request, Tool, ToolCall, ToolChoice
@@ -168,7 +168,7 @@ def render_messages(
     tools and tool choice are enough; or what a dialect has read of one.
 
     Raises: ConfigError: unknown format or API. RequestError: the request is not as the API has it; the message says
-    where. MisuseError: it is none.
+    where. UsageError: it is none.
     """
     turns = as_chat(as_request(request, api), as_format(format))
     return [{"role": turn.role, "content": turn.text} for turn in turns]
@@ -177,7 +177,7 @@ def render_messages(
 def as_request(request: Request | Mapping[str, Any] | bytes, api: str) -> Request:
     """A request of this API as a value, whichever form it has.
 
-    Raises: ConfigError: unknown API. RequestError: the request is not as the API has it. MisuseError: it is none.
+    Raises: ConfigError: unknown API. RequestError: the request is not as the API has it. UsageError: it is none.
     """
     if isinstance(request, Request):
         return request
@@ -190,11 +190,11 @@ def as_request(request: Request | Mapping[str, Any] | bytes, api: str) -> Reques
 
 def _body(request: object) -> bytes:
     if not isinstance(request, Mapping):
-        raise MisuseError(f"expected a request's body, got {type(request).__name__} - at request")
+        raise UsageError(f"expected a request's body, got {type(request).__name__} - at request")
     try:
         return msgspec.json.encode({"model": "-", "max_tokens": 1, **request})
     except TypeError as e:
-        raise MisuseError(f"expected a request as an API's JSON has it: {e} - at request") from None
+        raise UsageError(f"expected a request as an API's JSON has it: {e} - at request") from None
 
 
 def build_constraint(format: str | Format, tools: Iterable[AnyTool], choice: ToolChoice) -> Constraint | None:
@@ -203,7 +203,7 @@ def build_constraint(format: str | Format, tools: Iterable[AnyTool], choice: Too
     None where nothing is to be held (no tools, choice "none"), or nothing can be: a free choice where calls begin
     as prose may, or a format that is for reading only. `to_structural_tag` and `to_gbnf` write it for an engine.
 
-    Raises: ConfigError: unknown format. RequestError, MisuseError: as `ToolCallReader` does, or the choice is none
+    Raises: ConfigError: unknown format. RequestError, UsageError: as `ToolCallReader` does, or the choice is none
     that these tools leave.
     """
     offered = as_tools(tools)
@@ -217,7 +217,7 @@ def to_json_schema(tools: Iterable[AnyTool], choice: ToolChoice) -> JsonText | N
     None where nothing is to be held: no tools, or choice "auto" or "none", as a schema cannot say that the reply may
     be text.
 
-    Raises: RequestError, MisuseError: as `build_constraint` does.
+    Raises: RequestError, UsageError: as `build_constraint` does.
     """
     offered = as_tools(tools)
     return core_json_schema.json_schema(offered, _chosen(choice, offered))
@@ -225,45 +225,43 @@ def to_json_schema(tools: Iterable[AnyTool], choice: ToolChoice) -> JsonText | N
 
 def _chosen(choice: object, tools: Sequence[Tool]) -> ToolChoice:
     if not isinstance(choice, ToolChoice):
-        raise MisuseError(f"expected a ToolChoice such as ToolChoice('auto'), got {type(choice).__name__} - at choice")
+        raise UsageError(f"expected a ToolChoice such as ToolChoice('auto'), got {type(choice).__name__} - at choice")
     if choice.mode not in (modes := get_args(ToolChoice.__annotations__["mode"])):
-        raise MisuseError(
-            f"unknown mode {choice.mode!r}{one_of(str(choice.mode), modes, 'expected ')} - at choice.mode"
-        )
+        raise UsageError(f"unknown mode {choice.mode!r}{one_of(str(choice.mode), modes, 'expected ')} - at choice.mode")
     if choice.mode == "named" and choice.name not in (names := [tool.name for tool in tools]):
-        raise MisuseError(f"unknown tool {choice.name!r}{one_of(choice.name, names, 'offered: ')} - at choice.name")
+        raise UsageError(f"unknown tool {choice.name!r}{one_of(choice.name, names, 'offered: ')} - at choice.name")
     return choice
 
 
 def as_format(format: str | Format) -> Format:
     """A format by its name, or as it is.
 
-    Raises: ConfigError: unknown format. MisuseError: this is none.
+    Raises: ConfigError: unknown format. UsageError: this is none.
     """
     found: object = formats.get(format) if isinstance(format, str) else format
     if not isinstance(found, Format):
         hint = "; take its `format`" if isinstance(getattr(found, "format", None), Format) else ""
-        raise MisuseError(f"expected a format or its name, got {type(found).__name__}{hint} - at format")
+        raise UsageError(f"expected a format or its name, got {type(found).__name__}{hint} - at format")
     return found
 
 
 def as_tools(tools: Iterable[AnyTool]) -> tuple[Tool, ...]:
     """Tools as values, whichever shape they have.
 
-    Raises: RequestError: what is wrong with a tool, and where. MisuseError: this is no list of tools.
+    Raises: RequestError: what is wrong with a tool, and where. UsageError: this is no list of tools.
     """
     if isinstance(tools, Mapping | str | bytes) or not isinstance(tools, Iterable):
-        raise MisuseError(f"expected a list of tools, got {type(tools).__name__} - at tools")
+        raise UsageError(f"expected a list of tools, got {type(tools).__name__} - at tools")
     given = list(tools)
     for i, tool in enumerate(given):
         for field in ("name", "description", "parameters"):
             if isinstance(tool, Tool) and not isinstance(value := getattr(tool, field), str):
                 hint = "; write it with json.dumps" if field == "parameters" else ""
-                raise MisuseError(f"expected str, got {type(value).__name__}{hint} - at tools[{i}].{field}")
+                raise UsageError(f"expected str, got {type(value).__name__}{hint} - at tools[{i}].{field}")
     try:
         body = msgspec.json.encode([tool for tool in given if not isinstance(tool, Tool)])
     except TypeError as e:
-        raise MisuseError(f"expected tools as an API's JSON has them: {e} - at tools") from None
+        raise UsageError(f"expected tools as an API's JSON has them: {e} - at tools") from None
     read = iter(read_tools(body))
     return tuple(tool if isinstance(tool, Tool) else next(read) for tool in given)
 

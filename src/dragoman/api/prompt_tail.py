@@ -4,7 +4,7 @@ import re
 from functools import cache
 
 from dragoman import formats
-from dragoman.core.errors import MisuseError
+from dragoman.core.errors import UsageError
 from dragoman.parsing.format import Format
 
 
@@ -13,10 +13,10 @@ def open_reasoning_prefix(prompt: str) -> str:
 
     It is of this prompt, where `FormatMatch.prompt_tail` is of the template as it is without settings of a request.
 
-    Raises: MisuseError: the prompt is no text.
+    Raises: UsageError: the prompt is no text.
     """
     if not isinstance(prompt, str):
-        raise MisuseError(f"expected a prompt's text, got {type(prompt).__name__}; render it with tokenize=False")
+        raise UsageError(f"expected a prompt's text, got {type(prompt).__name__}; render it with tokenize=False")
     return left_open(prompt)
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from dragoman.core.errors import BusyError
+from dragoman.core.errors import QueueFullError
 
 _MIN_WAIT_S: Final = 1.0
 _MAX_WAIT_S: Final = 60.0
@@ -43,7 +43,7 @@ class ConcurrencyLimiter:
         """Waits for a slot and holds it to the end of the block.
 
         Raises:
-            BusyError: the queue is full; `retry_after_s` estimates when a slot is free.
+            QueueFullError: the queue is full; `retry_after_s` estimates when a slot is free.
         """
         if self._free is not None:
             await self._wait(self._free)
@@ -61,7 +61,7 @@ class ConcurrencyLimiter:
         if slots.locked() and self.waiting >= self._max_queue:
             taken = "the one place" if self._max_concurrency == 1 else f"all {self._max_concurrency} places"
             message = f"{taken} at {self._name} and the {self._max_queue} in its queue are taken"
-            raise BusyError(message, retry_after_s=self._expected_wait_s())
+            raise QueueFullError(message, retry_after_s=self._expected_wait_s())
         self.waiting += 1
         try:
             await slots.acquire()

@@ -19,7 +19,7 @@ import msgspec
 
 from dragoman import formats
 from dragoman.core.backend import ExchangeContext, ServedModel
-from dragoman.core.errors import BackendError, ConfigError, quote
+from dragoman.core.errors import BackendUnavailableError, ConfigError, quote
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.messages import Request, Text, ToolCall, ToolResult, Usage
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
@@ -89,7 +89,7 @@ class Replay:
     async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The recorded answer, in pieces.
 
-        Raises: BackendError: the recording has none.
+        Raises: BackendUnavailableError: the recording has none.
         """
         answer = self._answer(request)
         has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
@@ -123,7 +123,7 @@ class Replay:
         for answer in self._answers:
             if answer.asked in asked:
                 return answer
-        raise BackendError(f"the recording has no answer to {quote(asked)}")
+        raise BackendUnavailableError(f"the recording has no answer to {quote(asked)}")
 
 
 def _last_words(request: Request) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 from dragoman import __version__
 from dragoman.cli._terminal_safe import printable
-from dragoman.core.errors import CallerError, DragomanError, nearest
+from dragoman.core.errors import ClientError, DragomanError, nearest
 
 _ORDER: Final = ("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle")
 """In which one meets them; others come behind."""
@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = args.run(args)
     except DragomanError as error:
         print(f"dragoman {args.command}: error: {printable(str(error))}", file=sys.stderr)
-        return 2 if isinstance(error, CallerError) else 1
+        return 2 if isinstance(error, ClientError) else 1
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone; python would complain at exit
         return 1

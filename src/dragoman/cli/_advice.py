@@ -39,7 +39,7 @@ def advice(spans: Sequence[Span], how: How) -> str:
     kinds: set[str] = {span.kind for span in spans}
     if not "".join(span.raw for span in spans).strip():
         return CHANGE + _empty(how)
-    if "incomplete" in kinds or "cut_off_call" in remarks:
+    if "incomplete" in kinds or "truncated_call" in remarks:
         return CHANGE + _broken(remarks, how)
     if "unknown_tool" in remarks:
         return CHANGE + _unknown(how)
@@ -47,7 +47,7 @@ def advice(spans: Sequence[Span], how: How) -> str:
         return f"{NOTHING}: the calls are whole"
     if "other_reading" in remarks:
         return CHANGE + _otherwise(remarks["other_reading"], how)
-    if {"call_in_code", "call_in_text"} & remarks.keys():
+    if {"call_in_unclosed_code", "call_in_text"} & remarks.keys():
         return f"{CHANGE}{_HOLD}; a call in plain JSON counts at the end of the text only"
     return _no_call(kinds, remarks, how)
 

@@ -55,7 +55,7 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 def run(args: argparse.Namespace) -> int:
     """Do it; the path of the weights goes to standard output, progress to standard error.
 
-    Raises: CallerError: the name, the disk or the set-up is at fault.
+    Raises: ClientError: the name, the disk or the set-up is at fault.
     Raises: RemoteError: the index or the hub is.
     """
     if args.list:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def fetched(name: str, *, force: bool = False) -> Path:
     """Fetch the weights, with progress on standard error.
 
-    Raises: CallerError, RemoteError: as `weights.pull`.
+    Raises: ClientError, RemoteError: as `weights.pull`.
     """
     bar = Bar(sys.stderr, time.monotonic)
     try:

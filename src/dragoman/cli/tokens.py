@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
-from dragoman.core.errors import CallerError, ConfigError, RequestError
+from dragoman.core.errors import ClientError, ConfigError, RequestError
 from dragoman.core.messages import Request, Text
 from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import trim
@@ -46,7 +46,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """Read, count, print.
 
-    Raises: ConfigError: the file cannot be read. CallerError: it is no request.
+    Raises: ConfigError: the file cannot be read. ClientError: it is no request.
     """
     request = _read(_body(args.file), args.api)
     name = args.model or request.model
@@ -75,7 +75,7 @@ def _read(body: bytes, api: str | None) -> Request:
         dialect = dialects.get(name)
         try:
             return (dialect.counting.read_request if dialect.counting else dialect.read_request)(body)
-        except CallerError as e:
+        except ClientError as e:
             refused.append(f"{name}: {e}")
     raise RequestError("expected a request of one of the APIs, got none - " + "; ".join(refused))
 

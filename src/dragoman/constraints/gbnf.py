@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from dragoman.constraints.constraint import Constraint
 from dragoman.constraints.grammar import WORD_CHARS, All, Json, Piece, Raw, Rules, Word
 from dragoman.constraints.schema_values import JSON, UNSAID, Values, times
-from dragoman.core.errors import MisuseError
+from dragoman.core.errors import UsageError
 
 _RULES: Final = {
     "sp": '" "?',
@@ -60,7 +60,7 @@ class Gbnf(NamedTuple):
 def to_gbnf(constraint: Constraint) -> Gbnf:
     """The grammar of these calls.
 
-    Raises: MisuseError: there are none, as where `build_constraint` returned None.
+    Raises: UsageError: there are none, as where `build_constraint` returned None.
     """
     checked(constraint)
     written = _Written({word for call in constraint.calls for word in call.relaxed})
@@ -74,11 +74,11 @@ def to_gbnf(constraint: Constraint) -> Gbnf:
 def checked(constraint: object) -> None:
     """Refuse what is no constraint.
 
-    Raises: MisuseError: it is none; ask the model unheld.
+    Raises: UsageError: it is none; ask the model unheld.
     """
     if not isinstance(constraint, Constraint):
         hint = "; where `build_constraint` returns None, nothing is to be held or can be" if constraint is None else ""
-        raise MisuseError(f"expected a Constraint, got {type(constraint).__name__}{hint} - at constraint")
+        raise UsageError(f"expected a Constraint, got {type(constraint).__name__}{hint} - at constraint")
 
 
 def grammar_of(piece: Piece) -> str:

@@ -25,7 +25,7 @@ _Json: TypeAlias = dict[str, Any]
 def to_structural_tag(constraint: Constraint) -> JsonText:
     """The structural tag, as `response_format` or the engine's own parameter takes it.
 
-    Raises: MisuseError: there is no constraint, as where `build_constraint` returned None.
+    Raises: UsageError: there is no constraint, as where `build_constraint` returned None.
     """
     checked(constraint)
     opening, closing = constraint.section

@@ -63,7 +63,7 @@ class ExchangeContext:
     """Receives the progress of prompt evaluation, from backends that report it."""
     large: bool = False
     """The request is so large that work on it is done in a thread where possible."""
-    asked_again: bool = False
+    reasked: bool = False
     """This is the second generation of the exchange: the backend must not re-ask by itself."""
 
     def ask(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:

@@ -37,6 +37,8 @@ async def with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerato
                 case ToolCallDelta(index, text) if index > 0:
                     dropped += text
                 case ToolCallEnd(index) | ToolCallIncomplete(index) if index > 0:
-                    yield Notice("extra_call", "a second call was dropped, as one at most was asked for", dropped)
+                    yield Notice(
+                        "extra_call_dropped", "a second call was dropped, as one at most was asked for", dropped
+                    )
                 case _:
                     yield event

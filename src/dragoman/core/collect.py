@@ -22,10 +22,10 @@ from dragoman.core.events import (
     BlockChange,
     Detail,
     EventOrder,
+    EventOrderError,
     Failure,
     Finish,
     Notice,
-    OrderError,
     ReasoningDelta,
     RefusalDelta,
     Start,
@@ -84,7 +84,7 @@ class Collector:
     def send(self, event: AnyEvent) -> BlockChange:
         """Add what happened; what it does to the blocks.
 
-        Raises: OrderError: a bug in whoever sent it.
+        Raises: EventOrderError: a bug in whoever sent it.
         """
         step = self._order.step(event)
         if step is not NO_CHANGE and step.closes:
@@ -213,7 +213,7 @@ def finish_of(finish: Finish, order: EventOrder, *, broken_are_text: bool = Fals
 def collect(events: Iterable[AnyEvent], dialect: str = "") -> Reply:
     """The whole reply of a finished stream, from Start to Finish; `dialect` as in `Collector`.
 
-    Raises: DragomanError: the one that ended the stream, if one did. OrderError: Start or Finish is missing.
+    Raises: DragomanError: the one that ended the stream, if one did. EventOrderError: Start or Finish is missing.
     """
     collector = Collector(dialect)
     for event in events:
@@ -221,5 +221,5 @@ def collect(events: Iterable[AnyEvent], dialect: str = "") -> Reply:
     if collector.error is not None:
         raise collector.error
     if collector.phase != "ended":
-        raise OrderError(f"expected Finish at the end, got none: {WHOLE_STREAM}")
+        raise EventOrderError(f"expected Finish at the end, got none: {WHOLE_STREAM}")
     return collector.reply()

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core.errors import BackendError, quote
+from dragoman.core.errors import BackendUnavailableError, quote
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -92,7 +92,7 @@ class WholeCalls:
             self.failed = True
             # The text stays out of the message, which is logged.
             told = "expected a tool call in whole JSON, got one that broke off after its arguments had begun to stream"
-            return [Failure(BackendError(f"{told} ({len(raw)} characters), so the answer ends here"))]
+            return [Failure(BackendUnavailableError(f"{told} ({len(raw)} characters), so the answer ends here"))]
         arguments = "".join(self._pieces)
         self._broken = text_of(start.name, arguments, raw)
         told = f"a call of {quote(start.name)} was never whole, and became text"

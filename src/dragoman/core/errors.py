@@ -1,27 +1,27 @@
 """The error tree: whose fault it is, and what to do.
 
     DragomanError
-    ├── CallerError                 the request or configuration; sending it again unchanged will not help
+    ├── ClientError                 the request or configuration; sending it again unchanged will not help
     │   ├── RequestError            a field is wrong or missing                 400
-    │   ├── UnknownReplyError       an earlier answer that is not kept          400
+    │   ├── UnknownResponseError       an earlier answer that is not kept          400
     │   ├── UnsupportedError        understood, but nobody here can do it       400
     │   ├── ContextOverflowError    prompt and reply do not fit the model       400
     │   ├── AuthError               no key, or not one of ours                  401
     │   ├── ForbiddenError          a Host or origin that is not ours           403
     │   ├── NotFoundError           no such path                                404
-    │   ├── MethodError             the path takes another method               405
-    │   ├── UpgradeError            another protocol was asked for              426
+    │   ├── MethodNotAllowedError             the path takes another method               405
+    │   ├── WebSocketUnsupportedError            another protocol was asked for              426
     │   ├── UnknownModelError       no backend offers that model                404
-    │   ├── TooLargeError           body over the limit                         413
-    │   ├── EncodingError           a body in an unsupported encoding           415
+    │   ├── RequestTooLargeError           body over the limit                         413
+    │   ├── ContentEncodingError           a body in an unsupported encoding           415
     │   └── ConfigError             the operator's settings
-    ├── MisuseError                 the library was called in a way that it does not allow   500
-    │   └── OrderError              an event where the stream has no place for it (core/events.py)
+    ├── UsageError                 the library was called in a way that it does not allow   500
+    │   └── EventOrderError              an event where the stream has no place for it (core/events.py)
     └── RemoteError                 model, engine or server behind; trying again may help
-        ├── BusyError               no place in the queue                       429
+        ├── QueueFullError               no place in the queue                       429
         ├── UpstreamError           answered with an error of its own           502
-        ├── BackendError            died, or never came up                      503
-        └── SilenceError            said nothing for too long                   504
+        ├── BackendUnavailableError            died, or never came up                      503
+        └── UpstreamTimeoutError            said nothing for too long                   504
 
 Messages say what was expected, what was there, where, and what to do:
 `expected string, got integer - at $.messages[0].content`. They never quote keys or tokens. Each dialect's
@@ -45,13 +45,13 @@ class DragomanError(Exception):
         """Seconds after which trying again makes sense, where that is known."""
 
 
-class CallerError(DragomanError):
+class ClientError(DragomanError):
     """The request or the configuration is at fault: change it."""
 
     status_hint = 400
 
 
-class RequestError(CallerError):
+class RequestError(ClientError):
     """A field is wrong or missing: `expected …, got … - at $.path`."""
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -64,11 +64,11 @@ class UnsupportedError(RequestError):
     """A legal request that this backend or version cannot carry out."""
 
 
-class UnknownReplyError(RequestError):
+class UnknownResponseError(RequestError):
     """An earlier answer is named that is not kept, or no longer: send the whole conversation."""
 
 
-class ContextOverflowError(CallerError):
+class ContextOverflowError(ClientError):
     """Prompt and reply do not fit the model: shorten the conversation or the reply, or take a larger model.
 
     The words are those by which clients of Anthropic's API tell which of the two it is.
@@ -90,25 +90,25 @@ class ContextOverflowError(CallerError):
         super().__init__(told)
 
 
-class AuthError(CallerError):
+class AuthError(ClientError):
     """The key is missing or wrong: send one of the configured keys."""
 
     status_hint = 401
 
 
-class ForbiddenError(CallerError):
+class ForbiddenError(ClientError):
     """The request came under a name or from a place that is not allowed."""
 
     status_hint = 403
 
 
-class NotFoundError(CallerError):
+class NotFoundError(ClientError):
     """There is nothing at that path."""
 
     status_hint = 404
 
 
-class MethodError(CallerError):
+class MethodNotAllowedError(ClientError):
     """The path takes another method: send that."""
 
     status_hint = 405
@@ -118,7 +118,7 @@ class MethodError(CallerError):
         super().__init__(f"{got} is not for {quote(path)}; send {self.allowed[0]}")
 
 
-class UpgradeError(CallerError):
+class WebSocketUnsupportedError(ClientError):
     """Another protocol than HTTP was asked for: send a POST.
 
     Codex looks for a WebSocket first; told 426 it goes on by POST at once, told 404 it tries seven times.
@@ -127,7 +127,7 @@ class UpgradeError(CallerError):
     status_hint = 426
 
 
-class UnknownModelError(CallerError):
+class UnknownModelError(ClientError):
     """No backend offers that model: take one of those named."""
 
     status_hint = 404
@@ -137,13 +137,13 @@ class UnknownModelError(CallerError):
         self.model = model
 
 
-class TooLargeError(CallerError):
+class RequestTooLargeError(ClientError):
     """The body is over the limit: send less, or raise `server.body_bytes`."""
 
     status_hint = 413
 
 
-class EncodingError(CallerError):
+class ContentEncodingError(ClientError):
     """The body has an encoding that is not supported: send it as it is, or in one of those named."""
 
     status_hint = 415
@@ -153,11 +153,11 @@ class EncodingError(CallerError):
         self.accepted = tuple(accepted)
 
 
-class ConfigError(CallerError):
+class ConfigError(ClientError):
     """The settings are wrong: mend the named key."""
 
 
-class MisuseError(DragomanError):
+class UsageError(DragomanError):
     """The library was called in a way that it does not allow: mend the code that calls it."""
 
 
@@ -167,7 +167,7 @@ class RemoteError(DragomanError):
     status_hint = 502
 
 
-class BusyError(RemoteError):
+class QueueFullError(RemoteError):
     """All places are taken and the queue is full: try again after `retry_after_s`."""
 
     status_hint = 429
@@ -200,13 +200,13 @@ _PASSING = (408, 409, 425, 429)
 """Statuses of the 400s that another try may mend."""
 
 
-class BackendError(RemoteError):
+class BackendUnavailableError(RemoteError):
     """The engine ended, or could not be started; it is being restarted where that can help."""
 
     status_hint = 503
 
 
-class SilenceError(RemoteError):
+class UpstreamTimeoutError(RemoteError):
     """Nothing came for longer than the limit."""
 
     status_hint = 504

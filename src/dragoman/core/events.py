@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from dragoman.core.errors import DragomanError, MisuseError
+from dragoman.core.errors import DragomanError, UsageError
 from dragoman.core.messages import FinishReason, JsonText, Usage
 
 BREAK: Final = "text_block"
@@ -107,7 +107,7 @@ class ToolCallEnd(Event, frozen=True, repr_omit_defaults=True):
     """Names of the repairs that were applied to the call (docs/guard.md), in order."""
     valid: bool | None = None
     """Whether the arguments match the tool's schema; None: they were not, or could not be, checked."""
-    asked_again: bool = False
+    reasked: bool = False
     """The model was re-asked for this call because its first attempt was unreadable or did not match the schema."""
     id: str = ""
     """The id that the model wrote after the arguments, for calls that are delivered whole."""
@@ -128,7 +128,7 @@ class Notice(Event, frozen=True):
     """Something the caller or operator should know; the response continues."""
 
     code: str
-    """One word such as `missing_closer`; docs/warnings.md lists them."""
+    """One word such as `missing_closing_tag`; docs/warnings.md lists them."""
     message: str
     raw: str = ""
     """The span of model text that the notice is about."""
@@ -203,7 +203,7 @@ class BlockChange(NamedTuple):
     ends: Block | None = None
 
 
-class OrderError(MisuseError):
+class EventOrderError(UsageError):
     """An event violates the grammar above: a bug in the code that sent it."""
 
 
@@ -233,7 +233,7 @@ class EventOrder:
         """Validates the event and returns the blocks that it opens and closes.
 
         Raises:
-            OrderError: The event is not allowed at this point of the stream.
+            EventOrderError: The event is not allowed at this point of the stream.
         """
         self._admit(event)
         match event:
@@ -280,33 +280,35 @@ class EventOrder:
     def _admit(self, event: AnyEvent) -> None:
         if self.phase == "open" and not isinstance(event, Start):
             if isinstance(event, Finish) and self.block is not None and self.block.kind == "tool_call":
-                raise OrderError("Finish inside an open tool call; end it or mark it incomplete first")
+                raise EventOrderError("Finish inside an open tool call; end it or mark it incomplete first")
             return
         if self.phase == "new" and isinstance(event, Start | Failure):
             self.phase = "open"
             return
         came = type(event).__name__
         if self.phase == "new":
-            raise OrderError(f"expected Start first, got {came}: {WHOLE_STREAM}")
-        raise OrderError(f"expected nothing after the end, got {came}" if self.phase == "ended" else "a second Start")
+            raise EventOrderError(f"expected Start first, got {came}: {WHOLE_STREAM}")
+        raise EventOrderError(
+            f"expected nothing after the end, got {came}" if self.phase == "ended" else "a second Start"
+        )
 
     def _run(self, kind: BlockKind, said: str, *, apart: bool = False) -> BlockChange:
         if self.block is not None:
             if self.block.kind == kind and not ((apart or self._signed) and said):
                 return NO_CHANGE
             if self.block.kind == "tool_call":
-                raise OrderError(f"{kind} inside an open tool call")
+                raise EventOrderError(f"{kind} inside an open tool call")
         return self._open(kind) if said else NO_CHANGE
 
     def _call(self, index: int, event: AnyEvent) -> BlockChange:
         if index != self.calls or (self.block is not None and self.block.kind == "tool_call"):
-            raise OrderError(f"{type(event).__name__} {index} after {self.calls} calls, block {self.block}")
+            raise EventOrderError(f"{type(event).__name__} {index} after {self.calls} calls, block {self.block}")
         self.calls += 1
         return self._open("tool_call")
 
     def _expect_call(self, index: int, event: AnyEvent) -> None:
         if self.block is None or self.block.kind != "tool_call" or index != self.calls - 1:
-            raise OrderError(f"{type(event).__name__} {index} outside its call, block {self.block}")
+            raise EventOrderError(f"{type(event).__name__} {index} outside its call, block {self.block}")
 
     def _open(self, kind: BlockKind) -> BlockChange:
         closed, self.block = self.block, Block(kind, self.blocks)

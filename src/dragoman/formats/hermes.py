@@ -42,11 +42,11 @@ def read_block(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
     if fence := (yield from opening(s)):
         whole = yield from fenced_calls(s, sink, fence, TAG, tagged=True)
         if whole and not (yield from s.literal(CLOSE, after_space=True)):
-            sink.warn("missing_closer", f"expected {CLOSE} after the calls")
+            sink.warn("missing_closing_tag", f"expected {CLOSE} after the calls")
     else:
         whole = yield from _calls(s, sink)
     if again and whole:
-        sink.warn("stray_opener", f"dropped {OPEN} that opens nothing", OPEN)
+        sink.warn("stray_opening_tag", f"dropped {OPEN} that opens nothing", OPEN)
     s.stop_capture()
     return whole
 
@@ -56,7 +56,7 @@ def _calls(s: Scanner, sink: CallSink) -> Parser[bool]:
     listed = yield from s.literal("[", after_space=True)
     if listed and (yield from s.literal("]", after_space=True)):
         yield from s.literal(CLOSE, after_space=True)
-        sink.warn("empty_section", "dropped a list with no call in it", s.captured())
+        sink.warn("empty_call_section", "dropped a list with no call in it", s.captured())
         return True
     if listed:
         sink.listed(True)
@@ -74,7 +74,7 @@ def _calls(s: Scanner, sink: CallSink) -> Parser[bool]:
         if not comma and s.consume_truncated(CLOSE):
             break
         if (yield from s.peek(after_space=True)) != "{":
-            sink.warn("missing_closer", f"expected {CLOSE} after the call")
+            sink.warn("missing_closing_tag", f"expected {CLOSE} after the call")
             sink.text(s.captured() if comma else "")
             break
     if not s.truncated:

@@ -66,7 +66,7 @@ def read_calls(s: Scanner, sink: CallSink, header: str) -> Parser[bool]:
     s.skipped_space = header
     whole = yield from _CALLS.read(s, sink, opened)
     while whole and (found := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
-        sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
+        sink.warn("stray_closing_tag", f"dropped {found} that closes nothing", found)
     return whole
 
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
-from dragoman.core.errors import BackendError, DragomanError
+from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice
 from dragoman.core.messages import Request
 from dragoman.gateway.client_events import OF_ITSELF, ForClient, says
@@ -39,7 +39,7 @@ async def answered(
                     yield each
                 if isinstance(event, Finish | Failure):
                     return
-            raise BackendError("the backend ended without finishing its answer")
+            raise BackendUnavailableError("the backend ended without finishing its answer")
         except DragomanError as error:
             if not begun:
                 raise

@@ -28,7 +28,13 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, ExchangeContext
-from dragoman.core.errors import BackendError, RequestError, UnknownModelError, UnsupportedError, UpstreamError
+from dragoman.core.errors import (
+    BackendUnavailableError,
+    RequestError,
+    UnknownModelError,
+    UnsupportedError,
+    UpstreamError,
+)
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -163,7 +169,7 @@ def opened_for(
     try:
         (backend, planned), *_ = plan(request)
         passes = isinstance(backend, Compacts) and backend.compacts(planned)
-    except (UnknownModelError, BackendError):  # which the client is told later
+    except (UnknownModelError, BackendUnavailableError):  # which the client is told later
         passes = False
     request = opened(request, seal, foreign=passes)
     return request, is_asked(request) and not passes

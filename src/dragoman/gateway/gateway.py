@@ -31,7 +31,7 @@ from dragoman.core.call_limit import one_call, with_one_call
 from dragoman.core.collect import collect
 from dragoman.core.complete_calls import with_whole_calls
 from dragoman.core.errors import (
-    BackendError,
+    BackendUnavailableError,
     ConfigError,
     RemoteError,
     UnknownModelError,
@@ -147,7 +147,7 @@ class Gateway:
     def plan(self, request: Request) -> "list[tuple[Backend, Request]]":
         """The backends that can answer, in the order in which they are asked, and the request under their own name.
 
-        Raises: UnknownModelError: nobody offers the model. BackendError: a backend that may have it is not there yet.
+        Raises: UnknownModelError: nobody offers the model. BackendUnavailableError: a backend that may have it is down.
         """
         meant = dialects.get(request.dialect).meant_by(request.model) if request.dialect else request.model
         names = dict.fromkeys((request.model, meant))
@@ -159,7 +159,7 @@ class Gateway:
                     return [(each, msgspec.structs.replace(request, model=id)) for each, id in dict.fromkeys(served)]
         known = [model.id for model in self.models()]
         if waiting := [_name(backend) for backend in self._backends if not backend.models()]:
-            raise BackendError(
+            raise BackendUnavailableError(
                 f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not there yet",
                 retry_after_s=3,
             )
@@ -169,7 +169,7 @@ class Gateway:
         """As `plan`; where nobody has the model, the backends first learn whether they have it by now."""
         try:
             return self.plan(request)
-        except (UnknownModelError, BackendError):
+        except (UnknownModelError, BackendUnavailableError):
             await asyncio.gather(*(backend.refresh() for backend in self._backends))
             return self.plan(request)
 
@@ -198,7 +198,7 @@ class Gateway:
             return None
         try:
             [(backend, planned), *others] = self.plan(request)
-        except (UnknownModelError, BackendError):
+        except (UnknownModelError, BackendUnavailableError):
             return None
         if (others and request.choices == 1) or id(backend) not in self._relays or compaction.concerns(request):
             return None
@@ -259,7 +259,7 @@ class Gateway:
         """
         try:
             (backend, planned), *_ = self.plan(request)
-        except (UnknownModelError, BackendError):  # which the client is told later
+        except (UnknownModelError, BackendUnavailableError):  # which the client is told later
             return request
         passes = isinstance(backend, EditsContext) and backend.edits_context(planned)
         return request if passes else as_functions(request)

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, ExchangeContext
-from dragoman.core.errors import DragomanError, MisuseError, logged
+from dragoman.core.errors import DragomanError, UsageError, logged
 from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta, UsageUpdate
 from dragoman.core.messages import Request
 from dragoman.guard.guard import MAX_KEPT_EVENTS, ToolCallGuard
@@ -43,7 +43,7 @@ async def guarded(
             if guard.finished:
                 break
     if (asked := guard.reask_request()) is not None:
-        yield Notice("asked_again", f"{asked.reason}; the model was asked once more")
+        yield Notice("reasked", f"{asked.reason}; the model was asked once more")
         await _ask_again(backend, asked, turn, guard, policy)
         if guard.usage:
             yield UsageUpdate(guard.usage)
@@ -55,7 +55,7 @@ async def _ask_again(
     backend: Backend, asked: ReaskRequest, turn: ExchangeContext, guard: ToolCallGuard, policy: GuardPolicy
 ) -> None:
     second = ToolCallGuard(asked.request, replace(policy, delivery="atomic", ask_again=False))
-    second_turn = dataclasses.replace(turn, asked_again=True)
+    second_turn = dataclasses.replace(turn, reasked=True)
     given: list[AnyEvent] = []
     try:
         async with asyncio.timeout(policy.again_s), aclosing(second_turn.ask(backend, asked.request)) as events:
@@ -63,7 +63,7 @@ async def _ask_again(
                 if isinstance(event, Failure):
                     raise event.error
                 given += second.feed(event)
-    except MisuseError:  # a bug of ours
+    except UsageError:  # a bug of ours
         raise
     except (TimeoutError, DragomanError) as error:
         why = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"

@@ -1,8 +1,8 @@
 """Answers that must be of a schema where the backend could not constrain the model to it, as tools are offered too.
 
-The backend reports that by the warning `unconstrained` named `response_format`. The text of such an answer waits for
-its end and is checked; text that is not JSON of the schema is re-asked once, and where the second answer is no better
-the first one is given with a warning. Answers with a tool call pass unchecked: their text is not the reply.
+The backend reports that by the warning `constraint_not_applied` with the detail `response_format`. The text of such a
+response is buffered and checked at its end. Text that is not JSON of the schema is re-asked once; if the second
+response is no better, the first one is returned with a warning. Responses with a tool call are not checked.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, ExchangeContext
-from dragoman.core.errors import DragomanError, MisuseError, logged
+from dragoman.core.errors import DragomanError, UsageError, logged
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Message, Request, Text, Usage, add_usage
 from dragoman.guard.compiled_schema import CompiledSchema, decode_arguments
@@ -44,9 +44,9 @@ async def checked_reply(
     async with aclosing(answer) as events:
         async for event in events:
             match event:
-                case Notice("asked_again" | "not_as_asked"):  # a third generation is too many
+                case Notice("reasked" | "reask_failed"):  # a third generation is too many
                     policy = replace(policy, ask_again=False)
-                case Notice("unconstrained", detail=detail) if detail == REPLY:
+                case Notice("constraint_not_applied", detail=detail) if detail == REPLY:
                     waiting = []
                 case TextDelta() if waiting is not None:
                     waiting.append(event)
@@ -75,13 +75,13 @@ async def _checked(
     schema = CompiledSchema(request.response_schema)
     fitting, why = _fitting(text, schema)
     if not fitting and policy.ask_again:
-        yield Notice("asked_again", f"the reply is not of its schema: {why}; the model was re-asked", detail=REPLY)
+        yield Notice("reasked", f"the reply is not of its schema: {why}; the model was re-asked", detail=REPLY)
         again = await _asked_again(text, why, backend, request, turn, policy)
         fitting, _ = _fitting(again.text, schema)
         if usage and again.usage:
             yield UsageUpdate(add_usage(usage, again.usage))
     if not fitting:
-        yield Notice("not_as_asked", f"the reply is not of its schema: {why}", detail=REPLY)
+        yield Notice("reask_failed", f"the reply is not of its schema: {why}", detail=REPLY)
     yield TextDelta(fitting or text)
 
 
@@ -110,7 +110,7 @@ async def _asked_again(
     turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))
     tokens = min(request.max_tokens or policy.again_tokens, policy.again_tokens)
     asked = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
-    second_turn = dataclasses.replace(turn, asked_again=True)
+    second_turn = dataclasses.replace(turn, reasked=True)
     said: list[str] = []
     usage: Usage | None = None
     try:
@@ -125,7 +125,7 @@ async def _asked_again(
                         return _Again(usage=usage)
                     case Failure(error):
                         raise error
-    except MisuseError:  # a bug of ours
+    except UsageError:  # a bug of ours
         raise
     except (TimeoutError, DragomanError) as error:
         told = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"

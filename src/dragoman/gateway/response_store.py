@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman.core.errors import RequestError, UnknownReplyError, quote
+from dragoman.core.errors import RequestError, UnknownResponseError, quote
 from dragoman.core.events import AnyEvent, Notice, TextDelta
 from dragoman.core.messages import (
     ExtraFields,
@@ -107,7 +107,7 @@ class Memory:
     def recall(self, request: Request) -> Recalled:
         """The request as a backend is asked it: the conversation that it goes on from, and the parts that it names.
 
-        Raises: UnknownReplyError: the answer before it is not kept, or nothing that is named is.
+        Raises: UnknownResponseError: the answer before it is not kept, or nothing that is named is.
         """
         if request.previous is None and not any(
             isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts
@@ -120,7 +120,7 @@ class Memory:
         said = whole[request.instructions :]
         messages = (*whole[: request.instructions], *before, *said)
         if not (before or said):
-            raise UnknownReplyError("none of the answers that are named here is kept; send what they said")
+            raise UnknownResponseError("none of the answers that are named here is kept; send what they said")
         id = request.previous.reply_id if request.previous else ""
         return Recalled(msgspec.structs.replace(request, messages=messages, previous=None), id, said, tuple(warnings))
 
@@ -198,7 +198,7 @@ class Memory:
         for kept in reversed(self._used(previous.reply_id)):
             if kept is None:
                 told = f"answer {quote(previous.reply_id)} not found: answers are kept for a while only"
-                raise UnknownReplyError(f"{told}; send the whole conversation", previous.path)
+                raise UnknownResponseError(f"{told}; send the whole conversation", previous.path)
             yield from kept.said
             if parts := tuple(part for part in kept.parts if part is not None):
                 yield Message("assistant", parts)

@@ -52,7 +52,7 @@ MAX_KEPT_EVENTS: Final = 20_000
 _COMPLETE_FINISHES: Final = ("stop", "tool_calls")
 """Finish reasons after which the model can be re-asked; after a limit or a refusal it would end in the same way."""
 CALL_EVENTS: Final = (ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete)
-_REASK_CODES: Final = ("asked_again", "not_as_asked")
+_REASK_CODES: Final = ("reasked", "reask_failed")
 """Warnings of a backend that re-asks the model itself."""
 
 
@@ -79,7 +79,7 @@ class ToolCallGuard:
         self._reasked = False
         """Whether the backend itself has re-asked the model."""
         self._reported = False
-        """Whether `not_as_asked` was reported."""
+        """Whether `reask_failed` was reported."""
         self._reask_failed = False
         self._replaced_text: list[AnyEvent] = []
         """Text of the first response that the second response replaces."""
@@ -110,8 +110,8 @@ class ToolCallGuard:
                 return [event]
             case Notice(code):
                 self._reasked = self._reasked or code in _REASK_CODES
-                self._reported = self._reported or code == "not_as_asked"
-                if code == "asked_again" and self.rejected:
+                self._reported = self._reported or code == "reask_failed"
+                if code == "reasked" and self.rejected:
                     return [*self._drop_unoffered(), *self._send_or_wait([event])]
                 self.called_unoffered = self.called_unoffered or code == unoffered_tool.CODE
                 self._trailing.observe(event)
@@ -194,7 +194,7 @@ class ToolCallGuard:
             and self._choice.mode in ("required", "named")
         ):
             self.finished = True  # a model that must call a tool can go on calling forever
-            return [Notice("extra_call", "a second call was dropped, as one was asked for", event.name)]
+            return [Notice("extra_call_dropped", "a second call was dropped, as one was asked for", event.name)]
         found = self._names.resolve(event.name)
         start = replace(event, name=found.name) if found and found.step else event
         held = self._policy.delivery != "stream" or bool(self._policy.repeats) or self._limit_reached()
@@ -284,15 +284,17 @@ class ToolCallGuard:
     def _warnings(self, call: PendingCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
         name = call.start.name
         if steps:
-            yield Notice("mended_call", f"{name}: {', '.join(steps)}", call.arguments)
+            yield Notice("call_repaired", f"{name}: {', '.join(steps)}", call.arguments)
         if where := self._copies.find(name, verdict.arguments):
-            yield Notice("copied_call", f"{name} and its arguments stand in {where}", verdict.arguments)
+            yield Notice("possible_prompt_injection", f"{name} and its arguments stand in {where}", verdict.arguments)
         if verdict.valid is None and verdict.reason:
-            yield Notice("unchecked_call", f"{name}: {verdict.reason}")
+            yield Notice("call_not_validated", f"{name}: {verdict.reason}")
         if times >= WARN_AT_REPEATS:
-            yield Notice("looping_call", f"{name} has been called {times} times with these arguments", call.arguments)
+            yield Notice(
+                "identical_call_repeated", f"{name} has been called {times} times with these arguments", call.arguments
+            )
         if self._complete_calls == WARN_AT_CALLS != self._policy.calls:
-            yield Notice("many_calls", f"{WARN_AT_CALLS} calls and more in one answer")
+            yield Notice("high_call_count", f"{WARN_AT_CALLS} calls and more in one answer")
 
     def _reject(
         self, fault: RejectionKind, why: str, call: PendingCall, event: ToolCallEnd | ToolCallIncomplete
@@ -376,7 +378,7 @@ class ToolCallGuard:
         if self._reask_failed or (self._reasked and not (self._reported or self.rejected) and self._call_missing()):
             self._reasked = self._reported = True
             told = feedback.missing_call(self._choice) if not self.rejected else "the second answer was no better"
-            self._waiting.append(Notice("not_as_asked", f"{told}; what was answered is given"))
+            self._waiting.append(Notice("reask_failed", f"{told}; what was answered is given"))
         out = self._release()
         if self.finished and self.finish is None:
             self.finish = Finish("stop")

@@ -162,7 +162,7 @@ def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> lis
             case ToolCallDelta():
                 open.append(event)
             case ToolCallEnd():
-                found.append(_reasked_call([*open, replace(event, asked_again=True)]))
+                found.append(_reasked_call([*open, replace(event, reasked=True)]))
                 open = []
             case Notice() if found and not open:
                 found[-1] = found[-1]._replace(events=(*found[-1].events, event))
@@ -213,7 +213,7 @@ def merge_calls(
     for one in spare:
         if (names and one.call.name not in names) or (most is not None and given >= most):
             told = "the second answer has a call that was not asked for; it was dropped"
-            behind.append(Notice("extra_call", told, f"{one.call.name} {one.call.arguments}"))
+            behind.append(Notice("extra_call_dropped", told, f"{one.call.name} {one.call.arguments}"))
         else:
             given += 1
             behind += one.events
@@ -226,7 +226,7 @@ class SentState(NamedTuple):
     has_call: bool
     """Whether a call was sent."""
     mismatch_reported: bool
-    """Whether the warning `not_as_asked` was sent."""
+    """Whether the warning `reask_failed` was sent."""
     atomic: bool
     """Whether the client accepts valid calls only (delivery `atomic`)."""
 
@@ -235,11 +235,11 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentSt
     """Returns the events for a call that stayed invalid: text, or the call with a warning."""
     name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
     if failed.kind == "other" and choice.mode == "none":
-        return [Notice("extra_call", "a call was dropped, as none may be made now", raw)]
+        return [Notice("extra_call_dropped", "a call was dropped, as none may be made now", raw)]
     if given.has_call and not choice.parallel:
-        return [Notice("extra_call", "a second call was dropped, as one at most was asked for", raw)]
+        return [Notice("extra_call_dropped", "a second call was dropped, as one at most was asked for", raw)]
     if failed.kind == "other" and not given.atomic:
-        return [*failed.events, *([] if given.mismatch_reported else [Notice("not_as_asked", failed.reason, raw)])]
+        return [*failed.events, *([] if given.mismatch_reported else [Notice("reask_failed", failed.reason, raw)])]
     if failed.kind == "unoffered":
         return [*failed.events, *failed.leftover]
     if failed.kind == "unread":

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from dragoman import formats
 from dragoman.catalog import families
-from dragoman.core.errors import MisuseError, quote
+from dragoman.core.errors import UsageError, quote
 from dragoman.identify.chat_template import told
 from dragoman.identify.match_format import known
 from dragoman.identify.response_template import spec as templates
@@ -55,10 +55,10 @@ def detect_format(
     of the response template, the name, literals of the chat template; where none of them tells, the format is `auto`,
     which takes calls as they turn out to be.
 
-    Raises: MisuseError: an argument is not what it must be. ConfigError: the response template is none.
+    Raises: UsageError: an argument is not what it must be. ConfigError: the response template is none.
     """
     if not isinstance(model, str):
-        raise MisuseError(f"expected str, got {type(model).__name__} - at model")
+        raise UsageError(f"expected str, got {type(model).__name__} - at model")
     template = told(_text(chat_template))
     family = families.find(model)
     named = family.format if family else "auto"
@@ -87,5 +87,5 @@ def _text(chat_template: object) -> str:
     if isinstance(chat_template, Mapping):
         chat_template = chat_template.get("tool_use", chat_template.get("default", ""))
     if not isinstance(chat_template, str):
-        raise MisuseError(f"expected a template's text, got {type(chat_template).__name__} - at chat_template")
+        raise UsageError(f"expected a template's text, got {type(chat_template).__name__} - at chat_template")
     return chat_template

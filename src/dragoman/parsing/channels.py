@@ -146,7 +146,7 @@ class Channels:
             s.pos -= len(found[1])
         elif s.closed and not s.stopped_by_model and len(s.buf) - s.pos <= FIELD_LIMIT_CHARS:
             s.pos = len(s.buf)
-            sink.warn("cut_off_call", "the reply was cut off in the header of a message", s.captured())
+            sink.warn("truncated_call", "the reply was cut off in the header of a message", s.captured())
             s.start_capture()
         return ""
 
@@ -169,7 +169,9 @@ class Channels:
                 ended = yield from self._words(s, sink, pieces.append)
                 s.pos -= len(ended)
                 raw = header + "".join(pieces)
-                sink.warn("builtin_call", "dropped a call of a tool that the model knows but nobody offered", raw)
+                sink.warn(
+                    "builtin_tool_dropped", "dropped a call of a tool that the model knows but nobody offered", raw
+                )
         return None
 
     def _begins_call(self, s: Scanner) -> Parser[bool]:

@@ -12,7 +12,7 @@ for use within a program.
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.core.errors import MisuseError, quote
+from dragoman.core.errors import UsageError, quote
 from dragoman.parsing.sink import CallSink, ForwardingSink
 from dragoman.text.scanner import Markers
 
@@ -23,7 +23,7 @@ COUNT: Final = 32
 class Disguise:
     """Exchanges the beginnings of these control tokens in plain text, and changes them back.
 
-    Raises: MisuseError: these are no control tokens.
+    Raises: UsageError: these are no control tokens.
     """
 
     def __init__(self, control: Iterable[str]) -> None:
@@ -31,14 +31,12 @@ class Disguise:
         for token in given:
             if not isinstance(token, str) or not token:
                 shown = quote(token) if isinstance(token, str) else type(token).__name__
-                raise MisuseError(f"expected the texts of control tokens, got {shown} - at control")
+                raise UsageError(f"expected the texts of control tokens, got {shown} - at control")
         # Tokenizers also add runs of white space, which mark nothing up.
         tokens = sorted({str(token) for token in given if str(token).strip()})
         beginnings = sorted({token[0] for token in tokens})
         if not 0 < len(beginnings) <= COUNT:
-            raise MisuseError(
-                f"expected control tokens of up to {COUNT} beginnings, got {len(beginnings)} - at control"
-            )
+            raise UsageError(f"expected control tokens of up to {COUNT} beginnings, got {len(beginnings)} - at control")
         self._find = Markers(*tokens).find
         self._mask = {ord(char): FIRST + i for i, char in enumerate(beginnings)}
         self._unmask = {mask: char for char, mask in self._mask.items()}

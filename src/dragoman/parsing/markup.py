@@ -155,7 +155,7 @@ class Markup:
     def _framing(self, s: Scanner, sink: CallSink, found: str, said: bool, first: bool) -> bool:
         """A marker that begins no call and no answer; whether it stands in text."""
         if found in self.invented:
-            sink.over("invented_result", f"the model wrote a tool result of its own: {found}", found)
+            sink.over("hallucinated_tool_result", f"the model wrote a tool result of its own: {found}", found)
             _keep_draft(s, sink)  # at once: the reader is not resumed after the piece that ends the reply
         elif found in self.boxes:
             sink.text("" if first else s.skipped_space)
@@ -166,7 +166,7 @@ class Markup:
         elif found in self.frames:
             return False
         else:
-            sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
+            sink.warn("stray_closing_tag", f"dropped {found} that closes nothing", found)
         return said
 
     def _empty_block(self, s: Scanner, sink: CallSink, opener: str, alone: bool) -> Parser[bool]:
@@ -175,7 +175,7 @@ class Markup:
             return False
         closer = yield from s.literal(*self.closers, after_space=True)
         if closer:
-            sink.warn("empty_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
+            sink.warn("empty_call_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
         return bool(closer)
 
     def _trailing(self, sink: CallSink) -> tuple[str, ...]:
@@ -263,13 +263,13 @@ class Markup:
         any_call = failed = False
         while (found := (yield from self._next(s, sink, sink.text if failed else noise.append))) in ("", *self.calls):
             if noise:
-                sink.warn("noise_between_calls", "dropped text between calls", "".join(noise))
+                sink.warn("text_between_calls_dropped", "dropped text between calls", "".join(noise))
                 noise.clear()
             s.skipped_space = "" if any_call else s.skipped_space if failed else before + s.skipped_space
             reader = self.calls[found] if found else next(iter(self.calls.values()))
             whole = yield from reader(s, sink, found)
             if whole and not found:
-                sink.warn("missing_opener", f"expected {next(iter(self.calls))} before the call")
+                sink.warn("missing_opening_tag", f"expected {next(iter(self.calls))} before the call")
             any_call, failed = any_call or whole, not whole
             if failed:
                 _cut_short(s, sink.text)
@@ -312,7 +312,7 @@ class Markup:
         """What closes reasoning where none is open: right behind it, or where the reply begins."""
         closers = self._thought_closers
         while found := (yield from s.literal(*closers, after_space=True)) if closers else "":
-            sink.warn("stray_closer", f"dropped {found} that closes nothing", found)
+            sink.warn("stray_closing_tag", f"dropped {found} that closes nothing", found)
             yield from _blank_lines(s)
 
     def _think(self, s: Scanner, sink: CallSink, closer: str) -> Parser[bool]:
@@ -387,7 +387,7 @@ def _end_draft(s: Scanner, sink: CallSink, closer: str) -> Parser[bool]:
     if last:
         _keep_draft(s, sink)
         if closer:
-            sink.warn("stray_closer", f"dropped {closer} that closes nothing", closer)
+            sink.warn("stray_closing_tag", f"dropped {closer} that closes nothing", closer)
         return False
     kept = s.draft().removesuffix(closer)
     if closer and not (draft.broken and closer in kept):
@@ -429,14 +429,14 @@ def _section_end(s: Scanner, sink: CallSink, raw: tuple[str, str, str], any_call
     opener, noise, closer = raw
     if any_call or failed:
         if noise:
-            sink.warn("noise_between_calls", "dropped text between calls", noise)
+            sink.warn("text_between_calls_dropped", "dropped text between calls", noise)
         if not any_call:
             sink.text(s.skipped_space + closer)
         return failed and not (any_call and closer)
     if noise and s.truncated:
-        sink.warn("cut_off_call", "the reply was cut off before the call had a name", opener + noise)
+        sink.warn("truncated_call", "the reply was cut off before the call had a name", opener + noise)
     elif noise:
         sink.text(opener + noise + s.skipped_space + closer)
     else:
-        sink.warn("empty_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
+        sink.warn("empty_call_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
     return bool(noise)

@@ -14,7 +14,7 @@ def drop_begun(s: Scanner, sink: CallSink, *closers: str) -> Parser[None]:
             return
         if s.closed and rest:
             s.pos = len(s.buf)
-            sink.warn("stray_closer", f"dropped {rest} at the end of the reply", rest)
+            sink.warn("stray_closing_tag", f"dropped {rest} at the end of the reply", rest)
         if s.closed:
             return
         yield None

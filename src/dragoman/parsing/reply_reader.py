@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from dragoman.core import events as ev
-from dragoman.core.errors import MisuseError, quote
+from dragoman.core.errors import UsageError, quote
 from dragoman.core.events import AnyEvent, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.identifiers import ID, NewId
 from dragoman.core.messages import Tool
@@ -58,9 +58,9 @@ class ReplyReader:
     never is leaves the warning `incomplete_call` with its text.
     `control` are the texts of the model's control tokens, for an engine that tells `feed` what is `plain`.
     `mends` are what may be set right in a call: its name (core/tool_name_match.py), slips in its JSON
-    (text/json_repairs.py). What was stands in its end; the warning `mended_json` has the JSON as it came.
+    (text/json_repairs.py). What was stands in its end; the warning `json_repaired` has the JSON as it came.
 
-    Raises: MisuseError: an argument is not what it must be, or text came after the end.
+    Raises: UsageError: an argument is not what it must be, or text came after the end.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ReplyReader:
         if self._disguise:
             text = self._disguise.feed(text, plain)
         elif plain:
-            raise MisuseError("expected `control`, the texts of the control tokens, to tell plain text from them")
+            raise UsageError("expected `control`, the texts of the control tokens, to tell plain text from them")
         if not self._ended:
             self._catch_up()
             self._scanner.feed(self._waiting + text)
@@ -156,9 +156,9 @@ class ReplyReader:
         `reason` "length" says that the model was cut off, so that what is open stays unfinished.
         """
         if self._scanner.closed:
-            raise MisuseError("closed already: close() is called once, last")
+            raise UsageError("closed already: close() is called once, last")
         if reason not in ("stop", "length"):
-            raise MisuseError(f"expected 'stop' or 'length', got {reason!r} - at reason")
+            raise UsageError(f"expected 'stop' or 'length', got {reason!r} - at reason")
         self._catch_up()
         if self._waiting:
             self._scanner.feed(self._waiting)
@@ -407,21 +407,21 @@ class _Sink:
 def _check(format: object, prompt_tail: object, delivery: object) -> None:
     if not isinstance(format, Format):
         hint = f"; take dragoman.formats.get({quote(format)})" if isinstance(format, str) else ""
-        raise MisuseError(f"expected a Format, got {type(format).__name__}{hint} - at format")
+        raise UsageError(f"expected a Format, got {type(format).__name__}{hint} - at format")
     if not isinstance(prompt_tail, str):
-        raise MisuseError(f"expected str, got {type(prompt_tail).__name__} - at prompt_tail")
+        raise UsageError(f"expected str, got {type(prompt_tail).__name__} - at prompt_tail")
     if delivery not in ("stream", "atomic"):
-        raise MisuseError(f"expected 'stream' or 'atomic', got {delivery!r} - at delivery")
+        raise UsageError(f"expected 'stream' or 'atomic', got {delivery!r} - at delivery")
 
 
-def refused(text: object) -> MisuseError:
+def refused(text: object) -> UsageError:
     """Why this cannot be fed to a reader."""
     if isinstance(text, str):
-        return MisuseError("closed already: each reply needs a reader of its own")
+        return UsageError("closed already: each reply needs a reader of its own")
     hint = (
         "; decode it, with codecs.getincrementaldecoder, as a character may be cut" if isinstance(text, bytes) else ""
     )
-    return MisuseError(f"expected str, got {type(text).__name__}{hint} - at text")
+    return UsageError(f"expected str, got {type(text).__name__}{hint} - at text")
 
 
 def _offered(tools: Iterable[Tool] | None) -> dict[str, Tool] | None:
@@ -433,7 +433,7 @@ def _offered(tools: Iterable[Tool] | None) -> dict[str, Tool] | None:
     for i, tool in enumerate(listed):
         if not isinstance(tool, Tool):
             hint = "dragoman.ToolCallReader takes them as APIs have them"
-            raise MisuseError(f"expected a Tool, got {type(tool).__name__}; {hint} - at tools[{i}]")
+            raise UsageError(f"expected a Tool, got {type(tool).__name__}; {hint} - at tools[{i}]")
         if tool.kind == "function":
             offered[tool.name] = tool
     return offered

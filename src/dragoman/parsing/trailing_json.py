@@ -106,7 +106,7 @@ def left(first: str, why: str, name: str = "", raw: str = "") -> Notice:
     """Returns the warning that a call of this tool, which begins with this character, stays text."""
     call = f"a call of {quote(name)}" if name else "a call"
     if first == FENCE[0]:
-        return Notice("call_in_code", f"{call} in a code fence stays text, as {why}; {CHANGES}", raw)
+        return Notice("call_in_unclosed_code", f"{call} in a code fence stays text, as {why}; {CHANGES}", raw)
     return Notice("call_in_text", f"{call} in plain JSON stays text, as {why}; {CHANGES}", raw)
 
 

@@ -37,7 +37,7 @@ def bare_calls(s: Scanner, sink: CallSink, tag: Tag = NO_TAG) -> Parser[bool]:
         fence = yield from opening(s)
         if fence and sink.calls and not (yield from s.peek(after_space=True)):
             # Qwen2.5-Coder 1.5B, seen under Claude Code: a fence behind a call that none stood before.
-            sink.warn("stray_closer", f"dropped {FENCE} that closes nothing", FENCE)
+            sink.warn("stray_closing_tag", f"dropped {FENCE} that closes nothing", FENCE)
             s.stop_capture()
             return False
         whole = yield from fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
@@ -79,7 +79,7 @@ def _next_in_list(s: Scanner, sink: CallSink) -> Parser[bool]:
         return True
     if not (yield from s.literal("]", after_space=True)):
         if not s.consume_truncated("]"):
-            sink.warn("missing_closer", "expected ] after the call")
+            sink.warn("missing_closing_tag", "expected ] after the call")
         sink.text(s.captured() if comma else "")
     return False
 
@@ -111,7 +111,7 @@ def _bare_call(s: Scanner, sink: CallSink, tag: Tag) -> Parser[bool]:
     whole = yield from one_call(s, sink, bool(tagged))
     if whole and not tagged:
         yield from stray_brace(s, sink)
-        sink.warn("bare_call", "took a call without the tags of its format")
+        sink.warn("untagged_call", "took a call without the tags of its format")
     if whole and tagged:
         yield from s.literal(tag[1], after_space=True)
     return whole
@@ -126,7 +126,7 @@ def one_call(s: Scanner, sink: CallSink, tagged: bool = True) -> Parser[bool]:
         if not (yield from behind_unknown(s, sink)):
             break
     if outcome is Outcome.NOT_A_CALL and s.truncated and tagged:
-        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
+        sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
     elif outcome in (Outcome.NOT_A_CALL, Outcome.UNKNOWN, Outcome.BROKEN):
         sink.text(s.captured())
     return outcome is Outcome.WHOLE
@@ -135,12 +135,14 @@ def one_call(s: Scanner, sink: CallSink, tagged: bool = True) -> Parser[bool]:
 def stray_brace(s: Scanner, sink: CallSink) -> Parser[None]:
     """Small models lose count of their closing braces."""
     if (yield from s.literal("}", after_space=True)):
-        sink.warn("stray_closer", "dropped } that closes nothing", "}")
+        sink.warn("stray_closing_tag", "dropped } that closes nothing", "}")
 
 
 def tell_of_calls(s: Scanner, sink: CallSink, closed: bool, tag: Tag) -> None:
     """A call in code is an example; where the code never ends, it may have been meant."""
     for call in () if closed or not tag[0] else _named(tag[0]).finditer(s.captured()):
         if sink.resolve(call[1]):
-            sink.warn("call_in_code", f"a call of {quote(call[1])} in code that nothing closes stays text", call[0])
+            sink.warn(
+                "call_in_unclosed_code", f"a call of {quote(call[1])} in code that nothing closes stays text", call[0]
+            )
             return

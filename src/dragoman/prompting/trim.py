@@ -91,7 +91,7 @@ class Trimmed(NamedTuple):
         told = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
         if self.left_out:
             told += f"; tools that the model is not offered: {', '.join(self.left_out)}"
-        return (Notice("trimmed", told),) if self.saved_tokens else ()
+        return (Notice("prompt_trimmed", told),) if self.saved_tokens else ()
 
 
 class Tier(NamedTuple):

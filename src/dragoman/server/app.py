@@ -28,9 +28,9 @@ from dragoman.core.errors import (
     AuthError,
     DragomanError,
     ForbiddenError,
-    MethodError,
+    MethodNotAllowedError,
     NotFoundError,
-    UpgradeError,
+    WebSocketUnsupportedError,
     quote,
 )
 from dragoman.core.hooks import OnError
@@ -126,7 +126,7 @@ class App:
             if method != "OPTIONS" and path not in _OPEN:
                 self._know(headers)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
-                raise UpgradeError(f"no WebSocket is served at {quote(path)}; send POST")
+                raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if posted is not None and posted.passed:
                 await Passthrough(posted, self._gateway, self._config, record, receive, told).run(headers)
             elif posted is not None:
@@ -190,7 +190,7 @@ class App:
             raise self._not_found(method, path)
         allowed = self._allowed(path)
         if method not in allowed:
-            raise MethodError(path, method, allowed)
+            raise MethodNotAllowedError(path, method, allowed)
         query = scope.get("query_string", b"").decode("latin-1")
         if method == "OPTIONS":
             await send(

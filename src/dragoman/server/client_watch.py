@@ -1,7 +1,7 @@
 """A client that has gone, or takes nothing any more: what is being done for it ends there.
 
     async with Watch(receive, write_timeout_s=60) as watch:
-        ...                                     # is cancelled; the block then raises ClientLeftError
+        ...                                     # is cancelled; the block then raises ClientDisconnectedError
         watch.writes()
         await send(message)
         watch.wrote()
@@ -20,7 +20,7 @@ from dragoman.core.errors import DragomanError
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-class ClientLeftError(Exception):
+class ClientDisconnectedError(Exception):
     """The client closed the connection."""
 
 
@@ -55,7 +55,7 @@ class Watch:
             return
         asked_by_us_alone = self._task.uncancel() == 0
         if isinstance(error, DragomanError) or (isinstance(error, asyncio.CancelledError) and asked_by_us_alone):
-            raise ClientLeftError from None
+            raise ClientDisconnectedError from None
 
     def writes(self) -> None:
         """Something is sent, which waits as long as the client does not take it."""

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from dragoman.core.errors import EncodingError, RequestError, TooLargeError, quote
+from dragoman.core.errors import ContentEncodingError, RequestError, RequestTooLargeError, quote
 
 MOST_LAYERS: Final = 3
 """Encodings on top of one another; a client uses one."""
@@ -73,7 +73,7 @@ def _zstd(head: bytes) -> _Decoder:
     try:
         found = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ImportError:
-        raise EncodingError("zstd needs the package backports.zstd, which is not installed", TAKEN[:2]) from None
+        raise ContentEncodingError("zstd needs the package backports.zstd, which is not installed", TAKEN[:2]) from None
     decoder: _Decoder = found.ZstdDecompressor(options={found.DecompressionParameter.window_log_max: _WINDOW_LOG})
     return decoder
 
@@ -91,21 +91,23 @@ TAKEN: Final = ("gzip", "deflate", "zstd")
 def layers(field: str) -> list[str]:
     """The encodings of a `content-encoding` header, in the order in which they were applied.
 
-    Raises: EncodingError: one is not supported, or there are too many.
+    Raises: ContentEncodingError: one is not supported, or there are too many.
     """
     found = [name for each in field.split(",") if (name := each.strip().lower()) not in ("", "identity")]
     for name in found:
         if name not in _MAKERS:
-            raise EncodingError(f"expected content-encoding {', '.join(TAKEN)} or identity, got {quote(name)}", TAKEN)
+            raise ContentEncodingError(
+                f"expected content-encoding {', '.join(TAKEN)} or identity, got {quote(name)}", TAKEN
+            )
     if len(found) > MOST_LAYERS:
-        raise EncodingError(f"expected at most {MOST_LAYERS} content encodings, got {len(found)}", TAKEN)
+        raise ContentEncodingError(f"expected at most {MOST_LAYERS} content encodings, got {len(found)}", TAKEN)
     return found
 
 
 def decoded(body: bytes, encodings: list[str], limit_bytes: int) -> bytes:
     """The body without its encodings.
 
-    Raises: TooLargeError: it is longer than the limit. RequestError: it is damaged, or cut off.
+    Raises: RequestTooLargeError: it is longer than the limit. RequestError: it is damaged, or cut off.
     """
     for name in reversed(encodings):
         body = _decoded(body, name, limit_bytes)
@@ -124,7 +126,7 @@ def _decoded(body: bytes, name: str, limit_bytes: int) -> bytes:
             out += _step(decoder, piece, name)
             if len(out) > limit_bytes:
                 told = f"expected a body of at most {limit_bytes} bytes when it is decoded, got more"
-                raise TooLargeError(f"{told} (setting server.body_bytes)")
+                raise RequestTooLargeError(f"{told} (setting server.body_bytes)")
         at -= len(decoder.unused_data)
         if at >= len(body) or name == "deflate":
             return bytes(out)

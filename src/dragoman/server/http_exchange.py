@@ -15,19 +15,19 @@ import msgspec
 
 from dragoman.config import ServerConfig
 from dragoman.core.errors import (
-    BackendError,
+    BackendUnavailableError,
+    ContentEncodingError,
     ContextOverflowError,
     DragomanError,
-    EncodingError,
-    MethodError,
-    MisuseError,
+    MethodNotAllowedError,
     RequestError,
-    TooLargeError,
-    UpgradeError,
+    RequestTooLargeError,
     UpstreamError,
+    UsageError,
+    WebSocketUnsupportedError,
 )
 from dragoman.server import encodings
-from dragoman.server.client_watch import ClientLeftError, Receive, Watch
+from dragoman.server.client_watch import ClientDisconnectedError, Receive, Watch
 from dragoman.server.observe.access_log import Record
 from dragoman.wire.dialect import Dialect, TokenCounting
 from dragoman.wire.upstream_headers import SHOULD_RETRY
@@ -59,11 +59,11 @@ def error_headers(error: DragomanError) -> dict[str, str]:
     Of an upstream's error its rate limits and the id of its response; `x-should-retry` as it says, and "false" where
     the same request would fail again, as clients retry a 502 for minutes.
     """
-    if isinstance(error, UpgradeError):
+    if isinstance(error, WebSocketUnsupportedError):
         return {"upgrade": "HTTP/1.1"}
-    if isinstance(error, EncodingError):
+    if isinstance(error, ContentEncodingError):
         return {"accept-encoding": ", ".join(error.accepted)}
-    if isinstance(error, MethodError):
+    if isinstance(error, MethodNotAllowedError):
         return {"allow": ", ".join(error.allowed)}
     fields = {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
     if isinstance(error, UpstreamError):
@@ -122,12 +122,12 @@ class HttpExchange(ABC):
         """Answer, whatever happens."""
         try:
             await self._serve(headers)
-        except ClientLeftError:
+        except ClientDisconnectedError:
             self._record.status = 499
         except asyncio.CancelledError:  # nobody but the server's own end cancels an exchange
-            await self._fail(BackendError("the gateway is being stopped", retry_after_s=2))
+            await self._fail(BackendUnavailableError("the gateway is being stopped", retry_after_s=2))
         except DragomanError as error:
-            await self._fail(self._bug(error) if isinstance(error, MisuseError) else error)
+            await self._fail(self._bug(error) if isinstance(error, UsageError) else error)
         except Exception as bug:  # noqa: BLE001 the one place where a bug becomes a 500
             await self._fail(self._bug(bug))
 
@@ -164,7 +164,7 @@ class HttpExchange(ABC):
                 while True:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
-                        raise ClientLeftError
+                        raise ClientDisconnectedError
                     piece = message.get("body", b"")
                     size += len(piece)
                     if size <= limit:
@@ -178,7 +178,7 @@ class HttpExchange(ABC):
             raise RequestError(f"expected the whole body within {self._config.body_timeout_s:g} s") from None
         if size > limit:
             announced = headers.get("content-length", str(size))
-            raise TooLargeError(
+            raise RequestTooLargeError(
                 f"expected a body of at most {limit} bytes, got {announced} (setting server.body_bytes)"
             )
         body = b"".join(pieces)

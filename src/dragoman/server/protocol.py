@@ -15,7 +15,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragoman import dialects
-from dragoman.core.errors import BusyError, RequestError
+from dragoman.core.errors import QueueFullError, RequestError
 
 log = logging.getLogger("dragoman.server")
 
@@ -151,7 +151,7 @@ class LimitedProtocol(HttpToolsProtocol):
             raise OverflowError  # ends the parser, which makes it an error of its own
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        error = BusyError(message) if status == HTTPStatus.SERVICE_UNAVAILABLE else RequestError(message)
+        error = QueueFullError(message) if status == HTTPStatus.SERVICE_UNAVAILABLE else RequestError(message)
         body = dialects.get("openai_chat").write_error(error)
         id = f"req_{secrets.token_hex(12)}"
         head = (

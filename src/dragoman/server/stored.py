@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from dragoman import dialects
-from dragoman.core.errors import MethodError, NotFoundError, RequestError, UpstreamError, quote
+from dragoman.core.errors import MethodNotAllowedError, NotFoundError, RequestError, UpstreamError, quote
 from dragoman.core.messages import Message, Reply, Request, UnknownPart
 from dragoman.gateway import compaction
 from dragoman.gateway.response_store import Memory
@@ -50,12 +50,12 @@ def methods(path: str) -> Sequence[str]:
 def answer(memory: Memory, method: str, path: str, query: str) -> bytes:
     """The body that answers.
 
-    Raises: NotFoundError: the response is not kept. RequestError: what is asked is wrong. MethodError.
+    Raises: NotFoundError: the response is not kept. RequestError: what is asked is wrong. MethodNotAllowedError.
     """
     found = _PATH.fullmatch(path)
     assert found is not None
     if method not in methods(path):
-        raise MethodError(path, method, methods(path))
+        raise MethodNotAllowedError(path, method, methods(path))
     id, what = found[1].removeprefix("resp_"), found[2]
     asked = dict(parse_qsl(query))
     body = memory.response(id)

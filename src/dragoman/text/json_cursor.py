@@ -14,7 +14,7 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-from dragoman.core.errors import MisuseError, RequestError, cut, one_of, quote
+from dragoman.core.errors import RequestError, UsageError, cut, one_of, quote
 from dragoman.core.messages import JsonText
 
 T = TypeVar("T")
@@ -69,12 +69,12 @@ def at(body: bytes | str) -> "Cursor":
     is read as U+FFFD.
 
     Raises: RequestError: the body is not JSON in UTF-8, or nested deeper than about 500 levels.
-        MisuseError: it is no text at all.
+        UsageError: it is no text at all.
     """
     if isinstance(body, str):
         body = body.encode(errors="surrogatepass")
     if not isinstance(body, bytes | bytearray | memoryview):
-        raise MisuseError(f"expected JSON as bytes or str, got {type(body).__name__}; json.dumps makes it")
+        raise UsageError(f"expected JSON as bytes or str, got {type(body).__name__}; json.dumps makes it")
     try:
         str(body, "utf-8")  # msgspec does not check text that nobody looks into
         return Cursor(_decode(body), "$")

@@ -211,7 +211,7 @@ class ToolCallAssembler:
         """A character came broken; told once."""
         if not self._told_broken:
             self._told_broken = True
-            self.warn("broken_characters", message)
+            self.warn("invalid_utf8", message)
 
     def _joined(self, place: Hashable, text: str) -> str:
         """The text with the characters whole that the server has cut in two."""
@@ -251,7 +251,11 @@ class ToolCallAssembler:
         call.id = call.id or id
         spare = call.feed(self._joined(call, arguments) if self.halves.found else arguments)
         if spare.strip() and call.same(spare):
-            self.warn("repeated_call", f"the server sent the call of {quote(call.name)} twice; it is made once", spare)
+            self.warn(
+                "duplicate_call_dropped",
+                f"the server sent the call of {quote(call.name)} twice; it is made once",
+                spare,
+            )
         elif spare.strip():
             told = f"what came behind the whole arguments of {quote(call.name)} was dropped"
             self.warn("extra_arguments", told, spare)
@@ -379,7 +383,7 @@ class ToolCallAssembler:
         raw = "".join(call.raw)
         if not call.name:
             self._nameless = self._nameless or raw.strip()
-            self.warn("nameless_call", "the server sent a call without a name; it is none", raw)
+            self.warn("unnamed_call", "the server sent a call without a name; it is none", raw)
             return
         call.named = True
         self._advance(call)

@@ -20,7 +20,7 @@ class ResponseWriter(Protocol):
         """Returns the bytes for this event; b"" if it adds none.
 
         Raises:
-            OrderError: The event violates the grammar of core/events.py: a bug in the code that sent it.
+            EventOrderError: The event violates the grammar of core/events.py: a bug in the code that sent it.
         """
 
 
@@ -58,7 +58,7 @@ class TokenCounting:
     path: str
     """URL path, such as `/v1/messages/count_tokens`."""
     read_request: Callable[[bytes | str], Request]
-    """Raises `CallerError` with the problem in the body and its position."""
+    """Raises `ClientError` with the problem in the body and its position."""
     write_count: Callable[[int, int | None], bytes]
     """Returns the response body for a token count and the tokens removed by context edits (None: no edits
     requested)."""
@@ -100,7 +100,7 @@ class Dialect:
     path: str
     """URL path at which the gateway serves it, such as `/v1/messages`."""
     read_request: Callable[[bytes | str], Request]
-    """Raises `CallerError` with the problem in the body and its position."""
+    """Raises `ClientError` with the problem in the body and its position."""
     writer: Callable[[Request], ResponseWriter]
     write_reply: Callable[[Reply, Request], bytes]
     write_error: Callable[[DragomanError], bytes]

@@ -164,7 +164,7 @@ class _Mending:
             "calls under the id of another": self._renamed,
         }
         said = ", ".join(f"{count} {what}" for what, count in told.items() if count)
-        return (Notice("mended_history", said or "results that did not stand right behind their calls"),)
+        return (Notice("history_repaired", said or "results that did not stand right behind their calls"),)
 
     def _own(self, id: str) -> str:
         """The id of the call that is meant: of several with this id, the first that waits."""

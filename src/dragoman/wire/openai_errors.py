@@ -11,31 +11,31 @@ import msgspec
 
 from dragoman.core.errors import (
     AuthError,
-    BackendError,
-    BusyError,
+    BackendUnavailableError,
     ContextOverflowError,
     DragomanError,
     ForbiddenError,
+    QueueFullError,
     RequestError,
-    SilenceError,
-    TooLargeError,
+    RequestTooLargeError,
     UnknownModelError,
-    UnknownReplyError,
+    UnknownResponseError,
     UnsupportedError,
     UpstreamError,
+    UpstreamTimeoutError,
 )
 
 _CODES: Final[dict[type[DragomanError], str]] = {
     ContextOverflowError: "context_length_exceeded",
     UnsupportedError: "unsupported_parameter",
-    UnknownReplyError: "previous_response_not_found",
+    UnknownResponseError: "previous_response_not_found",
     UnknownModelError: "model_not_found",
     AuthError: "invalid_api_key",
     ForbiddenError: "forbidden",
-    TooLargeError: "request_too_large",
-    BusyError: "rate_limit_exceeded",
-    BackendError: "server_overloaded",
-    SilenceError: "timeout",
+    RequestTooLargeError: "request_too_large",
+    QueueFullError: "rate_limit_exceeded",
+    BackendUnavailableError: "server_overloaded",
+    UpstreamTimeoutError: "timeout",
 }
 _UPSTREAM: Final = {400: 400, 413: 413, 422: 400, 429: 429, 503: 503, 529: 503}
 """What an upstream's own status becomes; any other (a key of ours that it refuses, say) is 502."""

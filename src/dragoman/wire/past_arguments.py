@@ -29,7 +29,7 @@ def with_objects(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tupl
         return tuple(messages), ()
     fixed = tuple(replace(message, parts=tuple(map(_whole, message.parts))) for message in messages)
     told = "the arguments of a past call of {} were not a JSON object, and were repaired"
-    return fixed, tuple(Notice("mended_json", told.format(quote(call.name)), call.arguments) for call in bad)
+    return fixed, tuple(Notice("json_repaired", told.format(quote(call.name)), call.arguments) for call in bad)
 
 
 def as_object(arguments: JsonText) -> JsonText:

@@ -154,9 +154,9 @@ class Attempt:
         missed = self.may_be_asked_again
         out = self._release()
         if missed:
-            out.append(Notice("not_as_asked", f"{self._wanted.missed}; what was answered is given", self._dropped))
+            out.append(Notice("reask_failed", f"{self._wanted.missed}; what was answered is given", self._dropped))
         elif self._dropped:
-            out.append(Notice("extra_call", "a call was dropped that was not asked for", self._dropped))
+            out.append(Notice("extra_call_dropped", "a call was dropped that was not asked for", self._dropped))
         if self._beside.strip():
             out.append(
                 Notice("content_dropped", "a reply of a schema has no place for words beside it", self._beside, "text")

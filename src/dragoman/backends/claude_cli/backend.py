@@ -16,7 +16,7 @@ from dragoman.backends.claude_cli.response import Answer
 from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.core.backend import ExchangeContext, ServedModel
-from dragoman.core.errors import BackendError, DragomanError
+from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
@@ -161,7 +161,7 @@ async def _begins(session: Session, *, may_be_dead: bool) -> bool:
     """
     try:
         await session.begin()
-    except BackendError:
+    except BackendUnavailableError:
         if not may_be_dead:
             raise
         return False

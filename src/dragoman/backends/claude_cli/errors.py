@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from dragoman.backends.claude_cli.process import Line
-from dragoman.core.errors import BackendError, ContextOverflowError, DragomanError, UpstreamError
+from dragoman.core.errors import BackendUnavailableError, ContextOverflowError, DragomanError, UpstreamError
 from dragoman.wire.upstream_errors import overflow
 
 _RUN: Final = "claude auth login"
@@ -44,7 +44,7 @@ class _Message(msgspec.Struct):
     content: list[_Block] = []
 
 
-class OverBudgetError(BackendError):
+class OverBudgetError(BackendUnavailableError):
     """It broke off an answer for the budget that was to keep it from asking again."""
 
 
@@ -83,7 +83,7 @@ def ended(line: Line, limits: Limits) -> DragomanError:
     if line.subtype == "error_max_budget_usd":
         return OverBudgetError("claude broke off the answer; ask again", retry_after_s=1.0)
     if not line.is_error:
-        return BackendError("claude ended its turn without an answer")
+        return BackendUnavailableError("claude ended its turn without an answer")
     return _error(said, "", _read(line.api_error_status, int), limits)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from dragoman.backends.claude_cli import command
 from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
 from dragoman.backends.claude_cli.process import Line
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 
 SERVER: Final = command.SERVER
 
@@ -22,7 +22,7 @@ class _Server(msgspec.Struct):
 def check(line: Line, conversation: Conversation) -> set[str]:
     """Refuse an answer of a model that could do something on this machine; gives the client's tools that it has not.
 
-    Raises: BackendError: it has other tools than the client's, or servers of its own.
+    Raises: BackendUnavailableError: it has other tools than the client's, or servers of its own.
     """
     offered = {f"mcp__{SERVER}__{tool.name}" for tool in conversation.tools}
     own = offered | ({STRUCTURED} if conversation.schema else set())
@@ -30,8 +30,8 @@ def check(line: Line, conversation: Conversation) -> set[str]:
         mounted = set(msgspec.json.decode(line.tools, type=list[str]))
         servers = {server.name for server in msgspec.json.decode(line.mcp_servers, type=list[_Server])} - {SERVER}
     except msgspec.DecodeError:
-        raise BackendError("claude does not say which tools it has; its answer is refused") from None
+        raise BackendUnavailableError("claude does not say which tools it has; its answer is refused") from None
     if too_many := (mounted - own) | servers:
         has = ", ".join(sorted(too_many))
-        raise BackendError(f"claude has tools or servers of its own ({has}); its answer is refused")
+        raise BackendUnavailableError(f"claude has tools or servers of its own ({has}); its answer is refused")
     return offered - mounted

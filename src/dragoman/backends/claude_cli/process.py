@@ -24,7 +24,7 @@ import msgspec
 
 from dragoman.backends.claude_cli.reaper import Keeper
 from dragoman.backends.embedded import weights
-from dragoman.core.errors import BackendError, SilenceError
+from dragoman.core.errors import BackendUnavailableError, UpstreamTimeoutError
 from dragoman.off_loop import off_loop
 
 log = logging.getLogger("dragoman.backends.claude_cli")
@@ -110,7 +110,7 @@ class Process:
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], keeper: Keeper) -> "Process":
         """One of this command line.
 
-        Raises: BackendError: it cannot be started.
+        Raises: BackendUnavailableError: it cannot be started.
         """
         folder = ""
         try:
@@ -132,7 +132,7 @@ class Process:
                 shutil.rmtree(folder, ignore_errors=True)
             if isinstance(e, OSError):
                 log.warning("cannot start %s: %s", command[0], e)
-                raise BackendError(f"cannot start claude: {(e.strerror or str(e)).lower()}") from None
+                raise BackendUnavailableError(f"cannot start claude: {(e.strerror or str(e)).lower()}") from None
             raise
         keeper.watch(transport.get_pid(), folder)
         return cls(transport, asyncio.subprocess.Process(transport, protocol, loop), folder, keeper)
@@ -150,7 +150,7 @@ class Process:
     async def say(self, *lines: object, silence_s: float, large: bool = False) -> None:
         """Tell it these, a line each; that it has gone is found by whoever listens. `large` ones are made in a thread.
 
-        Raises: SilenceError: it did not take them in for so long.
+        Raises: UpstreamTimeoutError: it did not take them in for so long.
         """
         assert self._child.stdin is not None
         data = await off_loop(large, lambda: b"".join(map(one_line, lines)))
@@ -159,14 +159,15 @@ class Process:
                 self._child.stdin.write(data)
                 await self._child.stdin.drain()
         except TimeoutError:
-            raise SilenceError(f"claude took nothing in for {silence_s:g} s") from None
+            raise UpstreamTimeoutError(f"claude took nothing in for {silence_s:g} s") from None
         except ConnectionError:
             pass
 
     async def hear(self, silence_s: float) -> Line:
         """What it says next; whatever is none of its lines is passed over.
 
-        Raises: SilenceError: nothing for so long. BackendError: it has ended, or a line of an answer is broken.
+        Raises: UpstreamTimeoutError: nothing for so long. BackendUnavailableError: it has ended, or a line of an
+            answer is broken.
         """
         assert self._child.stdout is not None
         while True:
@@ -174,11 +175,11 @@ class Process:
                 async with asyncio.timeout(silence_s):
                     said = await self._child.stdout.readline()
             except TimeoutError:
-                raise SilenceError(f"claude said nothing for {silence_s:g} s") from None
+                raise UpstreamTimeoutError(f"claude said nothing for {silence_s:g} s") from None
             except ValueError:
-                raise BackendError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
+                raise BackendUnavailableError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
             if not said.endswith(b"\n"):
-                raise BackendError(f"claude ended before its answer did: {await self._last_words()}")
+                raise BackendUnavailableError(f"claude ended before its answer did: {await self._last_words()}")
             if (line := _read(said)) is not None:
                 return line
 
@@ -239,13 +240,13 @@ def one_line(said: object) -> bytes:
 def _read(said: bytes) -> Line | None:
     """The line; None: it is none of its, as others may write to its output.
 
-    Raises: BackendError: it is one of an answer, of which a part would be missing.
+    Raises: BackendUnavailableError: it is one of an answer, of which a part would be missing.
     """
     for text in (said, _COLOURS.sub(b"", said)):
         with contextlib.suppress(*_BROKEN):
             return _line(text)
     if b'"stream_event"' in said:
-        raise BackendError("claude said a broken line in the middle of its answer")
+        raise BackendUnavailableError("claude said a broken line in the middle of its answer")
     return None
 
 

@@ -13,7 +13,7 @@ import psutil
 
 from dragoman.backends.claude_cli.command import Spec
 from dragoman.backends.claude_cli.process import Process
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 
 log = logging.getLogger("dragoman.backends.claude_cli")
 
@@ -50,7 +50,7 @@ class Pool:
     async def take(self, spec: Spec) -> tuple[Process, bool]:
         """One of this kind, for one request, and whether it has waited; give it back to `end`.
 
-        Raises: BackendError: it cannot be started.
+        Raises: BackendUnavailableError: it cannot be started.
         """
         for process, (kind, timer) in list(self._waiting.items()):
             if kind == spec:
@@ -92,7 +92,7 @@ class Pool:
                 oldest, (kind, _) = next(iter(self._waiting.items()))
                 self._gave_way_s[kind] = asyncio.get_running_loop().time()
                 self.end(oldest)
-            with contextlib.suppress(BackendError):
+            with contextlib.suppress(BackendUnavailableError):
                 process = await self._started(spec)
                 timer = asyncio.get_running_loop().call_later(self._idle_s, self.end, process)
                 self._waiting[process] = spec, timer

@@ -14,7 +14,7 @@ from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
 from dragoman.backends.claude_cli.models import MESSAGES
 from dragoman.backends.claude_cli.session import Session
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, UsageUpdate
 from dragoman.core.messages import Request, Tool, ToolChoice, Usage, add_usage
 from dragoman.text.stop_strings import StopStrings
@@ -55,8 +55,8 @@ class Answer:
         async with aclosing(self._given(session, attempt)) as events:
             async for event in events:
                 yield event
-        if attempt.may_be_asked_again and not self._turn.asked_again:
-            yield Notice("asked_again", f"{wanted.missed}; the model was asked once more")
+        if attempt.may_be_asked_again and not self._turn.reasked:
+            yield Notice("reasked", f"{wanted.missed}; the model was asked once more")
             called = attempt.called and not self._conversation.in_words
             if called or not wanted.reply:  # for a reply alone the CLI itself asks
                 await session.again(wanted.again, called=called)
@@ -65,7 +65,7 @@ class Answer:
                 async with aclosing(self._given(session, attempt)) as events:
                     async for event in (event async for event in events if not isinstance(event, Start)):
                         yield event
-            except BackendError:  # so it ends where it does not take the schema
+            except BackendUnavailableError:  # so it ends where it does not take the schema
                 if not wanted.reply or attempt.called or attempt.replied:
                     raise
                 attempt, is_over = first, True
@@ -74,7 +74,7 @@ class Answer:
         if attempt.finish is None:
             return
         if attempt.replied and session.objection:
-            yield Notice("unconstrained", "the reply is not of its schema", session.objection)
+            yield Notice("constraint_not_applied", "the reply is not of its schema", session.objection)
         elif attempt.rests and not (is_over or self._request.stream):  # a stream's end would come later for it
             cost_usd = await session.cost_usd(called=attempt.called)
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))

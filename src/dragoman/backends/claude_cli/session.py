@@ -16,7 +16,7 @@ from dragoman.backends.claude_cli.conversation import Conversation, Said
 from dragoman.backends.claude_cli.mcp_server import Mounted
 from dragoman.backends.claude_cli.process import Line, Process
 from dragoman.backends.claude_cli.prompt_escape import unread
-from dragoman.core.errors import BackendError, DragomanError, UpstreamError
+from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError
 from dragoman.core.events import Notice
 
 _BEGIN: Final = "begin"
@@ -122,7 +122,7 @@ class Session:
         except msgspec.DecodeError:
             return ""
         if response.error and response.request_id == _BEGIN:
-            raise BackendError(f"claude does not begin: {response.error}")
+            raise BackendUnavailableError(f"claude does not begin: {response.error}")
         if response.error:
             self.warnings.append(Notice("content_dropped", f"claude does not take a setting: {response.error}"))
         for model in response.response.models if response.response else ():
@@ -179,7 +179,7 @@ class Session:
             line = await self._hear()
             match line.type:
                 case "stream_event" if not self._is_safe:
-                    raise BackendError(isolation_check.UNSAID)
+                    raise BackendUnavailableError(isolation_check.UNSAID)
                 case "system" if line.subtype == _REFUSAL:
                     message.refused = True
                 case "stream_event" if line.parent_tool_use_id is None:
@@ -219,7 +219,7 @@ class Session:
     def check(self, line: Line) -> None:
         """Look at what it says that it has.
 
-        Raises: BackendError: it could do something on this machine.
+        Raises: BackendUnavailableError: it could do something on this machine.
         """
         missing = isolation_check.check(line, self._conversation)
         if missing and not self._is_safe:  # it says so with each turn of the past as well
@@ -240,7 +240,7 @@ class Session:
     async def _hear(self) -> Line:
         """Its next line; where it asks something, that is answered.
 
-        Raises: BackendError: it could do something on this machine.
+        Raises: BackendUnavailableError: it could do something on this machine.
         """
         line = await self._process.hear(self._silence_s)
         if line.type == "control_request":

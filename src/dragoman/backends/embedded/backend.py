@@ -32,7 +32,14 @@ from dragoman.core import events as ev
 from dragoman.core import progress, repeated_call
 from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.call_identity import answered_calls
-from dragoman.core.errors import BackendError, ConfigError, DragomanError, RequestError, UpstreamError, logged
+from dragoman.core.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    DragomanError,
+    RequestError,
+    UpstreamError,
+    logged,
+)
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import FinishReason, Request, ToolCall, Usage
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
@@ -129,10 +136,7 @@ class Embedded:
         """It has no others."""
 
     async def start(self) -> None:
-        """Load the weights.
-
-        Raises: BackendError: the engine did not come up.
-        """
+        """Load the weights. Raises: BackendUnavailableError: the engine did not start."""
         await self.engine.start()
         wanted_s = self._described[1].first_answer_s
         if wanted_s:
@@ -180,7 +184,7 @@ class Embedded:
         _, prompt, _ = await asyncio.to_thread(self._shown, self.own_words.restored(request))
         try:
             return await self.engine.count(prompt.text)
-        except (BackendError, UpstreamError) as error:
+        except (BackendUnavailableError, UpstreamError) as error:
             log.warning("going on without a count: %s", error)
             return None
 
@@ -204,13 +208,13 @@ class Embedded:
         body |= sampling.settings(request)
         warnings = [*lost, *trimming]
         if names := sampling.ignored(request):
-            warnings += warned("ignored_setting", "the embedded engine does not have {}", {n: n for n in names})
+            warnings += warned("unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names})
         has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
         if has_tools:
             # Agents such as Claude Code name no temperature; the engine's own (0.8) makes small models call at random.
             body.setdefault("temperature", 0)
         elif request.tool_choice.mode in ("required", "named"):
-            warnings.append(Notice("unconstrained", "a call is required, but none of the tools can be offered here"))
+            warnings.append(Notice("constraint_not_applied", "a call is required, but no tool can be offered here"))
         grammar, more = held(self.format, request, has_tools=has_tools)
         if grammar:
             body["grammar"] = grammar
@@ -250,7 +254,7 @@ class _Answer:
         self._usage = Usage()
         self.listener = Listener(backend.own_words)
         self._request = backend.own_words.restored(request)
-        guards = backend.after_result == "no_repeats" and not turn.asked_again
+        guards = backend.after_result == "no_repeats" and not turn.reasked
         self._answered = answered_calls(request) if guards else []
         self._grammar_refused = False
 
@@ -289,7 +293,7 @@ class _Answer:
             if self.started or "grammar" not in body:
                 raise
             log.warning("going on without a grammar: %s", error)
-            self._prepared.warnings.append(Notice("unconstrained", "the engine refused the grammar"))
+            self._prepared.warnings.append(Notice("constraint_not_applied", "the engine refused the grammar"))
             self._grammar_refused = True
             async with aclosing(self._run(free, again=True)) as events:
                 async for event in events:
@@ -390,5 +394,5 @@ class _Answer:
     def _end(self) -> list[AnyEvent]:
         if not self._came_to_its_end:
             self.listener.broken_off()
-        found = self._stops.found
-        return [ev.UsageUpdate(self._usage), Finish("stop_sequence" if found else self._reason, found)]
+        reason = "stop_sequence" if self._stops.found else self._reason
+        return [ev.UsageUpdate(self._usage), Finish(reason, self._stops.found)]

@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from dragoman.backends.embedded import process as child_process
 from dragoman.backends.embedded.process import EngineSettings
 from dragoman.core.errors import (
-    BackendError,
-    BusyError,
+    BackendUnavailableError,
     ContextOverflowError,
     DragomanError,
+    QueueFullError,
     RequestError,
-    SilenceError,
     UpstreamError,
+    UpstreamTimeoutError,
 )
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
@@ -105,7 +105,7 @@ class Engine:
     async def start(self) -> None:
         """Start the child and wait until it can answer.
 
-        Raises: BackendError: it did not come up; the message ends with its last words.
+        Raises: BackendUnavailableError: it did not come up; the message ends with its last words.
         """
         self._first = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep())
@@ -125,7 +125,7 @@ class Engine:
     async def metrics(self) -> str:
         """The engine's own counters, as Prometheus text.
 
-        Raises: BackendError: the engine is down.
+        Raises: BackendUnavailableError: the engine is down.
         """
         if self._metrics is None or self._metrics.done():
             self._metrics = asyncio.get_running_loop().create_future()
@@ -135,10 +135,10 @@ class Engine:
     async def count(self, text: str) -> int:
         """The tokens of a prompt, at once, whatever else the engine is at.
 
-        Raises: BackendError: the engine is down, or cannot tell.
+        Raises: BackendUnavailableError: the engine is down, or cannot tell.
         """
         if not self.is_ready:
-            raise BackendError(self._gone, retry_after_s=2)
+            raise BackendUnavailableError(self._gone, retry_after_s=2)
         self._count += 1
         id, answer = self._count, asyncio.Future[int]()
         self._counts[id] = answer
@@ -195,7 +195,7 @@ class Engine:
     async def _enter(self, again: bool) -> None:
         """Take a place, once there is one and the child is up."""
         if not again and self._places.locked() and self._waiting >= self._settings.queue:
-            raise BusyError(f"all {self._settings.parallel} places and the queue are taken", retry_after_s=2)
+            raise QueueFullError(f"all {self._settings.parallel} places and the queue are taken", retry_after_s=2)
         self._waiting += 1
         try:
             await self._places.acquire()
@@ -216,7 +216,9 @@ class Engine:
             async with asyncio.timeout(self._settings.load_timeout_s):
                 await self._ready.wait()
         except TimeoutError:
-            raise BackendError("the embedded engine is not up; see the server's log", retry_after_s=10) from None
+            raise BackendUnavailableError(
+                "the embedded engine is not up; see the server's log", retry_after_s=10
+            ) from None
 
     async def _next(self, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> dict[str, Any]:
         try:
@@ -224,7 +226,7 @@ class Engine:
                 message = await inbox.get()
         except TimeoutError:
             self._kill()
-            raise SilenceError(
+            raise UpstreamTimeoutError(
                 f"the embedded engine gave no sign of life for {self._settings.silence_s:g} s; it is being restarted"
             ) from None
         if isinstance(message, DragomanError):
@@ -256,7 +258,7 @@ class Engine:
     async def _send(self, message: dict[str, Any]) -> None:
         process = self._process
         if process is None or process.stdin is None:
-            raise BackendError(self._gone, retry_after_s=2)
+            raise BackendUnavailableError(self._gone, retry_after_s=2)
         with contextlib.suppress(ConnectionError):  # a dead child is told of by its keeper
             process.stdin.write(json.dumps(message).encode() + b"\n")
             await process.stdin.drain()
@@ -271,7 +273,7 @@ class Engine:
                 with tempfile.TemporaryDirectory(None, "dragoman-", child_process.folder(), True) as private:
                     error = await self._live(private)
             except OSError as e:
-                error = BackendError(f"the embedded engine could not be started: {e}")
+                error = BackendUnavailableError(f"the embedded engine could not be started: {e}")
             if self._first is not None and not self._first.done():
                 self._first.set_exception(error)
                 return
@@ -286,15 +288,15 @@ class Engine:
         """Tell everybody whom the child owes an answer."""
         self._gone = why
         for inbox in self._held.values():
-            inbox.put_nowait(BackendError(why, retry_after_s=2))
+            inbox.put_nowait(BackendUnavailableError(why, retry_after_s=2))
         for answer in self._counts.values():
             if not answer.done():
-                answer.set_exception(BackendError(why, retry_after_s=2))
+                answer.set_exception(BackendUnavailableError(why, retry_after_s=2))
         if self._metrics is not None and not self._metrics.done():
-            self._metrics.set_exception(BackendError(why))
+            self._metrics.set_exception(BackendUnavailableError(why))
             self._metrics.exception()  # perhaps nobody waits for it any more
 
-    async def _live(self, private: str) -> BackendError:
+    async def _live(self, private: str) -> BackendUnavailableError:
         """One child's life; why it ended."""
         self._stderr.clear()
         process = self._process = await child_process.start(LINE_LIMIT_BYTES)
@@ -315,7 +317,7 @@ class Engine:
             await process.wait()
             await asyncio.wait({words}, timeout=1)
         why = child_process.ending(process.returncode, self._stderr, self._settings.memory_mb)
-        return BackendError(f"the embedded engine ended: {why}", retry_after_s=2)
+        return BackendUnavailableError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Hand on what the child says, until it says no more."""

@@ -62,14 +62,14 @@ def held(format: Format, request: Request, *, has_tools: bool) -> tuple[str, lis
     text = for_json(schema) if schema else None
     warnings = []
     if schema and text is None:
-        warnings.append(Notice("unconstrained", "the engine cannot take the response schema"))
+        warnings.append(Notice("constraint_not_applied", "the engine cannot take the response schema"))
     if not has_tools:
         return text or "", warnings
     grammar = for_tools(format, request.tools, choice, schema if text else "")
     if grammar is None:
-        return "", [*warnings, Notice("unconstrained", "no grammar can hold the model to these tools")]
+        return "", [*warnings, Notice("constraint_not_applied", "no grammar can hold the model to these tools")]
     warnings += [
-        Notice("relaxed_schema", f"{name} is not held to all of its schema: {lost}")
+        Notice("schema_relaxed", f"{name} is not held to all of its schema: {lost}")
         for name, lost in grammar.relaxed.items()
     ]
     return grammar.text, warnings

@@ -95,7 +95,7 @@ class RepeatGuard:
             case ToolCallIncomplete():
                 held, self._held = self._held, []
                 return self._repeated() if cut_off and self._is_argued_again() else [*held, event]
-            case Notice("cut_off_call", _, raw) if cut_off and self._is_begun_again(raw):
+            case Notice("truncated_call", _, raw) if cut_off and self._is_begun_again(raw):
                 return self._repeated()
             case _:
                 return [event]
@@ -128,22 +128,22 @@ class RepeatGuard:
 
     def _repeated(self) -> list[AnyEvent]:
         self.found = True
-        return [Notice("repeated_call", f"dropped a call of {self._name} that has been made already")]
+        return [Notice("duplicate_call_dropped", f"dropped a call of {self._name} that has been made already")]
 
 
 def re_asking(call: ToolCall | None) -> list[Notice]:
     """Report that the model is re-asked, as it made this call again; None: as it wrote nothing."""
     if call is None:
-        return [Notice("asked_again", "the model wrote nothing after a tool's result, and was re-asked")]
+        return [Notice("reasked", "the model wrote nothing after a tool's result, and was re-asked")]
     return [
-        Notice("repeated_call", f"held back a call of {call.name} that has a result already", call.arguments),
-        Notice("asked_again", f"{call.name}: the call has a result already; the model was re-asked"),
+        Notice("duplicate_call_dropped", f"held back a call of {call.name} that has a result already", call.arguments),
+        Notice("reasked", f"{call.name}: the call has a result already; the model was re-asked"),
     ]
 
 
 def made_again(name: str) -> Notice:
     """Tells of a call that is passed on although it has a result."""
-    return Notice("not_as_asked", f"the model made a call of {name} again that has a result already; it is passed on")
+    return Notice("reask_failed", f"the model made a call of {name} again that has a result already; it is passed on")
 
 
 def _begins(whole: str, begun: str) -> bool:

@@ -32,7 +32,7 @@ from dragoman.backends.http.passthrough import HttpPassthrough
 from dragoman.backends.http.request_plan import RequestPlanner
 from dragoman.backends.http.unsupported_params import UnsupportedParams, remove_rejected_param
 from dragoman.core.backend import ExchangeContext, ServedModel
-from dragoman.core.errors import BackendError, ConfigError, RequestError, UpstreamError, one_of, quote
+from dragoman.core.errors import BackendUnavailableError, ConfigError, RequestError, UpstreamError, one_of, quote
 from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Start, TextDelta, ToolCallDelta
 from dragoman.core.messages import Reasoning, Request
 from dragoman.off_loop import off_loop
@@ -182,7 +182,7 @@ class HttpBackend:
             if response.status != 200 or "x-dragoman-estimated" in response.headers:
                 return None
             return counting.read_count(response.body)
-        except (BackendError, RequestError) as e:
+        except (BackendUnavailableError, RequestError) as e:
             log.warning("%s does not count tokens: %s", self._name, e)
             return None
 
@@ -303,7 +303,7 @@ class HttpBackend:
         self, outgoing: UpstreamRequest, request: Request, turn: ExchangeContext, mode: ModelMode
     ) -> AsyncGenerator[AnyEvent, None]:
         pipeline = await off_loop(turn.large, self._planner.open_response, request, turn, mode, outgoing)
-        broken: BackendError | None = None
+        broken: BackendUnavailableError | None = None
         spent = conversion_time.measure()
         path, head = self._planner.path(mode), dict[str, str]()
         upstream = self._connection.stream_post(
@@ -320,7 +320,7 @@ class HttpBackend:
                         yield self._for_client(event, head)
                     if pipeline.can_stop:
                         break
-            except BackendError as error:
+            except BackendUnavailableError as error:
                 broken = error
         last = pipeline.close()
         only_end_is_missing = bool(last) and isinstance(last[-1], Finish)

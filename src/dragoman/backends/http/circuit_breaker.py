@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
-from dragoman.core.errors import BackendError, DragomanError, RemoteError, UpstreamError
+from dragoman.core.errors import BackendUnavailableError, DragomanError, RemoteError, UpstreamError
 
 FAILURE_THRESHOLD: Final = 5
 """Failures in a row that open the breaker: more than one client request causes when the client retries it twice, as the
@@ -43,13 +43,13 @@ class CircuitBreaker:
         """Checks that a request may be sent now.
 
         Raises:
-            BackendError: the breaker is open; `retry_after_s` has the remaining cool-down.
+            BackendUnavailableError: the breaker is open; `retry_after_s` has the remaining cool-down.
         """
         left_s = self._open_until_s - self._now_s()
         if self.state == "closed" or (self.state == "open" and left_s <= 0):
             return
         message = f"{self._name} failed {self._failures} times in a row and is left alone for a while"
-        raise BackendError(message, retry_after_s=max(1, math.ceil(left_s)))
+        raise BackendUnavailableError(message, retry_after_s=max(1, math.ceil(left_s)))
 
     @contextmanager
     def guard(self) -> Iterator[Callable[[], None]]:
@@ -60,7 +60,7 @@ class CircuitBreaker:
         the response, that counts as a success.
 
         Raises:
-            BackendError: the breaker is open.
+            BackendUnavailableError: the breaker is open.
         """
         self.ensure_closed()
         is_try = self.state == "open"

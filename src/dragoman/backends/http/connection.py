@@ -32,7 +32,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.hide_key import SecretRedactor
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed
-from dragoman.core.errors import BackendError, RemoteError, SilenceError, logged
+from dragoman.core.errors import BackendUnavailableError, RemoteError, UpstreamTimeoutError, logged
 from dragoman.wire.upstream_errors import answered_error
 
 log = logging.getLogger("dragoman.backends.http.connection")
@@ -127,9 +127,9 @@ class UpstreamConnection:
 
         Raises:
             UpstreamError: the server returned an error.
-            BackendError: the server cannot be reached, broke the connection, or its circuit breaker is open.
-            SilenceError: the server sent nothing for too long.
-            BusyError: the queue for a slot is full.
+            BackendUnavailableError: the server cannot be reached, broke the connection, or its circuit breaker is open.
+            UpstreamTimeoutError: the server sent nothing for too long.
+            QueueFullError: the queue for a slot is full.
         """
         self._breaker.ensure_closed()
         async with self._limiter.acquire():
@@ -160,9 +160,8 @@ class UpstreamConnection:
         """Sends a GET, or a POST if there is a body, and returns the whole response, whatever its status.
 
         Raises:
-            BackendError: there is no response in time, or the circuit breaker is open (checked for POST only). Its
-                cause
-                is the OSError if the connection failed.
+            BackendUnavailableError: there is no response in time, or the circuit breaker is open (checked for POST
+                only). Its cause is the OSError if the connection failed.
         """
         if body is not None:
             self._breaker.ensure_closed()
@@ -179,11 +178,11 @@ class UpstreamConnection:
                 fields = {name.lower(): value for name, value in response.headers.items()}
                 return HttpResponse(response.status, fields, self.secrets.hide_bytes(data) if is_error else data)
         except aiohttp.ClientConnectorError as e:
-            raise BackendError(_os_error_reason(e.os_error)) from e.os_error
+            raise BackendUnavailableError(_os_error_reason(e.os_error)) from e.os_error
         except TimeoutError:
-            raise BackendError(f"no answer within {timeout_s:g} s") from None
+            raise BackendUnavailableError(f"no answer within {timeout_s:g} s") from None
         except aiohttp.ClientError as e:
-            raise BackendError(str(e) or type(e).__name__) from None
+            raise BackendUnavailableError(str(e) or type(e).__name__) from None
 
     def url(self, path: str) -> str:
         """Returns the URL of this path. A base URL of OpenAI's APIs contains the version, unless it is a bare host."""
@@ -255,25 +254,27 @@ class UpstreamConnection:
                 message = (
                     f"{self._name} could not be reached at {self.display_url} within {config.connect_timeout_s:g} s"
                 )
-                return BackendError(f"{message} (setting connect_timeout_s)")
+                return BackendUnavailableError(f"{message} (setting connect_timeout_s)")
             case TimeoutError() if begun:
-                return SilenceError(f"{self._name} fell silent for {config.silence_s:g} s (setting silence_s)")
+                return UpstreamTimeoutError(f"{self._name} fell silent for {config.silence_s:g} s (setting silence_s)")
             case TimeoutError():
                 message = f"{self._name} said nothing for {config.first_byte_s:g} s after it was asked"
-                return SilenceError(f"{message} (setting first_byte_s)")
+                return UpstreamTimeoutError(f"{message} (setting first_byte_s)")
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
                 message = f"{self._name} cannot be reached at {self.display_url}"
-                return BackendError(f"{message}: the proxy is not there, or refuses (setting proxy, HTTPS_PROXY)")
+                return BackendUnavailableError(
+                    f"{message}: the proxy is not there, or refuses (setting proxy, HTTPS_PROXY)"
+                )
             case aiohttp.ClientConnectorError():
-                return BackendError(
+                return BackendUnavailableError(
                     f"{self._name} cannot be reached at {self.display_url}: {_os_error_reason(error.os_error)}"
                 )
             case _ if not begun and _closed_by_peer(error):
-                return BackendError(f"{self._name} closed the connection before it answered")
+                return BackendUnavailableError(f"{self._name} closed the connection before it answered")
             case aiohttp.ClientResponseError():
-                return BackendError(f"{self._name} at {self.display_url} sent what is no HTTP")
+                return BackendUnavailableError(f"{self._name} at {self.display_url} sent what is no HTTP")
             case _:
-                return BackendError(f"{self._name} broke the connection off in its answer")
+                return BackendUnavailableError(f"{self._name} broke the connection off in its answer")
 
 
 def _os_error_reason(error: OSError) -> str:

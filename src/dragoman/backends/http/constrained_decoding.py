@@ -106,7 +106,7 @@ def _calls_by_schema(tools: Sequence[Tool], choice: ToolChoice, target: Target |
         return ConstraintFields({}, (unconstrained_warning("a call is required, and none of the tools can be called"),))
     adapted = adapt(schema, target) if target else None
     lost = summary({"the calls": adapted.changes}) if adapted and adapted.changes else ""
-    warning = (Notice("relaxed_schema", f"what the server does not take of the tools' schemas is not held: {lost}"),)
+    warning = (Notice("schema_relaxed", f"what the server does not take of the tools' schemas is not held: {lost}"),)
     return ConstraintFields(
         _response_format(msgspec.Raw((adapted.json if adapted else schema).encode())),
         warning if lost else (),
@@ -124,7 +124,7 @@ def _relaxed_warnings(constraint: Constraint, names: Sequence[str]) -> tuple[Not
     unsaid = [(name, _unsupported_keywords(call)) for name, call in zip(names, constraint.calls, strict=True)]
     words = "; ".join(f"{name}: {', '.join(found)}" for name, found in unsaid if found)
     return (
-        (Notice("relaxed_schema", f"what no grammar can say of the tools' schemas is not held: {words}"),)
+        (Notice("schema_relaxed", f"what no grammar can say of the tools' schemas is not held: {words}"),)
         if words
         else ()
     )
@@ -160,13 +160,13 @@ def constrain_to_json(methods: Iterable[str], schema: JsonText) -> ConstraintFie
 
 def _reply_schema_warnings(schema: JsonText) -> tuple[Notice, ...]:
     words = _unsupported_by_gbnf(Json(schema))
-    warning = Notice("relaxed_schema", f"what no grammar can say of the reply's schema is not held: {', '.join(words)}")
+    warning = Notice("schema_relaxed", f"what no grammar can say of the reply's schema is not held: {', '.join(words)}")
     return (warning,) if words else ()
 
 
 def unconstrained_warning(why: str) -> Notice:
     """Returns the warning that the request was sent without a constraint."""
-    return Notice("unconstrained", why)
+    return Notice("constraint_not_applied", why)
 
 
 def with_constraint(outgoing: UpstreamRequest, held: ConstraintFields) -> UpstreamRequest:

@@ -102,7 +102,7 @@ class RequestPlanner:
 
         Raises:
             ConfigError: the template cannot be read.
-            BackendError: there is no chat template to render prompts with.
+            BackendUnavailableError: there is no chat template to render prompts with.
         """
         if (
             mode.endpoint == "chat"
@@ -185,7 +185,7 @@ class RequestPlanner:
         if not most or asked is None or asked <= most:
             return request, ()
         identified = Notice(
-            "lowered_limit",
+            "max_tokens_clamped",
             f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for",
             detail="max_tokens",
         )
@@ -245,7 +245,7 @@ class RequestPlanner:
                 {}, () if free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
             )
         if to.written_as:  # overrides a warning about the server's own tool choice
-            kept = tuple(identified for identified in outgoing.warnings if identified.code != "unconstrained")
+            kept = tuple(identified for identified in outgoing.warnings if identified.code != "constraint_not_applied")
             outgoing = outgoing._replace(warnings=kept)
         return constrained_decoding.with_constraint(outgoing, to)
 

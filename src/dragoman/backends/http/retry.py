@@ -22,7 +22,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from dragoman.core.errors import BackendError, DragomanError, UpstreamError
+from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError
 
 MAX_SERVER_DELAY_S: Final = 3.0
 """Below `server.hold_s`: after that time the client already has status 200, while it knows how to handle a 429."""
@@ -78,7 +78,7 @@ async def sleep(delay_s: float) -> None:
 def _is_retryable(error: DragomanError) -> bool:
     if isinstance(error, UpstreamError):
         return error.status in _RETRYABLE_STATUSES and not _QUOTA_EXHAUSTED.search(error.message)
-    return isinstance(error, BackendError)
+    return isinstance(error, BackendUnavailableError)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:

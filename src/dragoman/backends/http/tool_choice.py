@@ -31,6 +31,6 @@ def downgrade_tool_choice(request: Request, forms: Collection[str]) -> tuple[Req
     if "required" in forms:
         return replace(request, tools=only, tool_choice=replace(choice, mode="required", name="")), ()
     warning = Notice(
-        "unconstrained", "the server takes no tool_choice that names a tool: its model is shown that one alone"
+        "constraint_not_applied", "the server takes no tool_choice that names a tool: its model is shown that one alone"
     )
     return replace(request, tools=only, tool_choice=replace(choice, mode="auto", name="")), (warning,)

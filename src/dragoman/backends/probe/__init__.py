@@ -21,7 +21,7 @@ from dragoman.backends.probe.recommend import choose
 from dragoman.backends.probe.report import Choice, Finding, Report
 from dragoman.backends.probe.server_info import Telling
 from dragoman.catalog import servers
-from dragoman.core.errors import BackendError, UpstreamError
+from dragoman.core.errors import BackendUnavailableError, UpstreamError
 
 __all__ = ["DECISIVE", "MEASURES", "TOKENS", "WITHIN_S", "Choice", "Finding", "Report", "measured", "of", "probe"]
 
@@ -100,4 +100,4 @@ def _check(subject: Subject, config: HttpConfig) -> None:
     error = subject.heard["greeting"].error
     if isinstance(error, UpstreamError) and error.status in (401, 403):
         raise wants_key(config)
-    raise BackendError(f"{subject.model} does not answer: {subject.findings['answers'].words}") from None
+    raise BackendUnavailableError(f"{subject.model} does not answer: {subject.findings['answers'].words}") from None

@@ -20,7 +20,7 @@ from dragoman.backends.http.unsupported_params import remove_rejected_param
 from dragoman.backends.probe.server_info import json
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
-from dragoman.core.errors import DragomanError, SilenceError, UpstreamError
+from dragoman.core.errors import DragomanError, UpstreamError, UpstreamTimeoutError
 from dragoman.core.events import ToolCallDelta
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import (
@@ -141,7 +141,7 @@ class Asker:
         """The answer, once more without a setting that the server refuses by name."""
         left_s = self._left_s()
         if left_s <= 0:
-            return Heard(error=SilenceError(f"not asked: {self.within_s:g} s are over"))
+            return Heard(error=UpstreamTimeoutError(f"not asked: {self.within_s:g} s are over"))
         try:
             outgoing = self.dialect.write_request(request, self.model)
         except DragomanError as error:
@@ -162,7 +162,7 @@ class Asker:
     async def posted(self, path: str, body: Mapping[str, Any]) -> tuple[bytes, DragomanError | None]:
         """The bytes that another path answers with, and why there are none."""
         if self._left_s() <= 0:
-            return b"", SilenceError(f"not asked: {self.within_s:g} s are over")
+            return b"", UpstreamTimeoutError(f"not asked: {self.within_s:g} s are over")
         got, error, _ = await self._bytes(path, msgspec.json.encode(body), min(QUESTION_S, self._left_s()))
         return got, error
 
@@ -202,7 +202,7 @@ class Asker:
                 async for piece in pieces:
                     got += piece
         except TimeoutError:
-            error = SilenceError(f"no whole answer within {limit_s:.0f} s")
+            error = UpstreamTimeoutError(f"no whole answer within {limit_s:.0f} s")
         except DragomanError as e:
             error = e
         return bytes(got), error, time.monotonic() - began

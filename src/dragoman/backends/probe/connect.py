@@ -14,7 +14,7 @@ from dragoman import dialects
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.probe.server_info import MODELS, Telling, json, members
-from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 
 _SHOWN_AT_MOST: Final = 12
 _WANTS_KEY: Final = (401, 403)
@@ -55,12 +55,13 @@ async def reached(
 ) -> tuple[str, ...]:
     """The models that it lists; none where it has no list.
 
-    Raises: ConfigError: the URL is not that of its API, or the key is missing or wrong. BackendError: it is not there.
+    Raises: ConfigError: the URL is not that of its API, or the key is missing or wrong. BackendUnavailableError: it is
+        not there.
     """
     try:
         said = await connection.request(MODELS)
-    except BackendError as error:
-        raise BackendError(
+    except BackendUnavailableError as error:
+        raise BackendUnavailableError(
             f"nothing answers at {connection.display_url}: {error.message}; is the server running?"
         ) from None
     if said.status in _WANTS_KEY:
@@ -77,7 +78,7 @@ async def reached(
 async def _lists(connection: UpstreamConnection) -> bool:
     try:
         said = await connection.request(MODELS)
-    except BackendError:
+    except BackendUnavailableError:
         return False
     listed = json(said.body) if said.status == 200 else None
     return next(members(listed, ["data", "*", "id"], ""), None) is not None

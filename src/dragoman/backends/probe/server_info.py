@@ -11,7 +11,7 @@ import msgspec
 from dragoman.backends.http.connection import HttpResponse, UpstreamConnection
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Kind, Place, Sign
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 
 MODELS: Final = "/v1/models"
 _PASSING: Final = frozenset(("created", "permission", "status", "state", "modified_at", "loaded"))
@@ -33,7 +33,7 @@ class Telling:
             body = msgspec.json.encode({"model": model}) if model else None
             try:
                 self._said[key] = await self._connection.request(path, body)
-            except BackendError:
+            except BackendUnavailableError:
                 self._said[key] = None
         return self._said[key]
 

@@ -26,7 +26,7 @@ import msgspec
 from dragoman.backends.http.connection import REQUEST_TIMEOUT_S, UpstreamConnection
 from dragoman.backends.text_mode import sampling
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import BackendError, ConfigError, RequestError
+from dragoman.core.errors import BackendUnavailableError, ConfigError, RequestError
 from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.control_tokens import control_tokens
@@ -76,8 +76,8 @@ class Templates:
     async def prepare(self, model: str, file: str, connection: UpstreamConnection) -> None:
         """Have the one of this model at hand. Where a server that has told it does not tell it again, it stays.
 
-        Raises: ConfigError: the file cannot be read, or is none, or the extra `templates` is missing. BackendError:
-            the server tells none.
+        Raises: ConfigError: the file cannot be read, or is none, or the extra `templates` is missing.
+            BackendUnavailableError: the server tells none.
         """
         key, now_s = (model, file), self._now_s()
         is_known = key in self._known
@@ -86,7 +86,7 @@ class Templates:
         self._asked_s[key] = now_s
         try:
             await self._ask(model, file, connection, REQUEST_TIMEOUT_S if is_known else self._loads_s)
-        except BackendError:
+        except BackendUnavailableError:
             if not is_known:
                 raise
 
@@ -95,7 +95,9 @@ class Templates:
         told = await _props(model, connection, timeout_s)
         source = read(file, name) if file else told.get("chat_template", "")
         if not source:
-            raise BackendError(f"{name} tells no chat template; name the file of one in servers.{name}.template")
+            raise BackendUnavailableError(
+                f"{name} tells no chat template; name the file of one in servers.{name}.template"
+            )
         await asyncio.to_thread(self.take, model, file, source, told.get("eos_token", ""))
 
 
@@ -117,7 +119,7 @@ def written(request: Request, prompt: "Prompt") -> UpstreamRequest:
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
     named = {name: name for name in sampling.ignored(request)}
-    told = tuple(warned("ignored_setting", "where prompts are rendered here, {} has no effect", named))
+    told = tuple(warned("unsupported_parameter", "where prompts are rendered here, {} has no effect", named))
     return UpstreamRequest(msgspec.json.encode(body), told, request.stop, prompt.tail)
 
 

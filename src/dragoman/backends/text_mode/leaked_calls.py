@@ -361,6 +361,6 @@ def _told(events: Iterable[AnyEvent]) -> list[AnyEvent]:
     for event in events:
         if isinstance(event, ToolCallStart):
             told = f"a call of {event.name} that the server had left in the text was made one"
-            out.append(Notice("rescued_call", told))
+            out.append(Notice("leaked_call_recovered", told))
         out.append(event)
     return out

@@ -85,7 +85,7 @@ def told_schema(request: Request) -> Request:
 def unconstrained_reply() -> Notice:
     """Returns the warning that makes the gateway check the reply (checked_reply.py)."""
     return Notice(
-        "unconstrained",
+        "constraint_not_applied",
         "the reply is not held to its schema, as the model may call a tool instead; it is checked at its end",
         detail="response_format",
     )

@@ -188,7 +188,7 @@ class Reread:
                     self.over = one_is_enough or self._numbers.repeated
                     if isinstance(event, ToolCallIncomplete):  # whose text follows, and is no other call
                         self._new_leaks = None
-                case Notice("rescued_call"):
+                case Notice("leaked_call_recovered"):
                     self._rescued()
                     out.append(event)
                 case _:
@@ -255,4 +255,4 @@ class _Numbers:
     def _dropped(self, made: CallKey, told: str) -> list[AnyEvent]:
         self._held = None
         self._calls -= 1
-        return [Notice("repeated_call", told, made[1])]
+        return [Notice("duplicate_call_dropped", told, made[1])]

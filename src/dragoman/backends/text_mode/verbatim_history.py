@@ -136,7 +136,7 @@ class Listener:
                     self._calls[-1][2].append(text)
                 case ToolCallEnd(id=id) if id and len(self._calls) == 1:
                     self._late_id = id
-                case ToolCallIncomplete() | Notice(code="repeated_call"):
+                case ToolCallIncomplete() | Notice(code="duplicate_call_dropped"):
                     self.broken_off()
                 case ReasoningDelta():
                     self._shown_again = False

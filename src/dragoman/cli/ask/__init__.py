@@ -20,7 +20,7 @@ from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, Page, Plain, Raw
 from dragoman.cli.completion import all_model_names, offering
 from dragoman.core.backend import Backend, SupportsReplay
-from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
 from dragoman.gateway.gateway import Gateway, targets
 
@@ -183,7 +183,7 @@ def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
     models = gateway.models()
     if not models:
         urls = [str(state["url"]) for state in gateway.state() if "url" in state]
-        raise BackendError(
+        raise BackendUnavailableError(
             f"nothing answers at {' and '.join(urls)}, or no model is loaded there; "
             f"run: dragoman doctor{f' --server {urls[0]}' if len(urls) == 1 else ''}"
         )

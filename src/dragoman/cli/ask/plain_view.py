@@ -86,9 +86,9 @@ class Page(Protocol):
 def remark(event: AnyEvent) -> tuple[str, str]:
     """What is said of an event that has no words of the model's, and its style; nothing of most."""
     match event:
-        case ToolCallEnd(_, mended, valid, asked_again):
+        case ToolCallEnd(_, mended, valid, reasked):
             fits = {True: "whole, and fits its schema", False: "whole, but does not fit its schema", None: "whole"}
-            more = [f"mended: {', '.join(mended)}"] * bool(mended) + ["asked for once more"] * asked_again
+            more = [f"mended: {', '.join(mended)}"] * bool(mended) + ["asked for once more"] * reasked
             return "; ".join([fits[valid], *more]), "wrong" if valid is False else "right"
         case ToolCallIncomplete():
             return "broken off: not to be run", "wrong"

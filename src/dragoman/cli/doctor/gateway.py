@@ -8,7 +8,7 @@ from contextlib import closing
 from dragoman.cli._common import missing_extras
 from dragoman.cli.doctor.finding import Finding
 from dragoman.config import LOOPBACK, ServerConfig
-from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.server.port_owner import port_owner
 
 _TRIED = 20
@@ -23,7 +23,7 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
 
     try:
         told = await counted(config)
-    except (BackendError, ForeignError):
+    except (BackendUnavailableError, ForeignError):
         return [_place(config, command)]
     except ConfigError as error:
         return [Finding("gateway", "note", error.message)]

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from dragoman.config import ServerConfig
-from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.server.observe.call_outcomes import FAILED
 
 _TIMEOUT_S: Final = 5.0
@@ -31,7 +31,7 @@ class Calls(msgspec.Struct, frozen=True):
     valid: int
     """As the model wrote them, the first time."""
     mended: int
-    asked_again: int
+    reasked: int
     failed: int
     unchecked: int
 
@@ -74,8 +74,8 @@ def url(config: ServerConfig) -> str:
 async def counted(config: ServerConfig) -> Counted:
     """What the gateway has counted that runs with these settings.
 
-    Raises: BackendError: none answers there. ForeignError: something else does, and was told no key. ConfigError: it
-    tells nothing, or not to us; the message says why.
+    Raises: BackendUnavailableError: none answers there. ForeignError: something else does, and was told no key.
+        ConfigError: it tells nothing, or not to us; the message says why.
     """
     where = url(config)
     try:
@@ -89,7 +89,7 @@ async def counted(config: ServerConfig) -> Counted:
             async with session.get("/metrics", headers=key, allow_redirects=False) as answer:
                 status, body = answer.status, await answer.text()
     except (aiohttp.ClientError, OSError) as error:
-        raise BackendError(f"no gateway answers at {where}") from error
+        raise BackendUnavailableError(f"no gateway answers at {where}") from error
     if status != 200:
         raise ConfigError(f"the gateway at {where} {_refused(status)}")
     return _summary(root.version, body)
@@ -143,7 +143,7 @@ def _by_model(samples: Iterable[Sample]) -> list[Calls]:
             calls=outcomes.total(),
             valid=outcomes["valid"],
             mended=outcomes["mended"],
-            asked_again=outcomes["asked_again"],
+            reasked=outcomes["reasked"],
             failed=sum(outcomes[one] for one in FAILED),
             unchecked=outcomes["unchecked"],
         )

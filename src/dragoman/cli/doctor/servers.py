@@ -11,7 +11,7 @@ from dragoman.cli._common import missing_extras
 from dragoman.cli.doctor.finding import Finding, told
 from dragoman.cli.doctor.local import hidden
 from dragoman.config import LOOPBACK, ServerConfig
-from dragoman.core.errors import BackendError, ConfigError, DragomanError
+from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError
 
 if TYPE_CHECKING:
     from dragoman.backends.http.model_modes import ModelModes
@@ -62,7 +62,7 @@ async def _kind(telling: "Telling") -> "Kind | None":
 
 
 def _mending(name: str, config: HttpConfig, error: DragomanError, environ: Mapping[str, str]) -> str:
-    if isinstance(error, BackendError):
+    if isinstance(error, BackendUnavailableError):
         return f"start it there, or take [servers.{name}] out of the settings"
     if config.key_env and not environ.get(config.key_env):
         return f"export {config.key_env}=…"

@@ -13,7 +13,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import tokenizers
 from dragoman.cli._common import print_status
 from dragoman.config import LOOPBACK
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.messages import Message, Request, Text
 
 FIRST_ANSWER_S: Final = 60.0
@@ -38,7 +38,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
         server: The server.
         required: Whether the run needs this server; False: requests go to another one if it fails.
 
-    Raises: ConfigError: it does not take the key. BackendError: nothing listens there, and `required`.
+    Raises: ConfigError: it does not take the key. BackendUnavailableError: nothing listens there, and `required`.
     """
     from dragoman.backends.probe.connect import connected, wants_key
 
@@ -48,12 +48,12 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
             try:
                 said = await connection.request(dialects.get(server.api).path, b"{}", _JSON)
                 break
-            except BackendError as error:
+            except BackendUnavailableError as error:
                 if not (required and isinstance(error.__cause__, ConnectionRefusedError)):
                     return  # the agent's own request will say why
             now_s = time.monotonic()
             if until_s and now_s >= until_s:
-                raise BackendError(
+                raise BackendUnavailableError(
                     f"expected a server at {server.url}, but the connection is refused; start the server, or name "
                     "another one: --server URL"
                 )
@@ -89,7 +89,7 @@ async def reading_speed(server: HttpConfig, model: str) -> float:
             began_s = time.monotonic()
             try:
                 said = await connection.request(dialect.path, body, _JSON, timeout_s=_MEASURED_S)
-            except BackendError:
+            except BackendUnavailableError:
                 return 0.0
             if said.status != 200:
                 return 0.0

@@ -16,7 +16,7 @@ from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
 from dragoman.cli._common import print_status
 from dragoman.cli.run.preface import ANY_TIME_S, FIRST_ANSWER_S, check_key, is_local, reading_speed
-from dragoman.core.errors import BackendError, ConfigError, nearest, quote
+from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
 from dragoman.gateway.gateway import targets
 from dragoman.prompting.prompt_budget import within
 
@@ -201,7 +201,7 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
     elif not wanted.named and _is_embedded(wanted.model) and wanted.model not in [o.model for o in offers]:
         return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
     if not offers and silent:
-        raise BackendError(f"nothing answers at {' and '.join(silent)}; is the server running?")
+        raise BackendUnavailableError(f"nothing answers at {' and '.join(silent)}; is the server running?")
     if wanted.model and (alias := config.aliases.get(wanted.model)):
         first = targets(alias)[0]
         meant = next((offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), Offer(""))
@@ -219,7 +219,7 @@ async def _listed(server: HttpConfig) -> tuple[str, ...] | None:
     async with connected(server, os.environ) as connection:
         try:
             return await reached(connection, Telling(connection, server.url), server, os.environ)
-        except BackendError:
+        except BackendUnavailableError:
             return None
 
 
@@ -340,7 +340,7 @@ async def _measured(
 ) -> tuple[settings.Config, float]:
     """The settings by which a server of this machine gets no more than its model reads in time, and that speed.
 
-    Raises: ConfigError: the server does not take the key. BackendError: nothing listens there.
+    Raises: ConfigError: the server does not take the key. BackendUnavailableError: nothing listens there.
     """
     server = config.servers[name]
     others = targets(config.aliases.get(wanted.model, wanted.model))[1:]

@@ -40,7 +40,7 @@ _BUDGETS: Final = ((16_384, "high"), (4_096, "medium"), (float("-inf"), "low"))
 def read_request(body: bytes | str) -> Request:
     """The request that a body asks for.
 
-    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    Raises: ClientError: what is wrong, and where; anything else is a bug here.
     """
     fields = json_cursor.request(body).fields()
     return _request(fields, fields.need("max_tokens").integer(least=1))
@@ -49,7 +49,7 @@ def read_request(body: bytes | str) -> Request:
 def read_count(body: bytes | str) -> Request:
     """The request whose tokens are to be counted; it needs no `max_tokens`.
 
-    Raises: CallerError: as above.
+    Raises: ClientError: as above.
     """
     fields = json_cursor.request(body).fields()
     return _request(fields, fields.integer("max_tokens", least=1))

@@ -61,7 +61,7 @@ class MessagesResponseWriter:
     def send(self, event: AnyEvent) -> bytes:
         """The bytes that this event adds.
 
-        Raises: OrderError: a bug in whoever sent it.
+        Raises: EventOrderError: a bug in whoever sent it.
         """
         closes, opens, ends = self._order.step(event)
         before = _stop(closes) if closes else b""
@@ -257,7 +257,7 @@ def status(error: DragomanError) -> int:
     """The HTTP status for an error that comes before the answer has begun."""
     if isinstance(error, errors.UpstreamError) and error.status is not None:
         return _UPSTREAM.get(error.status, error.status_hint)
-    return 529 if isinstance(error, errors.BackendError) else error.status_hint
+    return 529 if isinstance(error, errors.BackendUnavailableError) else error.status_hint
 
 
 def write_error(error: DragomanError) -> bytes:

@@ -35,7 +35,7 @@ _ANY_OBJECT = '{"type":"object"}'
 def read_request(body: bytes | str) -> Request:
     """The request that a body asks for.
 
-    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    Raises: ClientError: what is wrong, and where; anything else is a bug here.
     """
     fields = json_cursor.request(body).fields()
     choices = fields.integer("n", least=1)

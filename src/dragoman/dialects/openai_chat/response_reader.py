@@ -180,7 +180,7 @@ class ChatResponseReader(UpstreamReader):
     def _choice(self, choice: Fields) -> None:
         if (lenient_values.integer(choice.take("index")) or 0) > 0:
             if not self._several:
-                self._out.warn("dropped_choice", "the server sent more than one choice; only the first is read")
+                self._out.warn("extra_choice_dropped", "the server sent more than one choice; only the first is read")
             self._several = True
             return
         if (error := said_error(choice)) is not None:

@@ -56,7 +56,7 @@ _UNKEPT: Final = {
 def read_request(body: bytes | str) -> Request:
     """The request that a body asks for.
 
-    Raises: CallerError: what is wrong, and where; anything else is a bug here.
+    Raises: ClientError: what is wrong, and where; anything else is a bug here.
     """
     return _request(json_cursor.request(body).fields())
 
@@ -64,7 +64,7 @@ def read_request(body: bytes | str) -> Request:
 def read_count(body: bytes | str) -> Request:
     """The request whose tokens are to be counted: all of it may be missing, also the model.
 
-    Raises: CallerError: as above.
+    Raises: ClientError: as above.
     """
     return _request(json_cursor.request(body).fields(), partly=True)
 

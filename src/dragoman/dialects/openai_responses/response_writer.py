@@ -126,7 +126,7 @@ class ResponsesResponseWriter:
     def send(self, event: AnyEvent) -> bytes:
         """The bytes that this event adds.
 
-        Raises: OrderError: a bug in whoever sent it.
+        Raises: EventOrderError: a bug in whoever sent it.
         """
         step = self._collector.send(event)
         match event:

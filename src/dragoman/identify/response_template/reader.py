@@ -92,7 +92,7 @@ class Regions:
         s.pos = len(s.buf)
         said = " ".join("".join(noise).split())
         if said:
-            sink.warn("noise_between_calls", "dropped text that no field of the response template takes", said)
+            sink.warn("text_between_calls_dropped", "dropped text that no field of the response template takes", said)
 
     def _take(self, region: Region, base: int, s: Scanner, sink: CallSink, gap: str, noise: list[str]) -> None:
         """Pass on what a region says; the scanner stands where that ends."""
@@ -113,7 +113,7 @@ class Regions:
     def _call(self, region: Region, s: Scanner, sink: CallSink) -> None:
         field, raw = self._template.fields[region.field], region.raw
         if not region.closed and not s.stopped_by_model:
-            sink.warn("cut_off_call", "the reply was cut off within a call", raw)
+            sink.warn("truncated_call", "the reply was cut off within a call", raw)
             return
         try:
             calls = [_call(item) for item in _items(value_of(field, region.body, region.captures))]

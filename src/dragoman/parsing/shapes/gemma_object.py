@@ -122,7 +122,7 @@ class ObjectCalls:
 
     def _close(self, s: Scanner, sink: CallSink) -> Parser[None]:
         if not (yield from s.literal(self._closer, after_space=True)) and not s.consume_truncated(self._closer):
-            sink.warn("missing_closer", f"expected {self._closer} after the call")
+            sink.warn("missing_closing_tag", f"expected {self._closer} after the call")
 
     def _key(self, s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
         behind = "=" if inner is self._keywords else ":"

@@ -56,7 +56,7 @@ class JsonCalls:
         """A list without a call; it says nothing."""
         if self.closer:
             yield from s.literal(self.closer, after_space=True)
-        sink.warn("empty_section", "dropped a list with no call in it", s.captured())
+        sink.warn("empty_call_section", "dropped a list with no call in it", s.captured())
         s.stop_capture()
         return True
 
@@ -70,7 +70,7 @@ class JsonCalls:
             if outcome is not Outcome.WHOLE:
                 return _no_call(s, sink, outcome, self.tagged)
             if (yield from s.literal("}", after_space=True)):
-                sink.warn("stray_closer", "dropped } that closes nothing", "}")
+                sink.warn("stray_closing_tag", "dropped } that closes nothing", "}")
             s.start_capture()
             comma = yield from s.literal(*SEPARATORS, after_space=True)
             if (yield from s.peek(after_space=True)) != "{":
@@ -80,7 +80,7 @@ class JsonCalls:
         """The end of the block; whether text came last."""
         ended = listed and (yield from s.literal("]", after_space=True))
         if ended and (yield from s.literal("]", after_space=True)):
-            sink.warn("stray_closer", "dropped ] that closes nothing", "]")
+            sink.warn("stray_closing_tag", "dropped ] that closes nothing", "]")
         closed = self.closer and (yield from s.literal(self.closer, after_space=True))
         if ended or closed:
             sink.listed(False)
@@ -90,7 +90,7 @@ class JsonCalls:
         if s.consume_truncated(expected or ("" if closed else self.closer)):
             return False
         if expected:
-            sink.warn("missing_closer", f"expected {expected} after the call")
+            sink.warn("missing_closing_tag", f"expected {expected} after the call")
         if comma and not (ended or closed):
             sink.text(s.captured())
             return True
@@ -110,7 +110,7 @@ def or_json(read: ReadCall, closer: str) -> ReadCall:
 
 def _no_call(s: Scanner, sink: CallSink, outcome: Outcome, tagged: bool) -> bool:
     if outcome is Outcome.NOT_A_CALL and tagged and s.consume_truncated(""):
-        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
+        sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
     elif outcome is not Outcome.CUT_OFF:
         sink.text(s.captured())
     return True

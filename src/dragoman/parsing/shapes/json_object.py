@@ -65,7 +65,7 @@ def read_json_call(
     # Early chat templates of Qwen2.5-Coder show the form with doubled braces, and the model writes them.
     doubled = call.doubled = bool((yield from s.literal("{")))
     if tagged and not (doubled or keys.name_is_key) and (yield from s.literal("}", after_space=True)):
-        sink.warn("nameless_call", "a call without a name and arguments stays text")
+        sink.warn("unnamed_call", "a call without a name and arguments stays text")
         return call.fail("the object is empty")
     while True:
         yield from s.skip_space()
@@ -216,9 +216,7 @@ class _Call:
         """The object is not one, or has broken off."""
         if self._whole and not self._s.truncated:
             outcome = self._end_object()
-            self._sink.warn(
-                "unfinished_call_object", f"{problem}, after the arguments were complete", self._s.captured()
-            )
+            self._sink.warn("unclosed_call_object", f"{problem}, after the arguments were complete", self._s.captured())
             return outcome
         if self._begun:
             self._sink.incomplete(self._s.captured())
@@ -236,7 +234,9 @@ class _Call:
         if lost:
             names = ", ".join(quote(k) for k, _ in lost)
             raw = ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {v}" for k, v in lost)
-            self._sink.warn("dropped_member", f"expected a call's name and arguments only, dropped {names}", raw)
+            self._sink.warn(
+                "unknown_member_dropped", f"expected a call's name and arguments only, dropped {names}", raw
+            )
         return Outcome.WHOLE
 
     def _read_name(self) -> Parser[str]:

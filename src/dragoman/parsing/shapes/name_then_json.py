@@ -105,14 +105,14 @@ class NamedJson:
             yield from s.literal(self.fence[1], after_space=True)
         closed = not self.closers or (yield from s.literal(*self.closers, after_space=True))
         if not (closed or self.may_stay_open):
-            sink.warn("missing_closer", f"expected {self.closers[0]} after the call")
+            sink.warn("missing_closing_tag", f"expected {self.closers[0]} after the call")
         s.stop_capture()
 
 
 def _no_call(s: Scanner, sink: CallSink, head: Head | None) -> bool:
     is_unknown = head is not None and sink.resolve(head.name) is None
     if s.truncated and not is_unknown:
-        sink.warn("cut_off_call", "the reply was cut off before the call had its arguments", s.captured())
+        sink.warn("truncated_call", "the reply was cut off before the call had its arguments", s.captured())
     else:
         if head and is_unknown:
             sink.warn("unknown_tool", f"the model called {head.name!r}, which is not an offered tool")

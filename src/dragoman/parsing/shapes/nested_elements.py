@@ -107,7 +107,7 @@ class _Body:
             if not again:
                 emit(", " if count else "[" if array else "{")
             else:
-                self._sink.warn("repeated_parameter", f"expected each parameter once, dropped another {name!r}")
+                self._sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
             problem = yield from self._element(name, (*path, None if array else name), discard if again else emit)
             if problem:
                 return problem

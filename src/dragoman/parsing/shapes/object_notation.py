@@ -121,7 +121,7 @@ def cut_off(s: Scanner) -> str:
 def no_call(s: Scanner, sink: CallSink, name: str) -> None:
     """What has been kept is no call, whatever name it has, and goes on as text."""
     if s.truncated and not name:
-        sink.warn("cut_off_call", "the reply was cut off before the call had its arguments", s.captured())
+        sink.warn("truncated_call", "the reply was cut off before the call had its arguments", s.captured())
         return
     if name:
         sink.warn("unknown_tool", f"the model called {name!r}, which is not an offered tool")

@@ -56,7 +56,7 @@ def body(s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
         if not s.stopped_by_model or not CLOSE.startswith(s.buf[s.pos :].strip()):
             return CUT_OFF
         s.pos = len(s.buf)
-        sink.warn("missing_closer", f"expected {CLOSE} before the end of the reply")
+        sink.warn("missing_closing_tag", f"expected {CLOSE} before the end of the reply")
         return ""
     if (yield from s.literal(CLOSE)):
         sink.arguments("{}")

@@ -98,7 +98,7 @@ class PythonCalls:
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed and opener and (yield from s.literal("]", after_space=True)):
             yield from s.literal("", *self.closers, after_space=True)
-            sink.warn("empty_section", "dropped a list with no call in it", s.captured())
+            sink.warn("empty_call_section", "dropped a list with no call in it", s.captured())
             s.stop_capture()
             return True
         if listed:
@@ -128,7 +128,7 @@ class PythonCalls:
         if bracket:
             sink.listed(False)
             if (yield from s.literal("]", after_space=True)):
-                sink.warn("stray_closer", "dropped ] that closes nothing", "]")
+                sink.warn("stray_closing_tag", "dropped ] that closes nothing", "]")
         closed = (yield from s.literal(*self.closers, after_space=True)) if self.closers else bracket
         if closed:
             sink.listed(False)
@@ -138,7 +138,7 @@ class PythonCalls:
             return True
         ends = (*self.closers, *(["]"] if listed else []))
         if ends and not any(s.consume_truncated(end) for end in ends):
-            sink.warn("missing_closer", f"expected {ends[0]} after the calls")
+            sink.warn("missing_closing_tag", f"expected {ends[0]} after the calls")
         return False
 
 
@@ -165,7 +165,7 @@ def read_tool_code(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
         if not closed and not _begins_name((yield from s.peek(after_space=True)) or "."):
             break
     if not closed and not s.consume_truncated("```"):
-        sink.warn("missing_closer", "expected ``` after the calls")
+        sink.warn("missing_closing_tag", "expected ``` after the calls")
     s.stop_capture()
     return whole
 

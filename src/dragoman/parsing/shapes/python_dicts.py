@@ -55,9 +55,9 @@ class PythonObjects:
     def _end(self, s: Scanner, sink: CallSink, listed: bool) -> Parser[None]:
         ended = listed and (yield from s.literal("]", after_space=True))
         if ended and (yield from s.literal("]", after_space=True)):
-            sink.warn("stray_closer", "dropped ] that closes nothing", "]")
+            sink.warn("stray_closing_tag", "dropped ] that closes nothing", "]")
         if listed and not ended and not s.consume_truncated("]"):
-            sink.warn("missing_closer", "expected ] after the calls")
+            sink.warn("missing_closing_tag", "expected ] after the calls")
 
     def _call(self, s: Scanner, sink: CallSink) -> Parser[bool | None]:
         """One object; whether a whole call came of it. Where it is none, what was kept of it goes on as text.
@@ -68,7 +68,7 @@ class PythonObjects:
         if not quoted.startswith("{'"):
             outcome = yield from read_json_call(s, sink, CallKeys(), self.tagged)
             if outcome is Outcome.NOT_A_CALL and self.tagged and s.consume_truncated(""):
-                sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
+                sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
             elif outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
                 sink.text(s.captured())
             return outcome is Outcome.WHOLE
@@ -81,7 +81,7 @@ class PythonObjects:
             return None if ended else False
         whole = yield from NOTATION.call(s, sink, name, DICT)
         if whole and not (yield from s.literal("}", after_space=True)) and not s.consume_truncated("}"):
-            sink.warn("missing_closer", "expected } after the arguments")
+            sink.warn("missing_closing_tag", "expected } after the arguments")
         return whole
 
     def _head(self, s: Scanner) -> Parser[str]:

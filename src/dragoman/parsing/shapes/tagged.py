@@ -104,7 +104,7 @@ class Tagged:
             return problem
         # As everywhere, an object ends itself, and the call with it.
         if not s.consume_truncated(self.call_close[0]):
-            sink.warn("missing_closer", f"expected {self.call_close[0]} after the arguments")
+            sink.warn("missing_closing_tag", f"expected {self.call_close[0]} after the arguments")
         return ""
 
     def _parameters(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
@@ -120,7 +120,7 @@ class Tagged:
                 s.pos -= 0 if found in self.call_close else len(found)
                 sink.arguments("}" if seen else "{}")
                 if found not in self.call_close:
-                    sink.warn("missing_closer", f"expected {self.call_close[0]} before {found}")
+                    sink.warn("missing_closing_tag", f"expected {self.call_close[0]} before {found}")
                 return ""
             key = yield from self.key(s)
             if key is None:
@@ -128,7 +128,7 @@ class Tagged:
                 return CUT_OFF if s.closed else "expected a parameter's name"
             emit: Callable[[str], None] = sink.arguments
             if key.name in seen:
-                sink.warn("repeated_parameter", f"expected each parameter once, dropped another {key.name!r}")
+                sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {key.name!r}")
                 emit = discard
             if key.type == "none":
                 sink.warn("missing_value", f"expected a value of {key.name!r}, dropped the name")
@@ -144,7 +144,7 @@ class Tagged:
                 return CUT_OFF if s.closed else f"expected {self.value_close}"
             found = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
             if found:
-                sink.warn("missing_closer", f"expected {self.value_close} after {key.name!r}")
+                sink.warn("missing_closing_tag", f"expected {self.value_close} after {key.name!r}")
 
     def _wrapped(self, s: Scanner, sink: CallSink, key: Key, schema: Schema, seen: set[str]) -> Parser[str]:
         """A first parameter that the tool does not have, and that may hold all of its arguments; what closed it."""
@@ -250,7 +250,7 @@ def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: st
     if not any_value:
         return NOTHING_YET
     sink.arguments("}")
-    sink.warn("missing_closer", f"expected {close} before the end of the reply")
+    sink.warn("missing_closing_tag", f"expected {close} before the end of the reply")
     return ""
 
 
@@ -273,7 +273,7 @@ def read_call(
     problem = "" if head.closed else (yield from read_body(s, sink, sink.schema(name)))
     empty = problem == NOTHING_YET and not sink.needs_arguments(name)
     if empty:
-        sink.warn("missing_closer", "expected the end of the call before the end of the reply")
+        sink.warn("missing_closing_tag", "expected the end of the call before the end of the reply")
     elif problem:
         return broken(s, sink, CUT_OFF if problem == NOTHING_YET else problem)
     sink.arguments("{}" if head.closed or empty else "")
@@ -339,9 +339,9 @@ class Wrapped:
 
     def _empty(self, s: Scanner, sink: CallSink, found: str) -> bool:
         if found:
-            sink.warn("empty_section", f"dropped a section with no call in it, up to {found}", s.captured())
+            sink.warn("empty_call_section", f"dropped a section with no call in it, up to {found}", s.captured())
         elif any(s.consume_truncated(each) for each in (*self.openers, self.close)):
-            sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
+            sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
         else:
             sink.text(s.captured())
         s.stop_capture()
@@ -350,7 +350,7 @@ class Wrapped:
 
 def _no_call(s: Scanner, sink: CallSink, name: str) -> bool:
     if not name and s.consume_truncated_word():
-        sink.warn("cut_off_call", "the reply was cut off before the call had a name", s.captured())
+        sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
     else:
         if name:
             sink.warn("unknown_tool", f"the model called {name!r}, which is not an offered tool")

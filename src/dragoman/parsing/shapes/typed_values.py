@@ -86,7 +86,7 @@ class Nested:
             name = unescaped(found[0].get("name", ""))
             again = around == "{}" and name in seen
             if again:
-                sink.warn("repeated_parameter", f"expected each parameter once, dropped another {name!r}")
+                sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
             else:
                 emit(before + (f"{as_string(name)}: " if around == "{}" else ""))
                 before = ", "

@@ -15,7 +15,7 @@ import msgspec
 from dragoman import dialects
 from dragoman.config import ServerConfig
 from dragoman.core.backend import Backend, ExchangeContext, PassthroughResponse
-from dragoman.core.errors import BackendError, ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import PreviousResponseRef, Request
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
@@ -26,7 +26,7 @@ from dragoman.server.capture.files import Files, files
 from dragoman.server.capture.load import Captured, error_of, event_of, output_of, piece, request_of
 from dragoman.server.capture.recorder import Capture
 from dragoman.server.capture.replay_backend import Cut, FollowsCapturedModes, Learns, Read, Recut, played
-from dragoman.server.client_watch import ClientLeftError
+from dragoman.server.client_watch import ClientDisconnectedError
 from dragoman.server.exchange import Exchange
 from dragoman.server.http_exchange import Route
 from dragoman.server.observe.access_log import Record
@@ -74,7 +74,7 @@ class Replay(Capture):
         if name not in self._was.files:
             if "error" in (told := self._was.json(f"{number}/backend.json")):  # it was never sent
                 raise error_of(told["error"])
-            raise BackendError(f"more is asked now than was captured: there is no {name}")
+            raise BackendUnavailableError(f"more is asked now than was captured: there is no {name}")
         _, *lines = self._was.said(number, count)
         for each in self._pieces(to, [line for line in lines if "ms" in line]):
             heard.pieces.append((self.ms, each))
@@ -83,7 +83,7 @@ class Replay(Capture):
             heard.error, heard.left = error_of(lines[-1]["error"]), False
             raise heard.error
         if self._left and number == self._was.asked and count == self._was.heard(number):
-            raise ClientLeftError
+            raise ClientDisconnectedError
 
     def _pieces(self, to: str, lines: list[dict[str, Any]]) -> Iterator[object]:
         """The pieces, cut otherwise where that is asked for and can be."""
@@ -232,10 +232,10 @@ class _Gateway(Gateway):
     def plan(self, request: Request) -> list[tuple[Backend, Request]]:
         """In the same order, by the same names.
 
-        Raises: BackendError: nobody was asked.
+        Raises: BackendUnavailableError: nobody was asked.
         """
         if not self._order:
-            raise BackendError("no backend was asked in the capture")
+            raise BackendUnavailableError("no backend was asked in the capture")
         return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
     def relay(self, request: Request, body: bytes, turn: ExchangeContext) -> PassthroughResponse | None:

@@ -157,7 +157,7 @@ class Record:
             facts["calls"] = self._calls.calls
         if by_tool := self.tally.by_tool(TOOLS_LIMIT):
             facts["by_tool"] = by_tool
-        if rescued := self.warnings.count("rescued_call"):
+        if rescued := self.warnings.count("leaked_call_recovered"):
             facts["rescued"] = rescued
         if self.warnings:
             facts["warnings"] = self._labels

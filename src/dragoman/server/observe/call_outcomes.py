@@ -1,8 +1,8 @@
 """What became of the calls of one answer, by tool: counted of the events that its client is sent.
 
     valid         whole, and of the tool's schema as the model wrote it
-    mended        of the schema once something was set right (docs/warnings.md, `mended_call`)
-    asked_again   of the schema at the second try, mended or not
+    mended        of the schema once something was set right (docs/warnings.md, `call_repaired`)
+    reasked       of the schema at the second try, mended or not
     unchecked     whole; its arguments were not, or could not be, held against the schema
     invalid       not of the schema, also after all that
     incomplete    cut off, or no JSON
@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from dragoman.core.events import ToolCallEnd
 
-Outcome: TypeAlias = Literal["valid", "mended", "asked_again", "unchecked", "invalid", "incomplete", "unknown"]
+Outcome: TypeAlias = Literal["valid", "mended", "reasked", "unchecked", "invalid", "incomplete", "unknown"]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 FAILED: Final[frozenset[Outcome]] = frozenset({"invalid", "incomplete", "unknown"})
@@ -27,9 +27,9 @@ FAILED: Final[frozenset[Outcome]] = frozenset({"invalid", "incomplete", "unknown
 NO_TOOL: Final = ""
 
 _DROPPED: Final[Mapping[str, Outcome]] = {
-    "cut_off_call": "incomplete",
+    "truncated_call": "incomplete",
     "incomplete_call": "incomplete",
-    "nameless_call": "unknown",
+    "unnamed_call": "unknown",
     "unknown_tool": "unknown",
 }
 """Warnings of calls that are not in the answer."""
@@ -90,8 +90,8 @@ class Tally:
 def _outcome(tool: str, end: ToolCallEnd) -> Outcome:
     if end.valid is False:
         return "unknown" if tool == NO_TOOL else "invalid"
-    if end.asked_again:
-        return "asked_again"
+    if end.reasked:
+        return "reasked"
     if end.mended:
         return "mended"
     return "unchecked" if end.valid is None else "valid"

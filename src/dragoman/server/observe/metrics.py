@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
 from dragoman import __version__
-from dragoman.core.errors import BackendError, UnknownModelError
+from dragoman.core.errors import BackendUnavailableError, UnknownModelError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.http_exchange import Route
@@ -165,7 +165,7 @@ class Metrics:
     def _planned(self, request: Request) -> str | None:
         try:
             own = {planned.model for _, planned in self._gateway.plan(request)}
-        except (UnknownModelError, BackendError):
+        except (UnknownModelError, BackendUnavailableError):
             return None
         return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]
 

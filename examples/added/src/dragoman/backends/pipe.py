@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 from dragoman import formats
 from dragoman.core.backend import ExchangeContext, ServedModel
-from dragoman.core.errors import BackendError
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request, ToolCall
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
@@ -61,7 +61,7 @@ class Pipe:
     async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The answer; closing this ends the program.
 
-        Raises: BackendError: it could not be started.
+        Raises: BackendUnavailableError: it could not be started.
         """
         reader, stops = self._reader(request, turn), StopStrings(request.stop)
         async with self._running() as process:
@@ -77,7 +77,7 @@ class Pipe:
                     break
             else:
                 if status := await process.wait():
-                    yield Failure(BackendError(f"the model's program ended with {status}"))
+                    yield Failure(BackendUnavailableError(f"the model's program ended with {status}"))
                     return
         if not stops.found:
             for event in [*stops.pass_on(reader.close()), *stops.end()]:
@@ -98,7 +98,7 @@ class Pipe:
         try:
             process = await asyncio.create_subprocess_exec(*self._command, env=environment, stdin=pipe, stdout=pipe)
         except OSError as e:
-            raise BackendError(f"cannot start {self._command[0]}: {e.strerror}") from None
+            raise BackendUnavailableError(f"cannot start {self._command[0]}: {e.strerror}") from None
         self._active += 1
         try:
             yield process

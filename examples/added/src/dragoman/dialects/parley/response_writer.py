@@ -27,7 +27,7 @@ class ParleyResponseWriter:
     def send(self, event: AnyEvent) -> bytes:
         """The bytes that this event adds.
 
-        Raises: OrderError: a bug in whoever sent it.
+        Raises: EventOrderError: a bug in whoever sent it.
         """
         self._order.step(event)
         match event:
