@@ -45,7 +45,7 @@ from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.server import run as server
 from dragoman.server.app import App
 from dragoman.server.client_watch import Receive
-from dragoman.server.http_exchange import Scope, Send, encoded, respond
+from dragoman.server.http_exchange import Scope, Send, encode_headers, respond
 from dragoman.wire.dialect import Dialect
 
 MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
@@ -197,7 +197,7 @@ class Floor:
         if not asked.stream:
             await respond(send, 200, _whole(dialect.name, asked.model, asked.deltas))
             return
-        await send({"type": "http.response.start", "status": 200, "headers": encoded(_STREAM)})
+        await send({"type": "http.response.start", "status": 200, "headers": encode_headers(_STREAM)})
         if asked.model in ("paced", "hold"):
             await self._stamps(dialect, asked, receive, send)
         else:
@@ -267,7 +267,7 @@ def behind(url: str, trusted: str = "") -> list[Backend]:
 
 def claude(url: str, warm: int, home: Path) -> Backend:
     """The CLI, which has nobody's home and can reach nobody else."""
-    from dragoman.backends.claude_cli.backend import ClaudeCli
+    from dragoman.backends.claude_cli.backend import ClaudeCliBackend
     from dragoman.backends.claude_cli.config import ClaudeCliConfig
 
     nowhere = "http://127.0.0.1:9"
@@ -276,7 +276,7 @@ def claude(url: str, warm: int, home: Path) -> Backend:
     )
     command = str(offline.claude_code())
     config = ClaudeCliConfig(enabled=True, command=command, parallel=4, queue=64, warm=warm, memory_mb=0)
-    return ClaudeCli(config, environ)
+    return ClaudeCliBackend(config, environ)
 
 
 if __name__ == "__main__":

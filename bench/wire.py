@@ -27,7 +27,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.http_exchange import Route
-from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import Metrics
 from dragoman.wire.dialect import Dialect
 
@@ -79,14 +79,14 @@ def _counting(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
     told: list[AnyEvent] = [Start("a", "m", 0), *call, UsageUpdate(Usage(30, 12)), Finish("stop")]
 
     def note() -> None:
-        record = Record("POST", dialect.path)
+        record = AccessRecord("POST", dialect.path)
         metrics.begin()
         record.asked(dialect.name, request)
         _see(record, told)
         record.close()
         metrics.end(route, record)
 
-    record, texts = Record("POST", dialect.path), deltas(prose(events * STEP), STEP)
+    record, texts = AccessRecord("POST", dialect.path), deltas(prose(events * STEP), STEP)
     stream: list[AnyEvent] = [TextDelta(text) for text in texts]
     encode = partial(_encode, texts)
     timing = compare(note, partial(_encode, texts[:1]), rounds, calls=events)
@@ -95,7 +95,7 @@ def _counting(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
     yield _figure("account: a delta", timing, len(stream), "µs/event", ENCODE)
 
 
-def _see(record: Record, events: list[AnyEvent]) -> None:
+def _see(record: AccessRecord, events: list[AnyEvent]) -> None:
     for event in events:
         record.saw(event)
 

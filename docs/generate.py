@@ -111,11 +111,11 @@ def _linked(text: str) -> str:
 def configuration_page() -> str:
     """Every setting."""
     rows = []
-    for key, kind, default, meaning in config.documented():
+    for key, kind, default, meaning in config.setting_docs():
         variable = "DRAGOMAN_" + key.replace(".", "_").upper()
         rows.append(f"| `{key}` | {kind} | `{_default(default)}` | {_linked(meaning)} | `{variable}` |")
     behind = []
-    for key, kind, default, meaning in config.documented_server():
+    for key, kind, default, meaning in config.server_setting_docs():
         given = "must be given" if default is msgspec.NODEFAULT else f"`{_default(default)}`"
         behind.append(f"| `{key}` | {kind} | {given} | {_linked(meaning)} |")
     head = "| key | type | default | meaning | environment |\n|---|---|---|---|---|\n"

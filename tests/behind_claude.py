@@ -16,7 +16,7 @@ from typing import Any, Final
 from bench import offline
 
 from agents import NOWHERE
-from dragoman.backends.claude_cli.backend import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core import messages as v
 from dragoman.core.events import (
@@ -206,6 +206,9 @@ async def behind_claude(
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **secrets)
         config = ClaudeCliConfig(True, str(command or offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
         posted: list[Sent] = []
-        async with serving(Gateway([ClaudeCli(config, environ)], policy=FLOWING), posted, capture=capture) as (_, url):
+        async with serving(Gateway([ClaudeCliBackend(config, environ)], policy=FLOWING), posted, capture=capture) as (
+            _,
+            url,
+        ):
             host = [home.name, str(Path.cwd()), platform.node(), *SECRETS.values()]
             yield Chain(url, posted, far.sent, host)

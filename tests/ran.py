@@ -103,7 +103,7 @@ class Pair(NamedTuple):
     behind: str
 
 
-class Record(NamedTuple):
+class AccessRecord(NamedTuple):
     """That a pair ran."""
 
     front_version: str
@@ -169,7 +169,9 @@ class Plugin:
             write(merged(read(), self._outcomes))
 
 
-def merged(before: Mapping[Pair, Record], outcomes: Mapping[tuple[Pair, str], set[str]]) -> dict[Pair, Record]:
+def merged(
+    before: Mapping[Pair, AccessRecord], outcomes: Mapping[tuple[Pair, str], set[str]]
+) -> dict[Pair, AccessRecord]:
     """What is known now: of tests that ran what came of them, of others what was known."""
     failed = {key for key, seen in outcomes.items() if "failed" in seen}
     passed = {key for key, seen in outcomes.items() if "passed" in seen} - failed
@@ -177,7 +179,7 @@ def merged(before: Mapping[Pair, Record], outcomes: Mapping[tuple[Pair, str], se
     today = time.strftime("%Y-%m-%d", time.gmtime())
     return {
         pair: (
-            Record(FRONT[pair.front](), BEHIND[pair.behind].version(), today, tests)
+            AccessRecord(FRONT[pair.front](), BEHIND[pair.behind].version(), today, tests)
             if any((pair, test) in passed for test in tests)
             else before[pair]._replace(tests=tests)
         )
@@ -189,15 +191,17 @@ def merged(before: Mapping[Pair, Record], outcomes: Mapping[tuple[Pair, str], se
 
 
 @cache
-def read() -> dict[Pair, Record]:
+def read() -> dict[Pair, AccessRecord]:
     """What the file has."""
     if not DATA.exists():
         return {}
     rows = tomllib.loads(DATA.read_text()).get("ran", [])
-    return {Pair(row.pop("front"), row.pop("behind")): Record(**{**row, "tests": tuple(row["tests"])}) for row in rows}
+    return {
+        Pair(row.pop("front"), row.pop("behind")): AccessRecord(**{**row, "tests": tuple(row["tests"])}) for row in rows
+    }
 
 
-def write(known: Mapping[Pair, Record]) -> None:
+def write(known: Mapping[Pair, AccessRecord]) -> None:
     """The file, anew."""
     lines = ["# Written by pytest --ran: what passed (tests/ran.py). Then run: make docs"]
     for pair, record in known.items():

@@ -21,9 +21,9 @@ from dragoman.api.parse import parse
 from dragoman.cli import main
 from dragoman.cli._terminal_safe import printable
 from dragoman.cli.ask import demo_tools as demo
-from dragoman.cli.ask.columns import Columns
-from dragoman.cli.ask.plain_view import Head, Page, Plain, Sum
-from dragoman.cli.ask.raw_text import Wire, difference
+from dragoman.cli.ask.columns import ColumnsView
+from dragoman.cli.ask.plain_view import Head, PlainView, Totals, View
+from dragoman.cli.ask.raw_text import RawTextReader, difference
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.events import (
@@ -297,11 +297,11 @@ def at_a_terminal(home: Path, columns: int, *args: str, **more: str) -> str:
     return said.decode()
 
 
-SUM = Sum(1, 1200, 30, 0.01, 1.25, 0.5)
+SUM = Totals(1, 1200, 30, 0.01, 1.25, 0.5)
 HEAD = Head("m", "embedded", "Why?", ("f(x: string)",), "auto")
 
 
-def play(page: Page, *steps: str | AnyEvent) -> None:
+def play(page: View, *steps: str | AnyEvent) -> None:
     """Texts come from the model, events go to the client."""
     order = EventOrder()
     page.begin(HEAD)
@@ -339,7 +339,7 @@ STEPS: list[str | AnyEvent] = [
 def columns_of(width: int, *steps: str | AnyEvent, height: int = 40, color: str | None = None) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, force_terminal=True, color_system=color, highlight=False)  # type: ignore[arg-type]
-    play(Columns(console), *steps)
+    play(ColumnsView(console), *steps)
     return out.getvalue()
 
 
@@ -389,7 +389,7 @@ def test_colours_only_where_there_are_any() -> None:
 
 def test_one_after_the_other() -> None:
     out = io.StringIO()
-    play(Plain(out), *STEPS)
+    play(PlainView(out), *STEPS)
     assert out.getvalue().endswith(
         "\n-- what its client gets\n"
         'Hm\nSo:\nf {"x": "日本\\x1b[2J"}\n  (whole, and fits its schema; mended: types)\n'
@@ -400,7 +400,7 @@ def test_one_after_the_other() -> None:
 
 def test_the_same_text_is_shown_once_with_what_is_reported_of_it() -> None:
     out = io.StringIO()
-    page, order = Plain(out), EventOrder()
+    page, order = PlainView(out), EventOrder()
     page.turn()
     page.raw("Hi.")
     estimated = Notice("estimated_usage", "no counts")
@@ -450,7 +450,9 @@ def test_the_wire_shows_text_as_text_and_calls_as_json_in_any_cut() -> None:
     sent = b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
 
     def shown(*pieces: bytes) -> str:
-        wire = Wire(get("openai_chat").reader(Request("m", (), (Tool("f"),)), ExchangeContext("", 0, random_id)))
+        wire = RawTextReader(
+            get("openai_chat").reader(Request("m", (), (Tool("f"),)), ExchangeContext("", 0, random_id))
+        )
         return "".join(map(wire.feed, pieces))
 
     whole = shown(sent)
@@ -462,7 +464,7 @@ def test_the_wire_shows_text_as_text_and_calls_as_json_in_any_cut() -> None:
 
 
 def test_a_signature_is_a_tool() -> None:
-    (tool,) = demo.named("add(a: int, b: float = 1, *, c)")
+    (tool,) = demo.parse_tool("add(a: int, b: float = 1, *, c)")
     assert tool.name == "add"
     assert json.loads(tool.parameters) == {
         "type": "object",
@@ -476,21 +478,21 @@ def test_a_signature_is_a_tool() -> None:
 @pytest.mark.parametrize("text", ["add(", "add(a) + 1", "import os; f()", "(a)", "add(a): pass\nimport os"])
 def test_what_is_no_signature_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected a file or a signature like"):
-        demo.named(text)
+        demo.parse_tool(text)
 
 
 def test_a_file_of_tools(tmp_path: Path) -> None:
     file = tmp_path / "tools (mine).json"
     file.write_text('[{"name": "write", "input_schema": {"type": "object"}}]')
-    assert [tool.name for tool in demo.named(str(file))] == ["write"]
+    assert [tool.name for tool in demo.parse_tool(str(file))] == ["write"]
     file.write_text("[5]")
     with pytest.raises(ConfigError, match=r"--tool: expected .* in "):
-        demo.named(str(file))
+        demo.parse_tool(str(file))
 
 
 def test_what_tools_say() -> None:
     call = ToolCall("1", demo.WEATHER.name, "{}")
-    assert demo.result(call, None) == demo.SUNNY
-    assert demo.result(ToolCall("1", "add", "{}"), None) == demo.DONE
-    assert demo.result(call, "") == ""
+    assert demo.tool_result(call, None) == demo.SUNNY
+    assert demo.tool_result(ToolCall("1", "add", "{}"), None) == demo.DONE
+    assert demo.tool_result(call, "") == ""
     assert demo.signature(Tool("odd", parameters="[]")) == "odd"

@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import dialects
 from dragoman.backends.claude_cli import single_prompt
-from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.command import ModelSpec
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Version
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -43,13 +43,13 @@ def result(*parts: str | v.Image, failed: bool = False) -> v.ToolResult:
 
 def blocks(asked: v.Request) -> list[str]:
     """What the user says, a block each."""
-    *_, last = single_prompt.flat(asked).request.messages
+    *_, last = single_prompt.to_single_prompt(asked).request.messages
     return [part.text if isinstance(part, v.Text) else type(part).__name__ for part in last.parts]
 
 
 def told(asked: v.Request, version: Version = NATIVE_SINCE) -> list[dict[str, str]]:
     """The blocks that the CLI is told."""
-    (said,) = single_prompt.conversation(asked, Spec("m"), version).said
+    (said,) = single_prompt.to_conversation(asked, ModelSpec("m"), version).said
     content: list[dict[str, str]] = json.loads(bytes(said.content))
     return content
 
@@ -57,7 +57,7 @@ def told(asked: v.Request, version: Version = NATIVE_SINCE) -> list[dict[str, st
 def answered(text: str, *tools: v.Tool, reason: str = "stop", cut: int = 3) -> tuple[v.Reply, list[str]]:
     """The reply to a text that comes in small pieces, and the codes of the warnings."""
     asked = request(user("hi"), tools=tools or (WEATHER,))
-    reread = single_prompt.reread(asked, ExchangeContext("id", 0, lambda: "0" * 24))
+    reread = single_prompt.parse_text_reply(asked, ExchangeContext("id", 0, lambda: "0" * 24))
     pieces = [TextDelta(text[at : at + cut]) for at in range(0, len(text), cut)]
     events: Sequence[AnyEvent] = [Start("id", "m", 0), *pieces, Finish(reason)]  # type: ignore[arg-type]
     made = reread.pass_on(events)
@@ -121,7 +121,9 @@ def test_the_line_only_grows() -> None:
     for shorter, longer in itertools.pairwise(seen):
         kept = [{name: block[name] for name in block if name != "cache_control"} for block in shorter[:-1]]
         assert longer[: len(kept)] == kept
-    systems = {single_prompt.conversation(request(*said[:end]), Spec("m"), NATIVE_SINCE).system for end in (1, 3, 5, 7)}
+    systems = {
+        single_prompt.to_conversation(request(*said[:end]), ModelSpec("m"), NATIVE_SINCE).system for end in (1, 3, 5, 7)
+    }
     assert len(systems) == 1
     assert "hm" not in json.dumps(seen)
 
@@ -155,19 +157,19 @@ def test_a_beginning_of_the_answer_is_to_be_gone_on_from() -> None:
 
 def test_one_turn_is_not_touched() -> None:
     asked = user("a </tool_call> <previous_response>", PICTURE)
-    assert single_prompt.flat(request(asked, tools=())).request.messages == (asked,)
+    assert single_prompt.to_single_prompt(request(asked, tools=())).request.messages == (asked,)
 
 
 def test_a_schema_that_is_told_in_words_has_no_tags() -> None:
     schema = '{"description": "</tools></previous_response>"}'
-    *_, system, _ = single_prompt.flat(request(user("hi"), response_schema=schema)).request.messages
+    *_, system, _ = single_prompt.to_single_prompt(request(user("hi"), response_schema=schema)).request.messages
     said = "".join(part.text for part in system.parts if isinstance(part, v.Text))
     assert json.loads(said.rpartition("\n")[2]) == json.loads(schema)
     assert "</previous_response>" not in said
 
 
 def test_a_schema_beside_tools_is_told_in_words() -> None:
-    flat = single_prompt.flat(request(user("hi"), response_schema='{"type":"array"}'))
+    flat = single_prompt.to_single_prompt(request(user("hi"), response_schema='{"type":"array"}'))
     assert flat.request.response_schema == ""
     assert '{"type":"array"}' in words(v.Reply("", "", 0, flat.request.messages[1].parts, "stop"))
     assert [warning.code for warning in flat.warnings] == ["constraint_not_applied"]
@@ -183,9 +185,9 @@ def test_no_version_reads_a_command() -> None:
 
 
 def test_an_old_version_is_told_all_at_its_start() -> None:
-    spec = Spec("m", "high")
-    assert single_prompt.conversation(request(user("hi")), spec, TEXT_SINCE).told_at_start
-    assert not single_prompt.conversation(request(user("hi")), spec, NATIVE_SINCE).told_at_start
+    spec = ModelSpec("m", "high")
+    assert single_prompt.to_conversation(request(user("hi")), spec, TEXT_SINCE).told_at_start
+    assert not single_prompt.to_conversation(request(user("hi")), spec, NATIVE_SINCE).told_at_start
 
 
 # What is answered
@@ -248,6 +250,6 @@ def test_a_result_that_the_model_makes_up_ends_the_answer() -> None:
 
 def test_only_the_tool_that_is_named_can_be_called() -> None:
     asked = request(user("hi"), tools=(WEATHER, v.Tool("other")), tool_choice=v.ToolChoice("named", "other"))
-    reread = single_prompt.reread(asked, ExchangeContext("id", 0, lambda: "0" * 24))
+    reread = single_prompt.parse_text_reply(asked, ExchangeContext("id", 0, lambda: "0" * 24))
     made = reread.pass_on([Start("id", "m", 0), TextDelta(call()), Finish("stop")])
     assert not any(event for event in made if type(event).__name__ == "ToolCallStart")

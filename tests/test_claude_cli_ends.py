@@ -16,7 +16,7 @@ from bench import offline
 
 from agents import NOWHERE
 from claude_cli import fake
-from dragoman.backends.claude_cli.backend import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -126,7 +126,7 @@ async def test_whenever_the_client_leaves(tmp_path: Path, monkeypatch: pytest.Mo
     command = fake.installed(tmp_path)
     fake.plan(command, DATA / "hang.jsonl")
     config = ClaudeCliConfig(command=str(command), mode="native", warm=0)
-    backend = ClaudeCli(config, {"PATH": os.defpath, "HOME": str(tmp_path)})
+    backend = ClaudeCliBackend(config, {"PATH": os.defpath, "HOME": str(tmp_path)})
     await backend.start()
     request = v.Request("opus", (v.Message("user", (v.Text("Hi"),)),))
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from claude_cli import fake
-from dragoman.backends.claude_cli.backend import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.process import Process
 from dragoman.gateway.gateway import Gateway
@@ -45,7 +45,7 @@ class Place:
 
     command: Path
     url: str
-    backend: ClaudeCli
+    backend: ClaudeCliBackend
 
     async def ask(
         self, trace: str, *faults: dict[str, Any], path: str = MESSAGES, stream: bool = False
@@ -82,7 +82,7 @@ async def place(folder: Path, **settings: Any) -> AsyncIterator[Place]:
     command = fake.installed(folder)
     given: dict[str, Any] = {"mode": "native", "warm": 0, "silence_s": DEADLINE_S, **settings}
     config = ClaudeCliConfig(enabled=True, command=str(command), **given)
-    backend = ClaudeCli(config, {"PATH": os.defpath, "HOME": str(folder)})
+    backend = ClaudeCliBackend(config, {"PATH": os.defpath, "HOME": str(folder)})
     async with serving(Gateway([backend])) as (_, url):
         made = Place(command, url, backend)
         yield made

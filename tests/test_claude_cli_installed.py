@@ -19,9 +19,9 @@ def program(folder: Path, script: str, name: str = "claude") -> Path:
     return path
 
 
-async def found(path: Path | str, mode: str = "auto", **environ: str) -> discovery.Installed:
+async def found(path: Path | str, mode: str = "auto", **environ: str) -> discovery.ClaudeInstall:
     environ = {"PATH": os.defpath, **environ}
-    return await discovery.find(ClaudeCliConfig(command=str(path), mode=mode), environ)
+    return await discovery.find_claude(ClaudeCliConfig(command=str(path), mode=mode), environ)
 
 
 async def refused(path: Path | str, mode: str = "auto") -> str:

@@ -17,7 +17,7 @@ import pytest
 from bench import offline
 
 from agents import NOWHERE
-from dragoman.backends.claude_cli.backend import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.gateway import gateway as near
 from gateway import DEADLINE_S, MODEL, Gateway
@@ -43,7 +43,7 @@ async def chain(far: Gateway, home: Path, **body: object) -> AsyncIterator[opena
     environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, ANTHROPIC_API_KEY="k", **shut, **more)
     command = str(offline.claude_code())
     config = ClaudeCliConfig(True, command, "native", (MODEL,), warm=0, variables=tuple(more))
-    async with serving(near.Gateway([ClaudeCli(config, environ)])) as (_, url):
+    async with serving(near.Gateway([ClaudeCliBackend(config, environ)])) as (_, url):
         settings: Any = {"api_key": "k", "max_retries": 0, "timeout": DEADLINE_S}
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", **settings) as sdk:
             yield sdk

@@ -18,13 +18,13 @@ from agents import NOWHERE
 from dragoman import dialects
 from dragoman.backends.claude_cli import command, models
 from dragoman.backends.claude_cli.attempt import Attempt
-from dragoman.backends.claude_cli.backend import ClaudeCli
-from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.backend import ClaudeCliBackend
+from dragoman.backends.claude_cli.command import ModelSpec
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.backends.claude_cli.conversation import native
-from dragoman.backends.claude_cli.process import Line, Process
+from dragoman.backends.claude_cli.conversation import to_conversation
+from dragoman.backends.claude_cli.process import OutputLine, Process
 from dragoman.backends.claude_cli.session import Session
-from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, policy
+from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, tool_choice_instruction
 from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,
@@ -98,7 +98,7 @@ class Chain:
     client: httpx2.AsyncClient
     heard: Callable[[], list[dict[str, Any]]]
     """The bodies of the requests that reached the model."""
-    backend: ClaudeCli
+    backend: ClaudeCliBackend
 
     async def ask(self, path: str, words: str = "hi", **more: Any) -> httpx2.Response:
         said = {"input": words} if path == RESPONSES else {"messages": [{"role": "user", "content": words}]}
@@ -112,7 +112,7 @@ async def chain(home: Path, *answers: Events, **settings: Any) -> AsyncIterator[
         shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, ANTHROPIC_API_KEY="k", **shut)
         config = ClaudeCliConfig(enabled=True, command=str(offline.claude_code()), **{"mode": "native", **settings})
-        backend = ClaudeCli(config, environ)
+        backend = ClaudeCliBackend(config, environ)
         async with (
             serving(Gateway([backend])) as (_, url),
             httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False, verify=False) as client,
@@ -194,8 +194,8 @@ async def test_thoughts_are_shown_and_kept(tmp_path: Path) -> None:
     }.items(),
 )
 def test_names_of_models(name: str, own: str | None) -> None:
-    taken = models.meant(name)
-    assert (None if taken is None else models.spec(v.Request(taken, ())).model) == own
+    taken = models.resolve_model(name)
+    assert (None if taken is None else models.model_spec(v.Request(taken, ())).model) == own
 
 
 async def test_an_unknown_model_is_refused_in_each_api(tmp_path: Path) -> None:
@@ -212,32 +212,32 @@ async def test_an_unknown_model_is_refused_in_each_api(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({}, Spec("m")),
-        ({"effort": "xhigh"}, Spec("m", "xhigh")),
-        ({"effort": "none"}, Spec("m", "", 0)),
-        ({"effort": "immense"}, Spec("m")),
-        ({"max_tokens": 1024}, Spec("m", "", 0, 1024)),
-        ({"max_tokens": 1025}, Spec("m", "", None, 1025)),
-        ({"dialect": "anthropic_messages"}, Spec("m", "", 0)),
-        ({"dialect": "anthropic_messages", "extra": {"thinking": b'{"type":"adaptive"}'}}, Spec("m")),
-        ({"dialect": "anthropic_messages", "extra": {"thinking": b'{"type":"disabled"}'}}, Spec("m", "", 0)),
-        ({"dialect": "anthropic_messages", "extra": {"thinking": b"[]"}}, Spec("m", "", 0)),
+        ({}, ModelSpec("m")),
+        ({"effort": "xhigh"}, ModelSpec("m", "xhigh")),
+        ({"effort": "none"}, ModelSpec("m", "", 0)),
+        ({"effort": "immense"}, ModelSpec("m")),
+        ({"max_tokens": 1024}, ModelSpec("m", "", 0, 1024)),
+        ({"max_tokens": 1025}, ModelSpec("m", "", None, 1025)),
+        ({"dialect": "anthropic_messages"}, ModelSpec("m", "", 0)),
+        ({"dialect": "anthropic_messages", "extra": {"thinking": b'{"type":"adaptive"}'}}, ModelSpec("m")),
+        ({"dialect": "anthropic_messages", "extra": {"thinking": b'{"type":"disabled"}'}}, ModelSpec("m", "", 0)),
+        ({"dialect": "anthropic_messages", "extra": {"thinking": b"[]"}}, ModelSpec("m", "", 0)),
         (
             {"dialect": "anthropic_messages", "extra": {"thinking": b'{"type":"enabled","budget_tokens":5000}'}},
-            Spec("m", "", 5000),
+            ModelSpec("m", "", 5000),
         ),
     ],
 )
-def test_what_is_asked_of_the_model(asked: dict[str, Any], told: Spec) -> None:
-    assert models.spec(v.Request("m", (), **asked)) == told
+def test_what_is_asked_of_the_model(asked: dict[str, Any], told: ModelSpec) -> None:
+    assert models.model_spec(v.Request("m", (), **asked)) == told
 
 
 def test_what_a_process_is_told_when_it_starts_or_when_it_runs() -> None:
-    spec = Spec("m", "low", 2000, 3000)
+    spec = ModelSpec("m", "low", 2000, 3000)
     variables = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "3000", "MAX_THINKING_TOKENS": "2000"}
     assert variables.items() <= command.environment({}, (), spec, 0).items()
-    assert command.controls(spec)[0]["settings"] == {"env": variables, "effortLevel": "low"}
-    assert command.controls(Spec("m", "", 0)) == [
+    assert command.control_requests(spec)[0]["settings"] == {"env": variables, "effortLevel": "low"}
+    assert command.control_requests(ModelSpec("m", "", 0)) == [
         {"subtype": "apply_flag_settings", "settings": {"env": {"CLAUDE_CODE_DISABLE_THINKING": "1"}}}
     ]
 
@@ -488,8 +488,8 @@ def test_what_was_cut_or_refused_is_not_asked_for_again(wanted: Wanted, reason: 
     {"auto": "Call one tool at most", "required": "Call one tool at most", "none": "Call no tool"}.items(),
 )
 def test_one_call_at_most_is_told_in_words(mode: Literal["auto", "none", "required"], told: str) -> None:
-    assert told in policy(v.ToolChoice(mode, parallel=False))
-    assert ("at most" in policy(v.ToolChoice(mode, parallel=False))) == (mode != "none")
+    assert told in tool_choice_instruction(v.ToolChoice(mode, parallel=False))
+    assert ("at most" in tool_choice_instruction(v.ToolChoice(mode, parallel=False))) == (mode != "none")
 
 
 async def test_what_the_cli_has_no_place_for_is_named(tmp_path: Path) -> None:
@@ -508,7 +508,7 @@ def named(path: str, **body: Any) -> list[tuple[str, str]]:
     said = {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}]}
     limit = {} if path == RESPONSES else {"max_tokens": 9}
     request = dialect.read_request(json.dumps({"model": "opus", **said, **limit, **body}))
-    return [(warning.code, warning.detail) for warning in native(request, models.spec(request)).warnings]
+    return [(warning.code, warning.detail) for warning in to_conversation(request, models.model_spec(request)).warnings]
 
 
 FUNCTION: Final = {"type": "function", "name": "f"}
@@ -556,10 +556,10 @@ def test_an_effort_that_it_has_not_and_a_schema_that_its_service_does_not_take_a
 def test_a_tool_that_the_cli_does_not_take_is_named() -> None:
     """It passes over one that it finds something wrong with; what is known of that is adapted before."""
     tools = (v.Tool("look.up"), v.Tool("read"))
-    told = native(v.Request("m", (v.Message("user", (v.Text("hi"),)),), tools), Spec("m"))
+    told = to_conversation(v.Request("m", (v.Message("user", (v.Text("hi"),)),), tools), ModelSpec("m"))
     session = Session(cast(Process, None), told, 1.0)
     mounted = msgspec.Raw(b'["mcp__t__read"]')
     for _ in "ab":  # it says so with each turn
-        session.check(Line("system", "init", tools=mounted, mcp_servers=msgspec.Raw(b"[]")))
+        session.check(OutputLine("system", "init", tools=mounted, mcp_servers=msgspec.Raw(b"[]")))
     (warning,) = session.warnings
     assert (warning.code, warning.message.endswith(": look.up")) == ("content_dropped", True)

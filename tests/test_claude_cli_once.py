@@ -10,7 +10,7 @@ import pytest
 from bench import offline
 
 from agents import NOWHERE
-from dragoman.backends.claude_cli.backend import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core import messages as v
 from dragoman.core.events import (
@@ -80,7 +80,7 @@ async def test_a_request_is_one(events: Sequence[AnyEvent], reason: FinishReason
         asked: dict[str, Any] = {"model": "m", "tools": [{"type": "function", "function": WEATHER}]}
         asked["messages"] = [{"role": "user", "content": "hi"}]
         async with (
-            serving(Gateway([ClaudeCli(config, environ)], policy=GuardPolicy(ask_again=False))) as (_, url),
+            serving(Gateway([ClaudeCliBackend(config, environ)], policy=GuardPolicy(ask_again=False))) as (_, url),
             httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
         ):
             answer = await client.post(CHAT, json=asked)

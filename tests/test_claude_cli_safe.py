@@ -23,10 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.backends.claude_cli import command, isolation_check
-from dragoman.backends.claude_cli.backend import ClaudeCli
+from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import Conversation, Offered
-from dragoman.backends.claude_cli.process import Line, one_line, place
+from dragoman.backends.claude_cli.process import Line, one_line, working_directory
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendUnavailableError
@@ -37,7 +37,7 @@ from scripted import Served, eventually, plain, served, silent_then_plain
 
 KEY: Final = {"ANTHROPIC_API_KEY": "sk-ant-a-key"}
 LOGIN: Final = {"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-a-token"}
-SPEC: Final = command.Spec("m")
+SPEC: Final = command.ModelSpec("m")
 CHANGES: Final = ("raw.githubusercontent.com:443", "api.anthropic.com:443")
 """Whom an old one asks for what is new in it, and about itself."""
 
@@ -75,10 +75,10 @@ def variables(host: Hostile, url: str, proxy: str, login: dict[str, str]) -> dic
 @contextlib.asynccontextmanager
 async def claude(
     host: Hostile, s: Served, login: dict[str, str], mode: str = "native", program: Path | None = None
-) -> AsyncIterator[ClaudeCli]:
+) -> AsyncIterator[ClaudeCliBackend]:
     async with hosts_asked() as (proxy, asked):
         config = ClaudeCliConfig(True, str(program or offline.claude_code()), mode, warm=0)
-        backend = ClaudeCli(config, variables(host, s.url, proxy, login))
+        backend = ClaudeCliBackend(config, variables(host, s.url, proxy, login))
         await backend.start()
         try:
             yield backend
@@ -87,7 +87,7 @@ async def claude(
         assert {line.split()[1] for line in asked} <= set(CHANGES if program else ())
 
 
-async def answer(backend: ClaudeCli, *messages: v.Message, tools: Sequence[v.Tool] = ()) -> list[AnyEvent]:
+async def answer(backend: ClaudeCliBackend, *messages: v.Message, tools: Sequence[v.Tool] = ()) -> list[AnyEvent]:
     ids = (f"id_{n}" for n in itertools.count())
     request = v.Request("m", messages, tuple(tools))
     return [event async for event in backend.ask(request, ExchangeContext("turn", 0, lambda: next(ids)))]
@@ -128,7 +128,7 @@ async def test_nothing_of_the_host_reaches_the_model(host: Hostile, login: dict[
     assert [tool["name"] for tool in body.get("tools", [])] in (["mcp__t__look"], [])
     for text in asked:
         assert json.dumps(text)[1:-1] in words(s)
-    assert list(place().iterdir()) == []
+    assert list(working_directory().iterdir()) == []
     assert list(host.temp.glob("dragoman-*")) == []
 
 
@@ -174,7 +174,7 @@ async def test_with_a_login_the_machine_is_told_of_as_documented(host: Hostile) 
     (text,) = (block["text"] for block in told["content"])
     named = ["Primary working directory", "Is a git repository", "Platform", "Shell", "OS Version"]
     assert re.findall("^ - ([A-Z][A-Za-z ]{,30}): ", text, re.M) == named
-    assert f" - Primary working directory: {place()}\n" in text
+    assert f" - Primary working directory: {working_directory()}\n" in text
     assert len(text) < 1400
     documented = (Path(__file__).parent.parent / "docs" / "claude-cli.md").read_text()
     for name in ("working directory", "git repository", "platform", "shell", "version", "date"):
@@ -325,7 +325,7 @@ async def test_its_home_does_not_grow(host: Hostile) -> None:
         await eventually(lambda: not backend.state()["processes"])
         assert there() == before
     assert list(host.temp.glob("dragoman-*")) == []
-    assert place().stat().st_mode & 0o077 == 0
+    assert working_directory().stat().st_mode & 0o077 == 0
 
 
 OFFERED: Final = Conversation(SPEC, "", (), (Offered("look", msgspec.Raw(b"{}")),))
@@ -346,7 +346,7 @@ def init(tools: object, servers: object) -> Line:
     ],
 )
 def test_one_with_the_clients_tools_alone_is_taken(tools: object, servers: object, conversation: Conversation) -> None:
-    isolation_check.check(init(tools, servers), conversation)
+    isolation_check.check_isolation(init(tools, servers), conversation)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_one_with_the_clients_tools_alone_is_taken(tools: object, servers: objec
 )
 def test_one_that_could_do_more_is_refused(tools: object, servers: object, named: str) -> None:
     with pytest.raises(BackendUnavailableError, match=re.escape(named)):
-        isolation_check.check(init(tools, servers), OFFERED)
+        isolation_check.check_isolation(init(tools, servers), OFFERED)
 
 
 REFUSED = "the login of claude is for its owner alone"

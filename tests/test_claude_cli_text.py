@@ -234,7 +234,7 @@ async def test_one_waits_for_the_next_request(tmp_path: Path, claude: dict[str, 
 
 async def test_the_oldest_is_the_one_that_is_named(tmp_path: Path) -> None:
     path = f"{offline.node().parent}:{os.defpath}"
-    found = await discovery.find(
+    found = await discovery.find_claude(
         ClaudeCliConfig(command=str(offline.old_claude_code())), offline.environment(tmp_path, PATH=path)
     )
     assert found.mode == "text"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import agents
-from dragoman.backends.claude_cli.prompt_escape import unread
+from dragoman.backends.claude_cli.prompt_escape import append_command_guard
 from scripted import Served, plain, served
 
 JOINER = "\u2060"
@@ -108,8 +108,8 @@ async def test_files(place: Place) -> None:
     raw, string = place.text("raw", READ), place.text("string", READ)
     first, second = place.text("first", READ), place.text("second", READ)
     contents = [
-        unread([block(first)]),
-        unread([block(second), block(second)]),
+        append_command_guard([block(first)]),
+        append_command_guard([block(second), block(second)]),
         [block(raw)],
         string,
     ]
@@ -142,7 +142,7 @@ DONE = ("body of", "ran-42", "ran-52", "desire to invoke", "/nothing, but no", "
 async def test_commands_and_agents(place: Place) -> None:
     project(place.folder)
     asked = [*AGENTS, *COMMANDS, *SHELLS]
-    kept = [unread([block(text)]) for text in asked]
+    kept = [append_command_guard([block(text)]) for text in asked]
     read: list[object] = [*AGENTS, "/mine 1", "/cost", "/nothing", [block("/mine 3")]]
     async with served(plain) as s:
         told = await agents.converse(s.url, place.home, place.folder, [*kept, *read])

@@ -143,7 +143,7 @@ def test_on_loopback_none_is(host: str, tmp_path: Path) -> None:
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    for key, kind, _, meaning in config.documented():
+    for key, kind, _, meaning in config.setting_docs():
         assert meaning.endswith("."), key
         assert kind, key
 
@@ -241,7 +241,7 @@ def test_an_unknown_model(tmp_path: Path) -> None:
 
 def test_nothing_waits_for_an_acknowledgement() -> None:
     """asyncio sends small writes at once (TCP_NODELAY) only on a socket that it is told is TCP."""
-    with contextlib.closing(server._bound(config.ServerConfig(port=0))) as listener:
+    with contextlib.closing(server._bind(config.ServerConfig(port=0))) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 

@@ -16,16 +16,16 @@ from bench import offline
 
 from dragoman.backends.claude_cli import auth_status
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.backends.claude_cli.discovery import Installed
+from dragoman.backends.claude_cli.discovery import ClaudeInstall
 from dragoman.backends.embedded import checksums
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe.cache import remember
 from dragoman.backends.probe.report import Choice
 from dragoman.catalog import models as model_catalog
-from dragoman.cli.doctor.finding import Finding, told
-from dragoman.cli.doctor.gateway import refused, span
-from dragoman.cli.doctor.metrics_client import Calls, url
-from dragoman.cli.doctor.report import screen
+from dragoman.cli.doctor.finding import Finding, check
+from dragoman.cli.doctor.gateway import format_duration, port_finding
+from dragoman.cli.doctor.metrics_client import Calls, gateway_url
+from dragoman.cli.doctor.report import format_report
 from dragoman.config import ServerConfig
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Request, Text
@@ -158,19 +158,19 @@ def test_what_the_processes_do_not_get_is_no_login(tmp_path: Path) -> None:
 
 async def test_a_version_that_cannot_tell_is_not_asked(tmp_path: Path) -> None:
     """It would take the words for a prompt."""
-    nowhere = Installed(str(tmp_path / "not there"), (2, 1, 39), "text")
-    assert await auth_status.asked(nowhere, ClaudeCliConfig(), {}) == auth_status.Login(None)
+    nowhere = ClaudeInstall(str(tmp_path / "not there"), (2, 1, 39), "text")
+    assert await auth_status.query_auth_status(nowhere, ClaudeCliConfig(), {}) == auth_status.AuthStatus(None)
 
 
 @pytest.mark.parametrize("said", [b"", b"Not logged in", b"[]", b'{"other": 1}', b"\xff", b'{"loggedIn": "yes"}'])
 def test_an_answer_that_is_none(said: bytes) -> None:
-    assert auth_status.read(said) == auth_status.Login(None)
+    assert auth_status.parse_status(said) == auth_status.AuthStatus(None)
 
 
 def test_an_answer_of_a_subscription() -> None:
     """And nothing of whose it is."""
     said: dict[str, Any] = {"loggedIn": True, "authMethod": "claude.ai", "email": "a@b.c", "subscriptionType": "max"}
-    assert auth_status.read(json.dumps(said).encode()) == auth_status.Login(True, "claude.ai, max")
+    assert auth_status.parse_status(json.dumps(said).encode()) == auth_status.AuthStatus(True, "claude.ai, max")
 
 
 def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_any_port_will_do(tmp_path: Path) -> None:
 
 
 def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
-    error = refused("192.0.2.1", 8484)
+    error = port_finding("192.0.2.1", 8484)
     assert error is not None
     assert error.strerror
 
@@ -366,7 +366,7 @@ def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
     ],
 )
 def test_where_it_is_looked_for(host: str, where: str) -> None:
-    assert url(ServerConfig(host=host, port=1)) == where
+    assert gateway_url(ServerConfig(host=host, port=1)) == where
 
 
 @pytest.mark.parametrize(
@@ -374,12 +374,12 @@ def test_where_it_is_looked_for(host: str, where: str) -> None:
     [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7300, "2 h"), (90_000, "25 h"), (2e5, "2 days")],
 )
 def test_how_long_it_is_up(seconds: float, told: str) -> None:
-    assert span(seconds) == told
+    assert format_duration(seconds) == told
 
 
 def test_a_long_table_is_cut() -> None:
     models = tuple(Calls(f"lan/{'x' * 60}{n}\x1b[2J", 9, 0, 0, 0, 0, 9) for n in range(25))
-    *lines, _, end = screen([[Finding("calls", "ok", "225 calls since then", models=models)]]).splitlines()
+    *lines, _, end = format_report([[Finding("calls", "ok", "225 calls since then", models=models)]]).splitlines()
     assert end == EVERYTHING
     assert lines[-1].strip() == "and 5 more, in /metrics"
     assert all(line.isprintable() and len(line) <= 100 for line in lines)
@@ -470,13 +470,13 @@ def test_wrong_settings_leave_the_rest_to_be_told(tmp_path: Path) -> None:
     ],
 )
 def test_the_line_to_type_stands_apart(message: str, words: str, fix: str) -> None:
-    assert told("x", "no", message, "mend it") == Finding("x", "no", words, fix)
+    assert check("x", "no", message, "mend it") == Finding("x", "no", words, fix)
 
 
 def test_colours_are_round_the_verdict_only() -> None:
-    text = screen([[Finding("a", "no", "it is gone", "start it")]], colour=True)
+    text = format_report([[Finding("a", "no", "it is gone", "start it")]], colour=True)
     assert "\x1b[1;31mno  \x1b[0m" in text
-    assert re.sub(r"\x1b\[[\d;]*m", "", text) == screen([[Finding("a", "no", "it is gone", "start it")]])
+    assert re.sub(r"\x1b\[[\d;]*m", "", text) == format_report([[Finding("a", "no", "it is gone", "start it")]])
 
 
 # Agents

@@ -41,13 +41,13 @@ each = pytest.mark.parametrize(("field", "encode"), WAYS.values(), ids=WAYS)
 
 @each
 def test_what_is_encoded_is_decoded(field: str, encode: Callable[[bytes], bytes]) -> None:
-    assert encodings.decoded(encode(BODY), encodings.layers(field), len(BODY)) == BODY
+    assert encodings.decode_body(encode(BODY), encodings.parse_content_encoding(field), len(BODY)) == BODY
 
 
 @each
 def test_one_byte_over_the_limit(field: str, encode: Callable[[bytes], bytes]) -> None:
     with pytest.raises(RequestTooLargeError):
-        encodings.decoded(encode(BODY), encodings.layers(field), len(BODY) - 1)
+        encodings.decode_body(encode(BODY), encodings.parse_content_encoding(field), len(BODY) - 1)
 
 
 @each
@@ -57,7 +57,7 @@ def test_what_is_cut_off_or_damaged(field: str, encode: Callable[[bytes], bytes]
         if broken == data[:-1] and field == "deflate":
             continue  # what is lost there may be the checksum, or nothing at all
         with pytest.raises(RequestError, match="expected a"):
-            encodings.decoded(broken, encodings.layers(field), 10**6)
+            encodings.decode_body(broken, encodings.parse_content_encoding(field), 10**6)
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
@@ -67,7 +67,7 @@ def test_a_bomb_costs_no_more_than_the_limit(name: str) -> None:
 
     def decoded() -> None:
         with pytest.raises(RequestTooLargeError):
-            encodings.decoded(data, [name, name], 100_000)
+            encodings.decode_body(data, [name, name], 100_000)
 
     assert cost.least_s(decoded, below_s=0.5) < 0.5
 
@@ -75,13 +75,13 @@ def test_a_bomb_costs_no_more_than_the_limit(name: str) -> None:
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_a_body_of_empty_members_ends_soon(name: str) -> None:
     with pytest.raises(RequestError, match="at most 1000 members"):
-        encodings.decoded(WAYS[name][1](b"") * 200_000, [name], 10**6)
+        encodings.decode_body(WAYS[name][1](b"") * 200_000, [name], 10**6)
 
 
 @pytest.mark.parametrize("field", ["br", "gzip, br", "gzip, gzip, gzip, gzip", "none", "gzip;q=1"])
 def test_encodings_that_are_not_supported(field: str) -> None:
     with pytest.raises(ContentEncodingError):
-        encodings.layers(field)
+        encodings.parse_content_encoding(field)
 
 
 @pytest.mark.parametrize("path", FRONTS)

@@ -12,28 +12,28 @@ import dragoman
 from cases import all_cases
 from dragoman import formats
 from dragoman.cli import main
-from dragoman.cli.formats import CALLS, TOOL, facts, full, table
+from dragoman.cli.formats import CALLS, TOOL, facts, format_facts, format_table
 
 PAGE = Path(__file__).parent.parent / "docs" / "formats.md"
 
 
 def test_every_format_has_a_row() -> None:
-    lines = table().splitlines()
+    lines = format_table().splitlines()
     assert [line.split()[0] for line in lines] == ["FORMAT", *formats.names()]
     assert all(formats.get(name).models in line for name, line in zip(formats.names(), lines[1:], strict=True))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_table_fits_a_terminal(width: int) -> None:
-    lines = table(width).splitlines()
+    lines = format_table(width).splitlines()
     assert len(lines) == len(formats.names()) + 1
     assert max(map(len, lines)) <= width
 
 
 def test_a_narrow_terminal_shows_the_models_first() -> None:
-    assert table(80).splitlines()[0].split() == ["FORMAT", "ARGUMENTS", "IDS", "HELD", "WRITTEN", "BY"]
-    assert "Qwen3-Coder, Qwen3.5 and later, " in table(80)
-    assert table(400).splitlines()[0].split() == table().splitlines()[0].split()
+    assert format_table(80).splitlines()[0].split() == ["FORMAT", "ARGUMENTS", "IDS", "HELD", "WRITTEN", "BY"]
+    assert "Qwen3-Coder, Qwen3.5 and later, " in format_table(80)
+    assert format_table(400).splitlines()[0].split() == format_table().splitlines()[0].split()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
@@ -49,7 +49,7 @@ def test_a_terminal_cuts_and_a_pipe_does_not() -> None:
     os.close(ours)
     assert max(map(len, shown.decode().splitlines())) <= 70
     piped = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert piped.stdout == table() + "\n"
+    assert piped.stdout == format_table() + "\n"
 
 
 @pytest.mark.parametrize("name", formats.names())
@@ -64,7 +64,7 @@ def test_what_is_shown_is_read_as_what_it_says(name: str) -> None:
     assert [(call.name, call.arguments) for call in calls] == [(call.name, call.arguments) for call in CALLS]
     assert (calls[0].id == formats.get(name).numbered(CALLS[0], 0).id) == (known.ids == "model's")
     assert known.constrained == (dragoman.build_constraint(name, [TOOL], dragoman.ToolChoice("required")) is not None)
-    shown = full(formats.get(name))
+    shown = format_facts(formats.get(name))
     assert all(line in shown for line in (known.source, *known.call.splitlines(), *known.result.splitlines()))
 
 
@@ -99,7 +99,7 @@ def test_a_mistyped_name(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_for_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["formats", "Qwen/Qwen3-Coder-30B-A3B-Instruct"]) == 0
     shown = capsys.readouterr()
-    assert shown.out == full(formats.get("qwen3_xml")) + "\n"
+    assert shown.out == format_facts(formats.get("qwen3_xml")) + "\n"
     assert shown.err.startswith("dragoman: format qwen3_xml: models of the name 'Qwen/Qwen3-Coder-30B-A3B-Instruct'")
     assert main(["formats", "my-tune"]) == 2
     assert "unknown format 'my-tune'" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 import asyncio
 
 from dragoman.core.events import AnyEvent, TextDelta
-from dragoman.server.event_queue import Inbox
+from dragoman.server.event_queue import EventQueue
 
 LONG_S = 30.0
 
@@ -13,7 +13,7 @@ def texts(count: int) -> list[AnyEvent]:
 
 
 async def test_gives_all_that_is_there_at_once() -> None:
-    inbox = Inbox(10)
+    inbox = EventQueue(10)
     for event in texts(3):
         inbox.put(event)
     assert await inbox.take(LONG_S) == (texts(3), False)
@@ -22,7 +22,7 @@ async def test_gives_all_that_is_there_at_once() -> None:
 
 
 async def test_wakes_for_an_event_and_for_the_end() -> None:
-    inbox = Inbox(10)
+    inbox = EventQueue(10)
     for tell, expected in ((lambda: inbox.put(TextDelta("0")), (texts(1), False)), (inbox.end, ([], True))):
         asyncio.get_running_loop().call_soon(tell)
         assert await inbox.take(LONG_S) == expected
@@ -30,14 +30,14 @@ async def test_wakes_for_an_event_and_for_the_end() -> None:
 
 
 async def test_the_last_events_come_with_the_end() -> None:
-    inbox = Inbox(10)
+    inbox = EventQueue(10)
     inbox.put(TextDelta("0"))
     inbox.end()
     assert await inbox.take(LONG_S) == (texts(1), True)
 
 
 async def test_silence_is_no_event_and_no_end() -> None:
-    inbox = Inbox(10)
+    inbox = EventQueue(10)
     assert await inbox.take(0.01) == ([], False)
     inbox.put(TextDelta("0"))
     assert await inbox.take(0.01) == (texts(1), False)
@@ -45,7 +45,7 @@ async def test_silence_is_no_event_and_no_end() -> None:
 
 
 async def test_a_shorter_silence_does_not_wait_for_the_longer_one_before() -> None:
-    inbox = Inbox(10)
+    inbox = EventQueue(10)
     asyncio.get_running_loop().call_soon(inbox.put, TextDelta("0"))
     await inbox.take(LONG_S)
     async with asyncio.timeout(LONG_S / 2):
@@ -54,7 +54,7 @@ async def test_a_shorter_silence_does_not_wait_for_the_longer_one_before() -> No
 
 
 async def test_a_longer_silence_is_not_cut_short_by_the_bell_of_the_one_before() -> None:
-    loop, inbox = asyncio.get_running_loop(), Inbox(10)
+    loop, inbox = asyncio.get_running_loop(), EventQueue(10)
     loop.call_soon(inbox.put, TextDelta("0"))
     await inbox.take(0.01)
     began = loop.time()
@@ -63,7 +63,7 @@ async def test_a_longer_silence_is_not_cut_short_by_the_bell_of_the_one_before()
 
 
 async def test_a_full_inbox_holds_the_backend_until_the_client_takes() -> None:
-    inbox, put = Inbox(2), list[int]()
+    inbox, put = EventQueue(2), list[int]()
 
     async def backend() -> None:
         for i, event in enumerate(texts(5)):
@@ -88,7 +88,7 @@ async def test_a_full_inbox_holds_the_backend_until_the_client_takes() -> None:
 
 
 async def test_a_cancelled_look_loses_nothing() -> None:
-    inbox = Inbox(10)
+    inbox = EventQueue(10)
     look = asyncio.ensure_future(inbox.take(LONG_S))
     await asyncio.sleep(0)
     look.cancel()

@@ -203,7 +203,7 @@ def test_by_the_claude_cli_in_words() -> None:
 
 
 def shown_to_claude(request: v.Request) -> str:
-    messages = single_prompt.flat(request).request.messages
+    messages = single_prompt.to_single_prompt(request).request.messages
     return "\n".join(p.text if isinstance(p, v.Text) else "[]" for m in messages for p in m.parts)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman import agents
-from dragoman.agents import Launch, Wiring
+from dragoman.agents import LaunchContext, LaunchPlan
 from dragoman.core.errors import ConfigError
 
 EACH = pytest.mark.parametrize("name", agents.names())
@@ -17,10 +17,10 @@ EACH = pytest.mark.parametrize("name", agents.names())
 
 def launch(
     name: str, *args: str, environ: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None, **more: Any
-) -> Launch:
+) -> LaunchPlan:
     more = {"url": "http://127.0.0.1:1", "model": "m", "folder": Path("/private"), **more}
     there = {Path(path): text for path, text in (files or {}).items()}
-    wiring = Wiring(
+    wiring = LaunchContext(
         key="k",
         program="/bin/agent",
         args=args,
@@ -32,7 +32,7 @@ def launch(
     return agents.get(name).launch(wiring)
 
 
-def settings(made: Launch) -> Any:
+def settings(made: LaunchPlan) -> Any:
     (text,) = made.files.values()
     return json.loads(text)
 

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from dragoman.cli import _progress_line
-from dragoman.cli._progress_line import Line
+from dragoman.cli._progress_line import ProgressLine
 from scripted import eventually
 
 
@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 
 def test_it_is_written_over_and_gone_at_the_end() -> None:
     out = Terminal()
-    with pytest.raises(KeyError), Line(out).saying("starting"):
+    with pytest.raises(KeyError), ProgressLine(out).showing("starting"):
         dict[str, str]()["broken"]
     assert out.getvalue() == "\r\x1b[Kstarting\r\x1b[K"
 
@@ -25,8 +25,8 @@ async def test_it_counts_seconds_while_something_goes_on(monkeypatch: pytest.Mon
     monkeypatch.setattr(_progress_line, "_SOON_S", 0.0)
     monkeypatch.setattr(_progress_line, "_EVERY_S", 0.001)
     out = Terminal()
-    line = Line(out)
-    with line.counting():
+    line = ProgressLine(out)
+    with line.counting_seconds():
         line.say("loading")
         await eventually(lambda: out.getvalue().count("loading · 0 s") > 2)
         line.clear()
@@ -38,7 +38,7 @@ async def test_it_counts_seconds_while_something_goes_on(monkeypatch: pytest.Mon
 
 async def test_nothing_is_said_in_a_pipe() -> None:
     out = io.StringIO()
-    line = Line(out)
-    with line.saying("starting"), line.counting():
+    line = ProgressLine(out)
+    with line.showing("starting"), line.counting_seconds():
         line.say("loading")
     assert out.getvalue() == ""

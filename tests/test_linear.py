@@ -19,7 +19,7 @@ import cost
 import growing
 from dragoman import dialects, formats
 from dragoman.backends.claude_cli import conversation, single_prompt
-from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.command import ModelSpec
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
@@ -70,8 +70,8 @@ def prompt(request: Request) -> None:
 TEMPLATE: Final = template()
 HERE: Final[dict[str, Callable[[Request], object]]] = {
     "embedded": prompt,
-    "claude_cli": lambda request: conversation.native(request, Spec("m")),
-    "claude_cli, in words": lambda request: single_prompt.conversation(request, Spec("m"), NATIVE_SINCE),
+    "claude_cli": lambda request: conversation.to_conversation(request, ModelSpec("m")),
+    "claude_cli, in words": lambda request: single_prompt.to_conversation(request, ModelSpec("m"), NATIVE_SINCE),
 }
 
 

@@ -33,7 +33,7 @@ from dragoman.core.messages import Request, Tool, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from dragoman.server.http_exchange import Route
-from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.call_outcomes import FAILED, OUTCOMES
 from dragoman.server.observe.metrics import OTHER, Metrics
 from gateway import CHAT, DEADLINE_S, MESSAGES
@@ -244,7 +244,7 @@ def told(
     metrics = metrics or Metrics(Gateway([Scripted(plain)]))
     dialect = dialects.get("openai_chat")
     asked = dialect.read_request(json.dumps(body()))
-    record = Record("POST", CHAT)
+    record = AccessRecord("POST", CHAT)
     record.asked(dialect.name, replace(asked, tools=tuple(map(Tool, offered))))
     for event in (Start("", "m", 0), *events, *(Notice(code, "secret") for code in codes), Finish("stop")):
         record.saw(event)
@@ -437,7 +437,7 @@ async def test_models_are_bounded_where_a_backend_takes_any_name() -> None:
     metrics = Metrics(Gateway([TakesAll(plain)]))
     dialect = dialects.get("openai_chat")
     for n in range(400):
-        record = Record("POST", CHAT)
+        record = AccessRecord("POST", CHAT)
         record.asked(dialect.name, dialect.read_request(json.dumps(body() | {"model": f"made up {n}"})))
         for event in (Start("", "", 0), Finish("stop")) if n % 2 else (Failure(QueueFullError("full")),):
             record.saw(event)

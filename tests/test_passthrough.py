@@ -69,7 +69,7 @@ async def test_a_form_keeps_its_bytes(name: str) -> None:
     (_, headers, sent) = far.asked[0]
     boundary = form.boundary(headers["content-type"])
     assert boundary is not None
-    at = form.field(sent, boundary, "model")
+    at = form.form_field(sent, boundary, "model")
     assert at is not None
     assert sent[slice(*at)] == b"em"
     assert sound in sent

@@ -106,6 +106,6 @@ async def test_an_error_says_what_to_do(path: str, words: str) -> None:
 def test_a_path_that_is_served_is_never_another_and_long_ones_cost_nothing() -> None:
     served = {CHAT, "/v1/models", "/v1/models/a//b/"}
     for path in served:
-        assert paths.meant(path, served.__contains__) == (path, "")
+        assert paths.resolve_path(path, served.__contains__) == (path, "")
     for path in ("/v1" * 100_000, "/" * 300_000, "/api/v1" * 50_000 + CHAT):
-        assert paths.meant(path, served.__contains__).path == path
+        assert paths.resolve_path(path, served.__contains__).path == path

@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 from dragoman import cli
-from dragoman.agents import Launch
+from dragoman.agents import LaunchPlan
 from dragoman.cli._common import LOG_LINE, TerminalFormatter, print_status
-from dragoman.cli._progress_line import Line
-from dragoman.cli.ask.columns import Columns
+from dragoman.cli._progress_line import ProgressLine
+from dragoman.cli.ask.columns import ColumnsView
 from dragoman.cli.run import output
-from dragoman.cli.run.select_model import Offer
+from dragoman.cli.run.select_model import ModelOption
 from dragoman.core.events import BlockChange, Notice
 from far import END, HEAD, Server, ask, piece, server, whole
 from gateway import CHAT, run
@@ -83,8 +83,8 @@ async def test_run_offers_no_such_name(tmp_path: Path) -> None:
 
 
 def test_what_would_be_started() -> None:
-    launch = Launch(("agent", MODEL), {"OPENAI_MODEL": MODEL}, {"file": MODEL})
-    said = output.shown(launch, Path("folder"), {})
+    launch = LaunchPlan(("agent", MODEL), {"OPENAI_MODEL": MODEL}, {"file": MODEL})
+    said = output.format_launch(launch, Path("folder"), {})
     assert steers_nothing(said)
     assert said.count(SHOWN) == 3
 
@@ -96,7 +96,7 @@ def test_what_is_told_beside(capsys: pytest.CaptureFixture[str]) -> None:
 
 async def test_the_choice_of_a_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("1\n"))
-    output.ask([Offer(MODEL, "far", "", "far")])
+    output.ask_for_model([ModelOption(MODEL, "far", "", "far")])
     assert steers_nothing(capsys.readouterr().err)
 
 
@@ -120,7 +120,7 @@ async def test_replay_and_a_bundle_of_somebody_else(tmp_path: Path, capsys: pyte
 
 def test_columns() -> None:
     out = io.StringIO()
-    page = Columns(Console(file=out, width=200, force_terminal=False))
+    page = ColumnsView(Console(file=out, width=200, force_terminal=False))
     page.event(Notice("odd", f"it says {STEERS}"), BlockChange())
     page.close()
     page.result(f"f{STEERS}", "{}", "")
@@ -131,7 +131,7 @@ def test_columns() -> None:
 def test_a_line_that_is_written_over() -> None:
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
-    Line(out).say(f"asking {STEERS}")
+    ProgressLine(out).say(f"asking {STEERS}")
     assert steers_nothing(out.getvalue().removeprefix("\r\x1b[K"))
 
 

@@ -54,8 +54,8 @@ def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_terminal_breaks_the_list() -> None:
-    assert max(map(len, pull.listing(80).splitlines())) <= 80
-    assert sorted(pull.listing(80).split()) == sorted(pull.listing().split())
+    assert max(map(len, pull.format_model_list(80).splitlines())) <= 80
+    assert sorted(pull.format_model_list(80).split()) == sorted(pull.format_model_list().split())
 
 
 def test_what_is_here_is_not_fetched(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +88,7 @@ def test_wrong_name_is_the_callers() -> None:
 
 def test_bar_on_a_terminal_is_one_line_rewritten() -> None:
     out, clock = Terminal(), Clock()
-    bar = pull.Bar(out, clock)
+    bar = pull.ProgressBar(out, clock)
     bar(0, 4_000_000, "part 1 of 2")
     clock.now = 0.05
     bar(100, 4_000_000, "part 1 of 2")
@@ -108,7 +108,7 @@ def test_bar_on_a_terminal_is_one_line_rewritten() -> None:
 
 def test_bar_elsewhere_is_a_line_for_each_part_and_each_tenth() -> None:
     out, clock = io.StringIO(), Clock()
-    bar = pull.Bar(out, clock)
+    bar = pull.ProgressBar(out, clock)
     for percent in range(0, 40, 2):
         bar(percent * 10_000_000, 1_000_000_000, f"part {percent // 30 + 1} of 4")
         clock.now += 1.0
@@ -125,7 +125,7 @@ def test_bar_elsewhere_is_a_line_for_each_part_and_each_tenth() -> None:
 
 def test_bar_elsewhere_ends_every_step_with_all_of_it() -> None:
     out, clock = io.StringIO(), Clock()
-    bar = pull.Bar(out, clock)
+    bar = pull.ProgressBar(out, clock)
     for what in ("fetching", "checking"):
         for percent in (0, 1, 50, 74, 100, 100):
             clock.now += 0.1
@@ -137,7 +137,7 @@ def test_bar_elsewhere_ends_every_step_with_all_of_it() -> None:
 
 def test_bar_on_a_terminal_has_a_line_for_each_step() -> None:
     out = Terminal()
-    bar = pull.Bar(out, Clock())
+    bar = pull.ProgressBar(out, Clock())
     bar(74, 100, "fetching")
     bar(1, 100, "checking")
     assert out.getvalue().count("\n") == 1
@@ -157,7 +157,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def test_speed_of_a_resumed_pull_counts_only_what_came() -> None:
     out, clock = io.StringIO(), Clock()
-    bar = pull.Bar(out, clock)
+    bar = pull.ProgressBar(out, clock)
     bar(3_000_000, 4_000_000, "part 4 of 5")
     clock.now = 2.0
     bar(4_000_000, 4_000_000, "part 4 of 5")

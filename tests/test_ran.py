@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 import ran
-from ran import MARKED, Pair, Record
+from ran import MARKED, AccessRecord, Pair
 
 ROOT = Path(__file__).parent.parent
 CODEX = Pair("Codex", "claude CLI")
-OLD = Record("1", "2", "2026-01-01", ("tests/a.py::test_a", "tests/a.py::test_b"))
+OLD = AccessRecord("1", "2", "2026-01-01", ("tests/a.py::test_a", "tests/a.py::test_b"))
 
 
 def test_the_record_is_that_of_the_marked_tests(request: pytest.FixtureRequest) -> None:
@@ -39,6 +39,8 @@ def test_what_ran_and_passed_is_known_with_its_versions() -> None:
     ],
     ids=["did not run", "skipped", "failed with a parameter", "failed"],
 )
-def test_what_did_not_run_stays_and_what_failed_goes(outcomes: dict[str, set[str]], left: dict[Pair, Record]) -> None:
+def test_what_did_not_run_stays_and_what_failed_goes(
+    outcomes: dict[str, set[str]], left: dict[Pair, AccessRecord]
+) -> None:
     seen = {(CODEX, f"tests/a.py::{test}"): outcome for test, outcome in outcomes.items()}
     assert ran.merged({CODEX: OLD}, seen) == left

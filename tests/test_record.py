@@ -23,7 +23,7 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Usage
-from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.access_log import AccessRecord
 from gateway import CHAT
 from scripted import body
 
@@ -46,7 +46,7 @@ def line(
     tools: Sequence[str] = ("search", "look"),
 ) -> dict[str, Any]:
     """What is told of one answer with these events."""
-    record, dialect = Record("POST", CHAT), dialects.get("openai_chat")
+    record, dialect = AccessRecord("POST", CHAT), dialects.get("openai_chat")
     record.asked(dialect.name, dialect.read_request(json.dumps(body() | {"tools": [*map(offered, tools)]})))
     record.relayed = relayed
     for event in (Start("", "m", 0), *events):
@@ -115,7 +115,7 @@ def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
 def test_nothing_in_a_line_steers_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
     """C1 controls, DEL and marks that turn the order of what is read are escapes, as in all that is printed."""
     path = "/\x9b31m\x7f\u202e\u2066\U000e0001é"
-    record = Record("GET", path)
+    record = AccessRecord("GET", path)
     with caplog.at_level("INFO", "dragoman.access"):
         record.log()
     assert caplog.messages[-1].isprintable()

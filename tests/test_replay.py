@@ -32,7 +32,7 @@ from dragoman.redaction.anonymize import Filler, Spared, changed
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.files import error_json, event_json, jsonl, line_of, piece_of
 from dragoman.server.capture.load import error_of, event_of
-from dragoman.server.capture.replay_backend import Cut, Recut
+from dragoman.server.capture.replay_backend import Cut, Rechunker
 from far import RESPONSES, Play, Server, ask, dies, falls_silent, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
 from scripted import Scripted, plain, serving
@@ -710,7 +710,7 @@ def test_any_text_keeps_its_shape(text: str, keep: list[str], seed: int) -> None
 
 @given(st.lists(st.text(max_size=9)), st.sampled_from(get_args(Cut)), st.integers(0, 99))
 def test_words_that_are_cut_otherwise_are_the_same_words(pieces: list[str], cut: Cut, seed: int) -> None:
-    recut = Recut(cut, seed)
+    recut = Rechunker(cut, seed)
     made = [piece for text in pieces for piece in recut.feed(text)] + recut.close()
     assert "".join(made) == "".join(pieces)
     if cut == "whole":

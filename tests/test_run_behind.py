@@ -14,7 +14,14 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe import discover
 from dragoman.cli.run import preface
-from dragoman.cli.run.select_model import Behind, Offer, Wanted, chosen, chosen_there, running
+from dragoman.cli.run.select_model import (
+    ModelOption,
+    SelectedModel,
+    Wanted,
+    find_running_gateway,
+    select_from_running,
+    select_model,
+)
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.gateway.gateway import Gateway
 from far import Play, server, whole
@@ -34,7 +41,7 @@ async def behind(
     gateway: str = "http:0",
     flags: Mapping[str, str] | None = None,
     **more: Any,
-) -> Behind:
+) -> SelectedModel:
     """What is chosen where servers are at these URLs, and a gateway at that port; `flags` are settings."""
     monkeypatch.setattr(discover, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
     for patience in ("OPEN_S", "TELL_S"):  # of a busy machine
@@ -49,7 +56,7 @@ async def behind(
         "context_tokens": 0,
         "trim": "",
     }
-    return await chosen(config, origin, Wanted(**{**plainly, "ask": None, **more}))
+    return await select_model(config, origin, Wanted(**{**plainly, "ask": None, **more}))
 
 
 async def test_the_one_model_of_the_one_server_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,8 +100,8 @@ async def test_a_name_with_control_characters_is_no_offer(odd: str, monkeypatch:
 
 
 async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def last(offers: Any) -> Offer:
-        offer: Offer = offers[-1]
+    def last(offers: Any) -> ModelOption:
+        offer: ModelOption = offers[-1]
         return offer
 
     async with server(listing("a", "b")) as one:
@@ -125,12 +132,12 @@ def at(url: str, *keys: str) -> settings.Config:
 
 async def test_a_gateway_that_runs_is_known_whatever_is_behind_it() -> None:
     async with gateway("qwen3", keys=("a-key-of-its-own",)) as url:
-        assert [offer.model for offer in await running(at(url, "a-key-of-its-own"))] == ["qwen3"]
+        assert [offer.model for offer in await find_running_gateway(at(url, "a-key-of-its-own"))] == ["qwen3"]
 
 
 async def test_what_is_no_gateway_is_told_no_key_of_one() -> None:
     async with server(listing("qwen3")) as foreign:
-        assert await running(at(foreign.url, "a-key-of-its-own")) == []
+        assert await find_running_gateway(at(foreign.url, "a-key-of-its-own")) == []
     assert [line for line, _, _ in foreign.asked] == ["GET / HTTP/1.1"]
     assert "a-key-of-its-own" not in str(foreign.asked)
 
@@ -157,9 +164,9 @@ async def test_what_wires_to_the_gateway_that_runs_takes_what_it_has() -> None:
     wanted = Wanted("any", (), "", False, False, 0, "", None)
     async with gateway("smollm2-135m") as url:
         config, origin = at(url), dict[str, str]()
-        assert (await chosen_there(config, origin, wanted)).offer.url == url
+        assert (await select_from_running(config, origin, wanted)).offer.url == url
         with pytest.raises(ConfigError, match="no model 'qwen3'; there are"):
-            await chosen_there(config, origin, wanted._replace(model="qwen3"))
+            await select_from_running(config, origin, wanted._replace(model="qwen3"))
 
 
 def nobody() -> str:
@@ -186,7 +193,7 @@ async def test_a_configured_server_that_refuses_connections_ends_the_run(
     monkeypatch.setattr(preface, "STARTING_S", 0.01)
     url = nobody()
     with pytest.raises(BackendUnavailableError, match=f"{url}, but the connection is refused; start the server"):
-        await chosen(of_settings(tmp_path, url), {}, on("m"))
+        await select_model(of_settings(tmp_path, url), {}, on("m"))
     assert f"nothing listens at {url} yet" in capsys.readouterr().err
 
 
@@ -199,10 +206,10 @@ async def test_a_server_that_is_being_started_is_waited_for(tmp_path: Path, monk
             await stack.enter_async_context(server(listing("m"), port=port))
 
         monkeypatch.setattr(preface.retry, "sleep", starts)
-        found = await chosen(of_settings(tmp_path, url), {}, on("m"))
+        found = await select_model(of_settings(tmp_path, url), {}, on("m"))
     assert found.offer.model == "m"
 
 
 async def test_a_server_with_others_to_take_its_place_may_be_down(tmp_path: Path) -> None:
     config = of_settings(tmp_path, nobody(), '[aliases]\nboth = ["far/m", "claude/opus"]')
-    assert (await chosen(config, {}, on("both"))).offer.model == "both"
+    assert (await select_model(config, {}, on("both"))).offer.model == "both"

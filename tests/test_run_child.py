@@ -23,9 +23,9 @@ from bench import offline
 import gateway
 import odd
 from agents import NOWHERE
-from dragoman.agents import Launch
+from dragoman.agents import LaunchPlan
 from dragoman.cli.run import output
-from dragoman.cli.run.child_process import Attended, interruptible
+from dragoman.cli.run.child_process import ForegroundProcess, interruptible
 from dragoman.core.errors import ConfigError
 from gateway import DEADLINE_S, command, environment, exists
 from scripted import in_thread, plain
@@ -344,7 +344,7 @@ def test_of_what_is_merged_with_ours_the_users_names_alone_are_shown(name: str) 
     environ, *args = given[name]
     made = launched(name, *args, "--append", "Bearer abcdefgh", "seen-in-the-environment", environ=environ)
     assert "lovelace" in str((made.environ, made.files))
-    told = output.shown(made, Path("/private"), {"OWN_TOKEN": "seen-in-the-environment"})
+    told = output.format_launch(made, Path("/private"), {"OWN_TOKEN": "seen-in-the-environment"})
     assert "DATABASE_URL" in told
     assert "permissions" in told
     assert "http://127.0.0.1:1" in told
@@ -385,18 +385,18 @@ def test_where_there_is_nothing_to_run_on(words: list[str], told: str, tmp_path:
 
 async def test_what_no_variable_can_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match="true cannot be started with these settings: embedded null byte"):
-        await Attended().run(["true"], {"OPENAI_MODEL": "a\0b"})
+        await ForegroundProcess().run(["true"], {"OPENAI_MODEL": "a\0b"})
 
 
 @pytest.mark.parametrize("value", ["plain", "two words", "it's", '"$HOME" `id` \\ \n;'])
 def test_variables_are_quoted_for_the_shell(value: str) -> None:
-    line = output.environment(Launch(("x",), {"VALUE": value, "GONE": None}), "posix", {})
+    line = output.format_environment(LaunchPlan(("x",), {"VALUE": value, "GONE": None}), "posix", {})
     shell = subprocess.run(
         ["sh", "-c", f'{line}\nprintf %s "$VALUE${{GONE-gone}}"'], env={"GONE": "x"}, capture_output=True, text=True
     )
     assert shell.stdout == f"{value}gone"
-    assert output.environment(Launch(("x",), {"V": "it's"}), "powershell", {}) == "$Env:V = 'it''s'"
-    assert output.environment(Launch(("x",), {"V": "it's \\"}), "fish", {}) == "set -gx V 'it\\'s \\\\'"
+    assert output.format_environment(LaunchPlan(("x",), {"V": "it's"}), "powershell", {}) == "$Env:V = 'it''s'"
+    assert output.format_environment(LaunchPlan(("x",), {"V": "it's \\"}), "fish", {}) == "set -gx V 'it\\'s \\\\'"
 
 
 @pytest.mark.parametrize(
@@ -409,15 +409,17 @@ def test_variables_are_quoted_for_the_shell(value: str) -> None:
     ],
 )
 def test_a_proxy_is_not_asked_for_this_machine(given: Mapping[str, str], kept: object) -> None:
-    assert output.direct(given) == (kept or {} if not isinstance(kept, str) else {"NO_PROXY": kept, "no_proxy": kept})
+    assert output.proxy_bypass(given) == (
+        kept or {} if not isinstance(kept, str) else {"NO_PROXY": kept, "no_proxy": kept}
+    )
 
 
 @pytest.mark.parametrize("shell", output.SHELLS)
 def test_what_is_printed_keeps_a_proxy_from_this_machine(shell: str) -> None:
-    made = Launch(("x",), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
-    said = output.environment(made, shell, {"HTTP_PROXY": "http://proxy", "NO_PROXY": "intra"})
+    made = LaunchPlan(("x",), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    said = output.format_environment(made, shell, {"HTTP_PROXY": "http://proxy", "NO_PROXY": "intra"})
     assert said.count("intra,127.0.0.1,localhost") == 2
-    assert "NO_PROXY" not in output.environment(made, shell, {})
+    assert "NO_PROXY" not in output.format_environment(made, shell, {})
 
 
 def beside(far: str) -> dict[str, str]:

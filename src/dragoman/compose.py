@@ -199,7 +199,7 @@ async def check_claude_login(config: settings.Config, report: Report, waiting: W
     from dragoman.backends.claude_cli import auth_status
 
     with waiting("asking claude whether somebody is logged in"):
-        missing = await auth_status.missing(config.claude_cli, os.environ)
+        missing = await auth_status.login_problem(config.claude_cli, os.environ)
     if missing:
         report(missing)
 
@@ -215,9 +215,9 @@ def _is_this_gateway(url: str, port: int) -> bool:
 def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
     if not config.enabled:
         return ()
-    from dragoman.backends.claude_cli.backend import ClaudeCli
+    from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 
-    return (ClaudeCli(config, os.environ),)
+    return (ClaudeCliBackend(config, os.environ),)
 
 
 def _embedded(config: EmbeddedConfig, report: Report, get_weights: GetWeights) -> tuple[Backend]:

@@ -1,4 +1,4 @@
-"""Settings: one TOML file, the environment over it, flags over that.
+"""Settings: a TOML file, overridden by environment variables, overridden by command-line flags.
 
     # ~/.config/dragoman/config.toml
     [server]
@@ -8,8 +8,8 @@
     [servers.lmstudio]
     url = "http://127.0.0.1:1234/v1"
 
-Every key can be given as `DRAGOMAN_<SECTION>_<KEY>` (`DRAGOMAN_SERVER_PORT=9000`; lists with commas).
-No file is needed: the defaults serve the small embedded model on loopback.
+Every key can also be set by the variable `DRAGOMAN_<SECTION>_<KEY>` (`DRAGOMAN_SERVER_PORT=9000`; lists with commas).
+A file is not required: by default the gateway serves the small embedded model on loopback.
 """
 
 import json
@@ -36,10 +36,10 @@ from dragoman.guard.policy import validate_policy as checked_policy
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KEY_CHARS = 6
-"""Least characters of an API key of the gateway; a shorter one would not be hidden in captures either."""
+"""Minimum length in characters of an API key of the gateway; a shorter one could not be redacted from captures."""
 CAPTURED = ("all", "failed", "asked")
 SECRET = ("server.keys", "memory.seal_key")
-"""Settings that are shown nowhere."""
+"""Settings whose values are never shown."""
 
 
 def _doc(text: str, **limits: Any) -> msgspec.Meta:
@@ -47,7 +47,7 @@ def _doc(text: str, **limits: Any) -> msgspec.Meta:
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where and how the gateway listens."""
+    """Address and limits of the gateway."""
 
     host: Annotated[str, _doc("Address to listen on. Off loopback, `keys` must be set.")] = "127.0.0.1"
     port: Annotated[int, _doc("Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8484
@@ -86,7 +86,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long answers can be gone on from."""
+    """How long stored responses can be continued."""
 
     replies: Annotated[int, _doc("Answers kept for `previous_response_id` and `item_reference`; 0: none.", ge=0)] = (
         response_store.REPLIES
@@ -120,17 +120,21 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def default_path() -> Path:
-    """Where the file is looked for when none is named."""
+    """Returns the path of the settings file that is used if none is named."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "dragoman" / "config.toml"
 
 
 def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
-    """The settings, and for each key that is not at its default where it came from.
+    """Returns the settings, and where each key that is not at its default comes from.
 
-    `flags` are keys of the kind `server.port`; None means not given.
+    Args:
+        path: the settings file, or None.
+        environ: the environment variables.
+        flags: values by keys such as `server.port`; None means not given.
 
-    Raises: ConfigError: a file that cannot be read, an unknown key, a value of the wrong kind, an empty variable.
+    Raises:
+        ConfigError: the file cannot be read, a key is unknown, a value has the wrong type, or a variable is empty.
     """
     tables = _read(path)
     origin = {key: str(path) for key in _keys(tables)}
@@ -147,22 +151,22 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         servers = {name: _server(name, table, origin) for name, table in tables.pop("servers", {}).items()}
         config = msgspec.structs.replace(msgspec.convert(tables, Config, strict=False), servers=servers)
     except msgspec.ValidationError as e:
-        raise ConfigError(_told(str(e), tables, origin)) from None
-    return _checked(config, origin), origin
+        raise ConfigError(_describe(str(e), tables, origin)) from None
+    return _check(config, origin), origin
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """What to say of variables that look like ours and are not.
+    """Returns a message for each variable that has the prefix `DRAGOMAN_` but is not a setting.
 
-    They stop nothing: for a service called dragoman, Kubernetes sets `DRAGOMAN_PORT` itself.
+    They are not errors: for a service called dragoman, Kubernetes itself sets `DRAGOMAN_PORT`.
     """
-    known = [_variable(key) for key, *_ in documented()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG"]
+    known = [_variable(key) for key, *_ in setting_docs()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG"]
     ours = sorted(name for name in environ if name.startswith("DRAGOMAN_") and name not in known)
     return [f"the variable {name} is none of ours and does nothing{nearest(name, known)}" for name in ours]
 
 
 def readable_secrets(path: Path | None, config: Config) -> str:
-    """What to say where others of this machine can read or change a file of settings with keys in it; "" where not."""
+    """Returns a message if other users can read or change a settings file that contains keys, else ""."""
     servers = config.servers.values()
     secret = bool(config.server.keys) or any(s.key or "@" in urlsplit(s.url).netloc for s in servers)
     if sys.platform == "win32" or path is None or not secret:
@@ -176,7 +180,7 @@ def readable_secrets(path: Path | None, config: Config) -> str:
 
 
 def toml(value: object) -> str:
-    """A value as the file has it."""
+    """Returns a value as TOML."""
     if isinstance(value, bool | str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
@@ -184,15 +188,15 @@ def toml(value: object) -> str:
     return "a table" if isinstance(value, dict) else "unset" if value is None else str(value)
 
 
-def documented() -> Iterator[tuple[str, str, Any, str]]:
-    """Every key with its type, default and meaning."""
+def setting_docs() -> Iterator[tuple[str, str, Any, str]]:
+    """Yields every key with its type, default and description."""
     for section in msgspec.structs.fields(Config):
         if isinstance(section.default, msgspec.Struct):
             yield from _fields(section.name, section.type)
 
 
-def documented_server() -> Iterator[tuple[str, str, Any, str]]:
-    """Every key of a server behind; the default of one that must be given is `msgspec.NODEFAULT`."""
+def server_setting_docs() -> Iterator[tuple[str, str, Any, str]]:
+    """Yields every key of an upstream server; the default of a required one is `msgspec.NODEFAULT`."""
     return _fields("servers.NAME", HttpConfig)
 
 
@@ -217,12 +221,12 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    for key, kind, _, _ in documented():
+    for key, kind, _, _ in setting_docs():
         value = environ.get(_variable(key))
         if value is None:
             continue
         items = [v.strip() for v in value.split(",") if v.strip()]
-        if not items:  # an empty one over keys in the file would let everybody in
+        if not items:  # an empty list would override the keys in the file, and admit every client
             raise ConfigError(f"{_variable(key)} is empty; give it a value, or unset it")
         yield key, items if kind == "tuple" else value
 
@@ -245,7 +249,7 @@ def _keys(tables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
-    known = [key for key, *_ in documented()]
+    known = [key for key, *_ in setting_docs()]
     sections = Config.__struct_fields__
     for key in _keys(tables):
         if key in sections:
@@ -253,7 +257,7 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
         if key.startswith("servers."):
             _check_server(key, origin[key])
         elif key not in known and not key.startswith("aliases."):
-            raise ConfigError(f"unknown setting '{key}'{_meant(key, known)} - in {origin[key]}")
+            raise ConfigError(f"unknown setting '{key}'{_nearest_key(key, known)} - in {origin[key]}")
     for alias, target in tables.get("aliases", {}).items():
         names = target if isinstance(target, list) else [target]
         if not names or not all(isinstance(name, str) for name in names):
@@ -263,15 +267,15 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
 
 def _check_server(key: str, origin: str) -> None:
     _, name, *setting = key.split(".")
-    known = [k.rpartition(".")[2] for k, *_ in documented_server()]
+    known = [k.rpartition(".")[2] for k, *_ in server_setting_docs()]
     if not setting:
         raise ConfigError(f"expected a table, [servers.{name}], with its url - at {key}, from {origin}")
     if setting[0] not in known:
         raise ConfigError(f"unknown setting '{key}'{nearest(setting[0], known)} - in {origin}")
 
 
-def _meant(key: str, known: Iterable[str]) -> str:
-    """The nearest setting; of a key that stands in no section, that with its section."""
+def _nearest_key(key: str, known: Iterable[str]) -> str:
+    """Returns a hint with the nearest setting; for a key outside of any section, one with its section."""
     if "." in key:
         return nearest(key, known)
     sections = {name: section for section, _, name in (one.partition(".") for one in reversed(list(known)))}
@@ -279,8 +283,8 @@ def _meant(key: str, known: Iterable[str]) -> str:
 
 
 def _check_variables(environ: Mapping[str, str]) -> None:
-    """A mistyped setting must not be passed over in silence."""
-    known = [_variable(key) for key, *_ in documented()]
+    """Raises an error for a mistyped variable, instead of ignoring it."""
+    known = [_variable(key) for key, *_ in setting_docs()]
     ours = tuple({name[: name.index("_", len("DRAGOMAN_")) + 1] for name in known})
     for name in environ:
         if name.startswith(ours) and name not in known:
@@ -292,8 +296,15 @@ _LIMITS = {"<=": "of at most", ">=": "of at least", "<": "below", ">": "over"}
 _WRONG = re.compile(r"Expected `(\w+)`(?: ([<>]=?) ([\d.]+))?.* - at `\$\.(([\w-]+)\.(\w+))(?:\[(\d+)\])?`")
 
 
-def _told(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], within: str = "") -> str:
-    """What msgspec says of a wrong value, in the words of the file; `within` is what stands before the table's name."""
+def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], within: str = "") -> str:
+    """Returns msgspec's message about a wrong value, with the key as the settings name it.
+
+    Args:
+        message: msgspec's message.
+        tables: the settings as they were read.
+        origin: where each key comes from.
+        within: what precedes the table's name in the key.
+    """
     if not (found := _WRONG.fullmatch(message)):
         return message
     kind, sign, limit, key, section, name, index = found.groups()
@@ -310,7 +321,7 @@ def _server(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Http
         server = msgspec.convert(table, HttpConfig, strict=False)
     except msgspec.ValidationError as e:
         told = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`servers.{name}`")
-        raise ConfigError(_told(told, {name: table}, origin, "servers.").replace("`$.", "`servers.")) from None
+        raise ConfigError(_describe(told, {name: table}, origin, "servers.").replace("`$.", "`servers.")) from None
     if urlsplit(server.url).scheme not in ("http", "https") or not host_name(server.url):
         where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(server.url)} - {where}")
@@ -326,21 +337,21 @@ _ORIGIN = re.compile(rf"https?://({_NAME})(?::[0-9]{{1,5}})?", re.IGNORECASE)
 
 
 def sent_host(value: str) -> str:
-    """The bare name in a Host header, as `host_name` has it; "" where it is none by the letter of RFC 9110."""
-    return _bare(_HOST.fullmatch(value))
+    """Returns the host name of a Host header, as `host_name`; "" if it is not valid by RFC 9110."""
+    return _without_port(_HOST.fullmatch(value))
 
 
 def sent_origin(value: str) -> str:
-    """The bare name in an Origin header of a web page; "" for any other value, `null` among them."""
-    return _bare(_ORIGIN.fullmatch(value))
+    """Returns the host name of an Origin header of a web page; "" for any other value, including `null`."""
+    return _without_port(_ORIGIN.fullmatch(value))
 
 
-def _bare(found: "re.Match[str] | None") -> str:
+def _without_port(found: "re.Match[str] | None") -> str:
     return found[1].strip("[]").removesuffix(".").lower() if found else ""
 
 
 def host_name(text: str) -> str:
-    """The bare name in a host, with or without port, or an address: `https://[::1]:80` → `::1`; "" if there is none."""
+    """Returns the host name of a URL or an address, with or without port: `https://[::1]:80` → `::1`; "" if none."""
     if text.count(":") > 1 and "[" not in text and "/" not in text:
         return text.lower()
     try:
@@ -349,9 +360,9 @@ def host_name(text: str) -> str:
         return ""
 
 
-def _checked(config: Config, origin: Mapping[str, str]) -> Config:
+def _check(config: Config, origin: Mapping[str, str]) -> Config:
     server = config.server
-    for key, *_ in documented():
+    for key, *_ in setting_docs():
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name)
         if isinstance(value, float) and not math.isfinite(value):
@@ -378,7 +389,7 @@ def _checked(config: Config, origin: Mapping[str, str]) -> Config:
         hint = one_of(server.capture_requests, CAPTURED, "expected ")
         raise ConfigError(f"unknown {quote(server.capture_requests)}{hint} - at server.capture_requests")
     checked_policy(config.guard)
-    if config.claude_cli.enabled and not config.claude_cli.shared and _is_reached(server):
+    if config.claude_cli.enabled and not config.claude_cli.shared and _is_reachable(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "
             "127.0.0.1 without server.allowed_hosts, or set claude_cli.shared where it is an API key of yours"
@@ -386,6 +397,6 @@ def _checked(config: Config, origin: Mapping[str, str]) -> Config:
     return config
 
 
-def _is_reached(server: ServerConfig) -> bool:
-    """Whether other machines are let in, by address or by a proxy's name for this one."""
+def _is_reachable(server: ServerConfig) -> bool:
+    """Whether other machines are admitted, by the address or by the host name of a proxy."""
     return server.host not in LOOPBACK or any(host_name(entry) not in LOOPBACK for entry in server.allowed_hosts)

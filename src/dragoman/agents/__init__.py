@@ -1,10 +1,10 @@
-"""Agents that `dragoman run` starts: one file an agent, found by listing the folder. Data and pure functions, no I/O.
+"""Agents that `dragoman run` starts: one file for each, found by listing the folder. Data and pure functions, no I/O.
 
-    Wiring (where the gateway is, which model, what the user has) ─launch→ Launch (command, environment, private files)
+    LaunchContext (gateway, model, what the user has) ─launch→ LaunchPlan (command, environment, private files)
 
-What a launch says holds for one run: it lies over the user's own configuration, and changes none of it. Values are of
-two kinds. What wires the agent (where the gateway is, its key, its model) goes over the user's; what only makes a local
-model work better gives way to a value that the user has set. What the user passes to the agent goes over both.
+A launch plan is valid for one run: it overrides the user's configuration without changing it. It has values of two
+kinds. Those that connect the agent to the gateway (URL, key, model) override the user's; those that only make a local
+model work better yield to the user's. The arguments that the user passes to the agent override both.
 """
 
 import importlib
@@ -19,47 +19,48 @@ from typing import Final
 from dragoman.core.errors import ConfigError, nearest, quote
 
 ANY: Final = "any"
-"""The agent that is meant where none is named: whatever command stands behind `--`."""
+"""The agent that is used if none is named: the command after `--`."""
 _EXPANDED: Final = re.compile(r"\$\{|\{(?:env|file):", re.IGNORECASE)
-"""How agents write a variable or a file in their configurations, in whose place they put what it holds."""
+"""How agents reference a variable or a file in their configurations; they replace it with its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
-    """All that a launch is made of."""
+class LaunchContext:
+    """The input of a launch."""
 
     url: str
-    """Of the gateway, without `/v1`."""
+    """The URL of the gateway, without `/v1`."""
     key: str
-    """That the gateway takes."""
+    """An API key of the gateway."""
     model: str
     program: str
-    """What is started; empty where the arguments name it."""
+    """The program to start; empty if the arguments name it."""
     args: tuple[str, ...]
-    """What the user passes to the agent."""
+    """The arguments that the user passes to the agent."""
     environ: Mapping[str, str]
-    """The user's."""
+    """The user's environment variables."""
     home: Path
-    """The user's."""
+    """The user's home folder."""
     folder: Path
-    """Private to this run: where the files of the launch will be."""
+    """The folder for the files of the launch, private to this run."""
     read: Callable[[Path], str | None]
-    """A file of the user's; None where there is none."""
+    """Returns the text of one of the user's files, or None if it does not exist."""
     kept: Path | None = None
-    """Where the files of an earlier launch stay, whose variables the user's may still be; None: nowhere."""
+    """The folder with files of earlier launches, to which the user's variables may still refer; None: no folder."""
     context_tokens: int = 0
-    """Of the model; 0: not known."""
+    """Size of the model's context window; 0: unknown."""
     output_tokens: int = 0
-    """Room for one answer; 0: not known."""
+    """Maximum length of one response in tokens; 0: unknown."""
     thinks: bool = True
-    """Whether the model has thoughts, as far as is known."""
+    """Whether the model writes reasoning; True if unknown."""
     progress: Path | None = None
-    """The file that holds a line about the prompt that is being read; None: there is none for this model."""
+    """The file with a line about the prompt that is being read; None: this model has none."""
 
     def __post_init__(self) -> None:
-        """A server names its models as it likes, and the name goes into configurations and variables.
+        """Checks the model's name, which a server chooses freely and which is put into configurations and variables.
 
-        Raises: ConfigError: an agent would read something of the user's in its place, or could not be given it.
+        Raises:
+            ConfigError: the name would be expanded by an agent, or cannot be passed to it.
         """
         if _EXPANDED.search(self.model) or not self.model.isprintable():
             raise ConfigError(
@@ -69,21 +70,21 @@ class Wiring:
             )
 
     def unset(self, **values: str) -> dict[str, str]:
-        """Those of the variables that the user has not set."""
+        """Returns those of the variables that the user has not set."""
         return {name: value for name, value in values.items() if name not in self.environ}
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchPlan:
     """How an agent is started for one run."""
 
     command: tuple[str, ...]
     environ: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables over the user's; None takes one away."""
+    """Variables that override the user's; None removes one."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Texts by name, to be written into the private folder."""
+    """Texts by file name, to be written to the private folder."""
     shown: Mapping[str, str] = field(default_factory=dict)
-    """Where something of the user's is merged into a variable or a file: what is shown in place of its text."""
+    """Texts to show in place of variables or files that contain something of the user's."""
     notes: tuple[str, ...] = ()
     """Sentences for the user about what was set for this run."""
 
@@ -93,35 +94,34 @@ class Agent:
     """A program that can be started on a gateway."""
 
     title: str
-    """Its name for people."""
+    """Its display name."""
     programs: tuple[str, ...]
-    """What it is called where it is installed; empty: the user names it."""
+    """Names of its executable; empty: the user names the command."""
     install: str
-    """The line that installs it."""
+    """The command that installs it."""
     source: str
-    """Where it is stated how it takes a configuration for one run, and in which version that was tried."""
-    launch: Callable[[Wiring], Launch]
-    """Raises: ConfigError: what the user has cannot be laid over."""
+    """Where its way to be configured for one run is documented, and the version that was tested."""
+    launch: Callable[[LaunchContext], LaunchPlan]
+    """Returns the launch plan. Raises: ConfigError: the user's configuration cannot be overridden."""
     prompt_tokens: int = 0
     """Estimated size of the first request of a conversation in an empty folder, in tokens; 0: unknown."""
     assumes: str = ""
-    """What it takes for the context window of a model of which it is told none, as a clause."""
+    """The context window that it assumes if it is not told one, as a clause."""
     tools: tuple[str, ...] = ()
-    """Names of its tools that cover ordinary work, the most important first: they stay where a local model reads too
-    slowly for all tools."""
+    """Names of its tools for ordinary work, the most important first: kept if a model is too slow for all tools."""
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all, sorted."""
+    """Returns the names of all agents, sorted."""
     return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
 
 
 @cache
 def get(name: str) -> Agent:
-    """The agent of this name.
+    """Returns the agent of this name.
 
-    Raises: ConfigError: there is none; the message offers the nearest.
+    Raises: ConfigError: there is none; the message suggests the nearest name.
     """
     if name not in names():
         others = "any other command goes behind `--`: dragoman run -- COMMAND"
@@ -130,8 +130,8 @@ def get(name: str) -> Agent:
     return found
 
 
-def option(args: tuple[str, ...], *names: str) -> str | None:
-    """The last value that the user gives to an option, as `--model m`, `--model=m` or `-mm`; None: it is not given."""
+def get_option(args: tuple[str, ...], *names: str) -> str | None:
+    """Returns the last value of an option in the user's arguments, as `--model m`, `--model=m` or `-mm`, or None."""
     found = None
     for at, word in enumerate(args):
         for name in names:
@@ -142,8 +142,8 @@ def option(args: tuple[str, ...], *names: str) -> str | None:
     return found
 
 
-def without(args: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """The arguments but for this option and its value."""
+def drop_option(args: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Returns the arguments without this option and its value."""
     kept, skipped = list[str](), False
     for word in args:
         if skipped or word == name or word.startswith(f"{name}="):
@@ -153,13 +153,18 @@ def without(args: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def merged(below: object, above: object) -> object:
-    """One JSON value over another: objects member by member, anything else as a whole."""
+def deep_merge(below: object, above: object) -> object:
+    """Merges one JSON value into another: objects member by member, other values as a whole.
+
+    Args:
+        below: the value to start from.
+        above: the value that wins.
+    """
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
-    return below | {name: merged(below[name], value) if name in below else value for name, value in above.items()}
+    return below | {name: deep_merge(below[name], value) if name in below else value for name, value in above.items()}
 
 
-def members(value: object) -> object:
-    """JSON of the user's as it may be shown: the names of what is set, not to what."""
-    return {name: members(each) for name, each in value.items()} if isinstance(value, dict) else "(yours)"
+def key_names(value: object) -> object:
+    """Returns the user's JSON as it may be shown: the names of its keys, without their values."""
+    return {name: key_names(each) for name, each in value.items()} if isinstance(value, dict) else "(yours)"

@@ -1,14 +1,14 @@
-"""Any command: the variables by which the SDKs of both vendors find their servers, and the model's name."""
+"""Any command: sets the variables in which the SDKs of both vendors look for the base URL, and the model's name."""
 
 from typing import Final
 
-from dragoman.agents import Agent, Launch, Wiring
+from dragoman.agents import Agent, LaunchContext, LaunchPlan
 
 
-def launch(wiring: Wiring) -> Launch:
-    """The command as it stands, in an environment that leads here."""
+def launch(wiring: LaunchContext) -> LaunchPlan:
+    """Returns the command as it is, with variables that point to the gateway."""
     openai, anthropic = f"{wiring.url}/v1", wiring.url
-    return Launch(
+    return LaunchPlan(
         wiring.args,
         {
             "OPENAI_BASE_URL": openai,
@@ -18,7 +18,7 @@ def launch(wiring: Wiring) -> Launch:
             "OPENAI_DEFAULT_MODEL": wiring.model,
             "ANTHROPIC_BASE_URL": anthropic,
             "ANTHROPIC_API_KEY": wiring.key,
-            "ANTHROPIC_AUTH_TOKEN": None,  # the SDK would send both, and one of them to the wrong place
+            "ANTHROPIC_AUTH_TOKEN": None,  # the SDK would send both, one of them to the wrong server
             "ANTHROPIC_MODEL": wiring.model,
         },
     )

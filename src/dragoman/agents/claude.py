@@ -1,7 +1,7 @@
-"""Claude Code: variables, and once more as `--settings` of this run, which go over those of the user's settings files.
+"""Claude Code: variables, also passed as `--settings` for this run, which override the user's settings files.
 
-A variable in the `env` of a settings file goes over that of the shell; only `--settings` goes over both. The key is a
-token (`ANTHROPIC_AUTH_TOKEN`): an API key would be asked about at the first start, and the answer kept.
+A variable in the `env` of a settings file overrides that of the shell; only `--settings` overrides both. The key is set
+as a token (`ANTHROPIC_AUTH_TOKEN`): for an API key, Claude Code asks at the first start, and stores the answer.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dragoman.agents import Agent, Launch, Wiring, members, merged, option, without
+from dragoman.agents import Agent, LaunchContext, LaunchPlan, deep_merge, drop_option, get_option, key_names
 
 _ROLES: Final = (
     "ANTHROPIC_MODEL",
@@ -21,7 +21,7 @@ _ROLES: Final = (
     "ANTHROPIC_DEFAULT_SONNET_MODEL",
     "CLAUDE_CODE_SUBAGENT_MODEL",
 )
-"""All that it asks a model for is asked of one: it would look for the others at its vendor's."""
+"""All its roles use one model: it would request the others from its vendor's."""
 _CLOUDS: Final = (
     "CLAUDE_CODE_USE_ANTHROPIC_AWS",
     "CLAUDE_CODE_USE_BEDROCK",
@@ -29,18 +29,18 @@ _CLOUDS: Final = (
     "CLAUDE_CODE_USE_MANTLE",
     "CLAUDE_CODE_USE_VERTEX",
 )
-"""With one of them set it would ask there."""
+"""If one of them is set, Claude Code sends its requests there."""
 _SETTINGS: Final = "settings.json"
 _MODES: Final = ("--permission-mode", "--dangerously-skip-permissions")
-"""Its own options for the permission mode, which go over all settings."""
+"""Its options for the permission mode, which override all settings."""
 _MODE: Final = "default"
 """The permission mode that asks before each edit and command."""
 _COMPACT_TOKENS: Final = 100_000
-"""It takes no smaller window to compact at, and complains of one; below, the context itself is what it goes by."""
+"""The smallest window that it accepts for compaction, in tokens; for a smaller context it uses the context itself."""
 
 
-def launch(wiring: Wiring) -> Launch:
-    """Its command, with settings of ours before the user's arguments."""
+def launch(wiring: LaunchContext) -> LaunchPlan:
+    """Returns its command, with our settings before the user's arguments."""
     wires: dict[str, str] = {
         "ANTHROPIC_BASE_URL": wiring.url,
         "ANTHROPIC_AUTH_TOKEN": wiring.key,
@@ -48,23 +48,23 @@ def launch(wiring: Wiring) -> Launch:
         **dict.fromkeys(_ROLES, wiring.model),
     }
     args, read = wiring.args, None
-    if (theirs := option(args, "--settings")) is not None and (read := _read(theirs, wiring)) is not None:
-        args = without(args, "--settings")
-    eased, notes = _eased(wiring, [*([read] if read is not None else ()), *_settings(wiring)])
+    if (theirs := get_option(args, "--settings")) is not None and (read := _read(theirs, wiring)) is not None:
+        args = drop_option(args, "--settings")
+    eased, notes = _defaults(wiring, [*([read] if read is not None else ()), *_settings(wiring)])
     settings: object = {"env": {**wires, **dict.fromkeys(_CLOUDS, "")}, "model": wiring.model, "apiKeyHelper": ""}
-    settings = merged(settings, eased)
+    settings = deep_merge(settings, eased)
     settings, shown = (
-        (settings, settings) if read is None else (merged(settings, read), merged(settings, members(read)))
+        (settings, settings) if read is None else (deep_merge(settings, read), deep_merge(settings, key_names(read)))
     )
     eases = wiring.unset(
         CLAUDE_CODE_ATTRIBUTION_HEADER="0",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
         CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
         **({"CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1"} if wiring.progress is not None else {}),
-        **_room(wiring),
+        **_context_variables(wiring),
         **({} if wiring.thinks else {"CLAUDE_CODE_DISABLE_THINKING": "1", "MAX_THINKING_TOKENS": "0"}),
     )
-    return Launch(
+    return LaunchPlan(
         (wiring.program, "--settings", str(wiring.folder / _SETTINGS), *args),
         {**wires, **eases, **dict.fromkeys((name for name in _CLOUDS if name in wiring.environ), None)},
         {_SETTINGS: json.dumps(settings, indent=2)},
@@ -73,16 +73,16 @@ def launch(wiring: Wiring) -> Launch:
     )
 
 
-def _eased(wiring: Wiring, theirs: list[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Settings that give way to the user's, and what to say of them.
+def _defaults(wiring: LaunchContext, theirs: list[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns settings that yield to the user's, and notes about them.
 
-    In 2.1.329 its default permission mode is "auto", in which its vendor's server, or failing that the model in use,
-    judges whether a tool call is safe. Neither can be relied on behind a gateway.
+    In 2.1.329 its default permission mode is "auto", in which its vendor's server, or else the model in use, judges
+    whether a tool call is safe. Neither is reliable behind a gateway.
     """
     eased: dict[str, Any] = {}
     notes = list[str]()
     modes = [mode for each in theirs if (mode := _member(each, "permissions", "defaultMode")) is not None]
-    asked = option(wiring.args, _MODES[0]) or ("bypassPermissions" if _MODES[1] in wiring.args else None)
+    asked = get_option(wiring.args, _MODES[0]) or ("bypassPermissions" if _MODES[1] in wiring.args else None)
     mode = asked or next(iter(modes), None)
     if mode is None:
         eased["permissions"] = {"defaultMode": _MODE}
@@ -101,14 +101,14 @@ def _eased(wiring: Wiring, theirs: list[Any]) -> tuple[dict[str, Any], tuple[str
     return eased, tuple(notes)
 
 
-def _settings(wiring: Wiring) -> Iterator[Any]:
-    """The user's settings files, those that count most first."""
+def _settings(wiring: LaunchContext) -> Iterator[Any]:
+    """Yields the user's settings files, in order of precedence."""
     project = Path(".claude")
     user = Path(wiring.environ.get("CLAUDE_CONFIG_DIR") or wiring.home / ".claude")
     for path in (project / "settings.local.json", project / _SETTINGS, user / _SETTINGS):
         try:
             yield json.loads(wiring.read(path) or "null")
-        except ValueError:  # Claude Code will say so
+        except ValueError:  # Claude Code reports it
             continue
 
 
@@ -118,8 +118,8 @@ def _member(value: Any, *names: str) -> Any:
     return value
 
 
-def _room(wiring: Wiring) -> dict[str, str]:
-    """A model that it does not know it takes for one of 200,000 tokens or more."""
+def _context_variables(wiring: LaunchContext) -> dict[str, str]:
+    """Returns the variables for the context window: Claude Code assumes 200,000 tokens or more for an unknown model."""
     if not wiring.context_tokens:
         return {}
     context = str(wiring.context_tokens)
@@ -130,8 +130,8 @@ def _room(wiring: Wiring) -> dict[str, str]:
     }
 
 
-def _read(settings: str, wiring: Wiring) -> object | None:
-    """The user's own `--settings`: JSON, or a file of it; None: it is neither, which Claude Code will say."""
+def _read(settings: str, wiring: LaunchContext) -> object | None:
+    """Returns the user's own `--settings`, JSON or a file with it; None: it is neither, which Claude Code reports."""
     text = settings if settings.lstrip().startswith("{") else wiring.read(Path(settings))
     try:
         return json.loads(text) if text is not None else None

@@ -1,24 +1,24 @@
-"""Codex: `-c key=value` before the user's arguments, which goes over profiles and files of settings for this run.
+"""Codex: `-c key=value` before the user's arguments, which overrides profiles and settings files for this run.
 
-It speaks OpenAI Responses alone. Its key stands in a variable of its own, so that the user's are as they were.
+It supports OpenAI Responses only. The key is in a variable of its own, so that the user's variables stay unchanged.
 """
 
 import json
 from typing import Final
 
-from dragoman.agents import Agent, Launch, Wiring
+from dragoman.agents import Agent, LaunchContext, LaunchPlan
 
 _KEY: Final = "CODEX_DRAGOMAN_KEY"
 _IDLE_MS: Final = 1_800_000
-"""Codex gives up a stream without events after five minutes; a local model may read a long prompt for longer, and pings
-are comments, which it does not count.
+"""Codex gives up on a stream without events after five minutes. A local model may read a long prompt for longer, and
+Codex does not count pings, which are comments.
 """
 _COMPACT_AT: Final = 0.85
-"""Of the context: the answer needs room too. 0.9 is the most that Codex heeds."""
+"""Fraction of the context at which it compacts, which leaves room for the response; Codex accepts at most 0.9."""
 
 
-def launch(wiring: Wiring) -> Launch:
-    """Its command, with settings of ours before the user's arguments: of two, the later counts."""
+def launch(wiring: LaunchContext) -> LaunchPlan:
+    """Returns its command, with our settings before the user's arguments: the later of two wins."""
     provider = {
         "name": "Dragoman",
         "base_url": f"{wiring.url}/v1",
@@ -33,16 +33,16 @@ def launch(wiring: Wiring) -> Launch:
         **{f"model_providers.dragoman.{name}": value for name, value in provider.items()},
         "analytics.enabled": False,
         "check_for_update_on_startup": False,
-        "web_search": "disabled",  # its vendor's, not the model's
+        "web_search": "disabled",  # the vendor's tool, not the model's
         **({} if wiring.thinks else {"model_reasoning_effort": "none", "model_reasoning_summary": "none"}),
     }
     if wiring.context_tokens:
         settings["model_context_window"] = wiring.context_tokens
         settings["model_auto_compact_token_limit"] = round(wiring.context_tokens * _COMPACT_AT)
-    # TOML refuses the escapes of letters beyond the BMP that JSON has.
+    # TOML rejects JSON's escapes of characters beyond the BMP.
     written = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in settings.items())
     ours = (word for setting in written for word in ("-c", setting))
-    return Launch((wiring.program, *ours, *wiring.args), {_KEY: wiring.key})
+    return LaunchPlan((wiring.program, *ours, *wiring.args), {_KEY: wiring.key})
 
 
 AGENT: Final = Agent(

@@ -1,14 +1,14 @@
-"""Hermes Agent: a folder of values that go over the user's, member by member, as an administrator's would.
+"""Hermes Agent: a folder with values that override the user's, member by member, as an administrator's do.
 
-Its own way for that (`HERMES_MANAGED_DIR`) leaves the user's home as its home: memories, skills and past conversations
-are there, and nothing of them is copied. Where an administrator has such a folder, ours would hide it: that is refused.
+This mechanism (`HERMES_MANAGED_DIR`) leaves the user's home in place: memories, skills and past conversations stay
+there, and nothing is copied. An administrator's folder would be hidden by ours: then the launch is refused.
 """
 
 import json
 from pathlib import Path
 from typing import Final
 
-from dragoman.agents import Agent, Launch, Wiring
+from dragoman.agents import Agent, LaunchContext, LaunchPlan
 from dragoman.core.errors import ConfigError
 
 _VARIABLE: Final = "HERMES_MANAGED_DIR"
@@ -16,13 +16,13 @@ _USUAL: Final = "/etc/hermes"
 _CONFIG: Final = "config.yaml"
 _FILES: Final = (_CONFIG, ".env")
 _LEAST_TOKENS: Final = 64_000
-"""Of context, below which it does not start (agent/model_metadata.py)."""
+"""Minimum size of the context in tokens with which it starts (agent/model_metadata.py)."""
 
 
-def launch(wiring: Wiring) -> Launch:
-    """Its command as the user has it, and the folder.
+def launch(wiring: LaunchContext) -> LaunchPlan:
+    """Returns its command as the user has it, and the files of the folder.
 
-    Raises: ConfigError: an administrator has one, or the model's context is too small for Hermes.
+    Raises: ConfigError: an administrator has such a folder, or the model's context is too small for Hermes.
     """
     if 0 < wiring.context_tokens < _LEAST_TOKENS:
         raise ConfigError(
@@ -48,10 +48,10 @@ def launch(wiring: Wiring) -> Launch:
         "delegation": dict.fromkeys(("model", "provider", "base_url", "api_key", "api_mode"), ""),
         **({} if wiring.thinks else {"agent": {"reasoning_effort": "none"}}),
     }
-    return Launch(
+    return LaunchPlan(
         (wiring.program, *wiring.args),
         {_VARIABLE: str(wiring.folder)},
-        {_CONFIG: json.dumps(config, indent=2, ensure_ascii=False)},  # which is YAML too, but for escapes of pairs
+        {_CONFIG: json.dumps(config, indent=2, ensure_ascii=False)},  # YAML too, but for surrogate escapes
     )
 
 

@@ -1,6 +1,6 @@
-"""OpenClaw: a configuration of this run that includes the user's own and goes over it; its state stays where it is.
+"""OpenClaw: a configuration for this run that includes the user's own and overrides it; its state stays where it is.
 
-A gateway of OpenClaw's that runs already has read the user's configuration: what is asked of that one is not ours.
+An OpenClaw gateway that is already running has read the user's configuration: requests to it do not reach Dragoman.
 """
 
 import json
@@ -8,14 +8,14 @@ import os
 from pathlib import Path
 from typing import Final
 
-from dragoman.agents import Agent, Launch, Wiring
+from dragoman.agents import Agent, LaunchContext, LaunchPlan
 
 _PATH, _STATE, _ROOTS = "OPENCLAW_CONFIG_PATH", "OPENCLAW_STATE_DIR", "OPENCLAW_INCLUDE_ROOTS"
 _CONFIG: Final = "openclaw.json"
 
 
-def launch(wiring: Wiring) -> Launch:
-    """Its command as the user has it, and the configuration; the folder of the user's may be read from there."""
+def launch(wiring: LaunchContext) -> LaunchPlan:
+    """Returns its command as the user has it, and the configuration, which may include files of the user's folder."""
     name = f"dragoman/{wiring.model}"
     model: dict[str, object] = {"id": wiring.model, "name": wiring.model, "reasoning": wiring.thinks}
     if wiring.context_tokens:
@@ -33,17 +33,17 @@ def launch(wiring: Wiring) -> Launch:
         config = {"$include": str(own), **config}
         roots = [root for root in wiring.environ.get(_ROOTS, "").split(os.pathsep) if root]
         environ[_ROOTS] = os.pathsep.join(dict.fromkeys([*roots, str(own.parent)]))
-    return Launch((wiring.program, *wiring.args), environ, {_CONFIG: json.dumps(config, indent=2)})
+    return LaunchPlan((wiring.program, *wiring.args), environ, {_CONFIG: json.dumps(config, indent=2)})
 
 
-def _own(wiring: Wiring) -> Path:
-    """The user's own configuration, where there is one; an earlier one of ours includes it."""
+def _own(wiring: LaunchContext) -> Path:
+    """Returns the user's own configuration, if there is one; a configuration of an earlier launch includes it."""
     named = wiring.environ.get(_PATH)
     if named and wiring.kept and Path(named) == wiring.kept / _CONFIG:
         named = json.loads(wiring.read(Path(named)) or "{}").get("$include")
     state = wiring.environ.get(_STATE)
     own = Path(named) if named else (Path(state) if state else wiring.home / ".openclaw") / _CONFIG
-    return own.expanduser().absolute()  # what is included is looked for from the folder of ours
+    return own.expanduser().absolute()  # relative includes are resolved from our folder
 
 
 AGENT: Final = Agent(

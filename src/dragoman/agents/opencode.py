@@ -4,25 +4,25 @@ import json
 from contextlib import suppress
 from typing import Any, Final
 
-from dragoman.agents import Agent, Launch, Wiring, members, merged
+from dragoman.agents import Agent, LaunchContext, LaunchPlan, deep_merge, key_names
 
 _CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
 _AGENTS: Final = ("build", "plan", "general", "explore", "title", "summary", "compaction")
-"""Those of its own: a model that the user has given to one of them would be asked elsewhere."""
+"""Its own agents: a model that the user has set for one of them would be requested elsewhere."""
 
 
-def launch(wiring: Wiring) -> Launch:
-    """Its command as the user has it, and the variable."""
+def launch(wiring: LaunchContext) -> LaunchPlan:
+    """Returns its command as the user has it, and the variable."""
     name = f"dragoman/{wiring.model}"
     model: dict[str, object] = {"name": wiring.model, "tool_call": True, "reasoning": wiring.thinks}
-    if wiring.context_tokens:  # without, it would never shorten a conversation
+    if wiring.context_tokens:  # without it, OpenCode would never compact a conversation
         model["limit"] = {"context": wiring.context_tokens, "output": wiring.output_tokens}
     config = {
         "provider": {
             "dragoman": {
                 "npm": "@ai-sdk/openai-compatible",
                 "name": "Dragoman",
-                # Without an end: a local model may read a long prompt for longer than the five minutes it would wait.
+                # No timeout: a local model may read a long prompt for more than OpenCode's five minutes.
                 "options": {"baseURL": f"{wiring.url}/v1", "apiKey": wiring.key, "timeout": False},
                 "models": {wiring.model: model},
             }
@@ -33,18 +33,18 @@ def launch(wiring: Wiring) -> Launch:
         "agent": {agent: {"model": name} for agent in _AGENTS},
     }
     theirs: Any = {}
-    with suppress(ValueError):  # OpenCode would have refused it
+    with suppress(ValueError):  # OpenCode would have reported it
         theirs = _theirs(json.loads(wiring.environ.get(_CONTENT) or "{}"))
     eases = wiring.unset(OPENCODE_DISABLE_AUTOUPDATE="1", OPENCODE_DISABLE_MODELS_FETCH="1")
-    return Launch(
+    return LaunchPlan(
         (wiring.program, *wiring.args),
-        {_CONTENT: json.dumps(merged(config, theirs)), **eases},
-        shown={_CONTENT: json.dumps(merged(config, members(theirs)))},
+        {_CONTENT: json.dumps(deep_merge(config, theirs)), **eases},
+        shown={_CONTENT: json.dumps(deep_merge(config, key_names(theirs)))},
     )
 
 
 def _theirs(content: Any) -> Any:
-    """What the user's variable holds, without what an earlier launch has put there."""
+    """Returns the content of the user's variable, without what an earlier launch put there."""
     match content:
         case {"provider": {"dragoman": _, **others}}:
             return _without_ours(content | {"provider": others})
@@ -53,7 +53,7 @@ def _theirs(content: Any) -> Any:
 
 
 def _without_ours(value: Any) -> Any:
-    """Without the provider's name and the names of its models, wherever they stand."""
+    """Returns the value without the provider's name and its model names, wherever they occur."""
     if isinstance(value, dict):
         return {name: _without_ours(each) for name, each in value.items() if not _is_ours(each)}
     return value

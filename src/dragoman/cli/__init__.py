@@ -123,9 +123,9 @@ def names() -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next, and hears of nothing else
-        from dragoman.cli.completion import answer
+        from dragoman.cli.completion import answer_completion
 
-        answer(parser())
+        answer_completion(parser())
     args = parser().parse_args(argv)
     try:
         status: int = args.run(args)

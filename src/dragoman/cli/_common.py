@@ -13,9 +13,9 @@ from dragoman import compose, dialects, extras
 from dragoman import config as settings
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.catalog import models
-from dragoman.cli._progress_line import Line
+from dragoman.cli._progress_line import ProgressLine
 from dragoman.cli._terminal_safe import printable
-from dragoman.cli.pull import fetched
+from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError
 
 LOG_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -71,12 +71,12 @@ def get_weights(config: EmbeddedConfig) -> Path:
 
     Raises: ConfigError, RemoteError: as `compose.get_weights`.
     """
-    return compose.get_weights(config, print_status, fetched)
+    return compose.get_weights(config, print_status, download_weights)
 
 
 def waiting(text: str) -> AbstractContextManager[None]:
     """Shows the text on the terminal's last line while the body of the `with` statement runs."""
-    return Line(sys.stderr).saying(text)
+    return ProgressLine(sys.stderr).showing(text)
 
 
 async def check_claude_login(config: settings.Config, report: compose.Report) -> None:
@@ -100,7 +100,7 @@ def format_settings(config: settings.Config, origin: dict[str, str]) -> str:
         origin: where each setting that is not at its default comes from, by its key.
     """
     lines = []
-    for key, *_ in settings.documented():
+    for key, *_ in settings.setting_docs():
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name)
         if key == "embedded.model":

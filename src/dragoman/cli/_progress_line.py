@@ -13,7 +13,7 @@ _SOON_S: Final = 1.0
 """What is over sooner needs no count of seconds."""
 
 
-class Line:
+class ProgressLine:
     """Says what is waited for, and how long already."""
 
     def __init__(self, out: TextIO) -> None:
@@ -35,7 +35,7 @@ class Line:
             self.say("")
 
     @contextmanager
-    def saying(self, words: str) -> Iterator[None]:
+    def showing(self, words: str) -> Iterator[None]:
         """Say it while this goes on; the line is gone behind it, however that ends."""
         self.say(words)
         try:
@@ -44,7 +44,7 @@ class Line:
             self.clear()
 
     @contextmanager
-    def counting(self) -> Iterator[None]:
+    def counting_seconds(self) -> Iterator[None]:
         """Count the seconds while this goes on; the line is gone behind it."""
         task = asyncio.ensure_future(self._count()) if self._tty else None
         try:

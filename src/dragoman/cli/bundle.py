@@ -44,17 +44,17 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: there is no such capture, or the file cannot be written.
     """
     require_extras("server", doing="bundling")
-    from dragoman.server.capture.bundle import bare, filled, packed
+    from dragoman.server.capture.bundle import anonymize, raw_copy, zip_bundle
     from dragoman.server.capture.diff import difference
-    from dragoman.server.capture.load import Captured, load
+    from dragoman.server.capture.load import LoadedCapture, load
 
-    was = Captured(*load(args.capture))
-    made = None if args.keep_text else asyncio.run(filled(was))
-    files = made.files if made else bare(was)
+    was = LoadedCapture(*load(args.capture))
+    made = None if args.keep_text else asyncio.run(anonymize(was))
+    files = made.files if made else raw_copy(was)
     out = args.out or Path(f"{was.name}.zip")
     try:
         with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(packed(files))
+            file.write(zip_bundle(files))
     except OSError as e:
         raise ConfigError(f"cannot write {out}: {(e.strerror or str(e)).lower()} - at --out") from None
     print(printable(f"{out}: {len(files)} files, {out.stat().st_size} bytes, of {was.name}"))

@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def answer(parser: argparse.ArgumentParser) -> None:
+def answer_completion(parser: argparse.ArgumentParser) -> None:
     """Tell the shell that asks what may come next, and end; where nobody asks, do nothing."""
     _argcomplete().autocomplete(parser)
 
 
-def offering(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
+def complete_with(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
     """Have these names offered for an option, which may have others too."""
     action.completer = lambda **_: sorted(names())  # type: ignore[attr-defined]
 

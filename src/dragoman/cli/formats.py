@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman import formats
 from dragoman.catalog.format_coverage import Proven, proven
-from dragoman.cli.completion import format_names, offering
+from dragoman.cli.completion import complete_with, format_names
 from dragoman.constraints.constraint import HeldCall
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ToolCallEnd, ToolCallStart
@@ -86,7 +86,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog=_EXAMPLES,
     )
     named = command.add_argument("name", nargs="?", metavar="NAME", help="a format, or a model, such as Qwen/Qwen3-8B")
-    offering(named, format_names)
+    complete_with(named, format_names)
     command.add_argument("--json", action="store_true", help="as JSON")
     command.set_defaults(run=run)
 
@@ -100,9 +100,9 @@ def run(args: argparse.Namespace) -> int:
         found = facts(_named(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
         print(json.dumps(msgspec.to_builtins(found), ensure_ascii=False, indent=2))
     elif args.name:
-        print(full(_named(args.name)))
+        print(format_facts(_named(args.name)))
     else:
-        print(table(get_terminal_size().columns if sys.stdout.isatty() else None))
+        print(format_table(get_terminal_size().columns if sys.stdout.isatty() else None))
     return 0
 
 
@@ -138,7 +138,7 @@ def facts(format: Format) -> Facts:
     )
 
 
-def table(width: int | None = None) -> str:
+def format_table(width: int | None = None) -> str:
     """Every format, read and written all of them; a terminal of this width shows less of each, who writes it first."""
     rows = [("FORMAT", "ARGUMENTS", "IDS", "HELD", "CASES", "SUITE", "THOUGHTS", "WRITTEN BY")]
     for name in formats.names():
@@ -165,7 +165,7 @@ def _tried(proof: Proven | None) -> tuple[str, str]:
     return str(proof.cases), f"{proof.passed}/{proof.fixtures}" if proof.fixtures else "-"
 
 
-def full(format: Format) -> str:
+def format_facts(format: Format) -> str:
     """One format: what is known of it, and how it looks."""
     known = facts(format)
     rows = [

@@ -19,7 +19,7 @@ from dragoman.api.parse import ToolCallReader, explain, read_tools
 from dragoman.backends.embedded import gguf
 from dragoman.cli._advice import How, advice
 from dragoman.cli._terminal_safe import one_line
-from dragoman.cli.completion import format_names, offering
+from dragoman.cli.completion import complete_with, format_names
 from dragoman.core.collect import Collector
 from dragoman.core.errors import ConfigError, RequestError
 from dragoman.core.events import AnyEvent, Finish, Start
@@ -53,7 +53,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the text (default: standard input)")
     named = command.add_argument("--format", metavar="NAME", help="how the model writes calls (default: auto)")
-    offering(named, format_names)
+    complete_with(named, format_names)
     command.add_argument("--model", default="", metavar="NAME", help="the model's name, to tell the format by")
     command.add_argument(
         "--template", type=Path, metavar="FILE", help="its chat template, tokenizer_config.json or .gguf, likewise"
@@ -184,17 +184,17 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
     how = How("parse", offered=tools is not None, cut=args.cut_off, tail=tail)
-    print("\n".join([*explained(spans), filled(advice(spans, how))]))
+    print("\n".join([*format_spans(spans), wrap_advice(advice(spans, how))]))
     return 0
 
 
-def filled(line: str) -> str:
+def wrap_advice(line: str) -> str:
     """The line, in a terminal broken where that ends."""
     columns = get_terminal_size((0, 0)).columns
     return fill(line, columns, break_on_hyphens=False, break_long_words=False) if columns else line
 
 
-def explained(spans: Iterable[Span]) -> list[str]:
+def format_spans(spans: Iterable[Span]) -> list[str]:
     """What became of each piece of a text, as lines for people."""
     columns = get_terminal_size((0, 0)).columns  # 0 where there is no terminal, as in a pipe
     kept, lines = list(spans), list[str]()

@@ -14,9 +14,9 @@ import msgspec
 from dragoman import dialects, extras
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import servers
-from dragoman.cli._progress_line import Line
+from dragoman.cli._progress_line import ProgressLine
 from dragoman.cli._terminal_safe import printable
-from dragoman.cli.completion import all_model_names, offering
+from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     model = command.add_argument(
         "--model", default="", metavar="NAME", help="the model to ask (default: the only one that it lists)"
     )
-    offering(model, all_model_names)
+    complete_with(model, all_model_names)
     command.add_argument("--api", choices=dialects.names(), help="the API to ask it by (default: that of its kind)")
     kind = command.add_argument(
         "--kind", default="", help="what it is (default: what it tells of itself; docs/kinds.md)"
     )
-    offering(kind, lambda: [kind.name for kind in servers.kinds()])
+    complete_with(kind, lambda: [kind.name for kind in servers.kinds()])
     command.add_argument("--key-env", default="", metavar="VAR", help="the variable that holds its key")
     command.add_argument("--within", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
     command.add_argument("--tokens", type=int, default=64, help="most of an answer (default: 64); thinkers need more")
@@ -87,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
         config = msgspec.structs.replace(config, api=servers.get(args.kind).api)
     if args.api:
         config = msgspec.structs.replace(config, api=args.api)
-    line = Line(sys.stderr)
-    with line.saying("asking what it is"):
+    line = ProgressLine(sys.stderr)
+    with line.showing("asking what it is"):
         report = asyncio.run(
             probe(
                 config,
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     remember(config, report.model, report.kind, report.fingerprint, report.choice)  # mode auto goes by it
-    print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else printable(table(report, config)))
+    print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else printable(format_report(report, config)))
     return 0
 
 
@@ -125,7 +125,7 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def table(report: "Report", config: HttpConfig) -> str:
+def format_report(report: "Report", config: HttpConfig) -> str:
     """The report for people."""
     version = f" {report.version}" if report.version else ""
     lines = [
@@ -142,11 +142,11 @@ def table(report: "Report", config: HttpConfig) -> str:
         fill(f"{quirk.says} ({quirk.source})", _WIDTH, initial_indent="- ", subsequent_indent="  ") for quirk in quirks
     ]
     choice = report.choice
-    lines += ["", fill(f"Best asked in mode {choice.mode}: {choice.why}.", _WIDTH), "", settings(report, config)]
+    lines += ["", fill(f"Best asked in mode {choice.mode}: {choice.why}.", _WIDTH), "", settings_table(report, config)]
     return "\n".join(lines)
 
 
-def settings(report: "Report", config: HttpConfig) -> str:
+def settings_table(report: "Report", config: HttpConfig) -> str:
     """The table for the settings' file."""
     fields = {
         "url": report.url,

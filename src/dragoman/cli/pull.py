@@ -11,7 +11,7 @@ from typing import TextIO
 
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
-from dragoman.cli.completion import model_names, offering
+from dragoman.cli.completion import complete_with, model_names
 
 _EXAMPLES = """
     examples:
@@ -44,7 +44,7 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     name = parser.add_argument(
         "name", nargs="?", metavar="NAME", help=f"one of --list, or hf:owner/repo/file.gguf (default: {default})"
     )
-    offering(name, model_names)
+    complete_with(name, model_names)
     parser.add_argument("--list", action="store_true", help="list the models that can be pulled, and which are here")
     parser.add_argument(
         "--force", action="store_true", help="fetch again what is here already (what has changed is in any case)"
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     Raises: RemoteError: the index or the hub is.
     """
     if args.list:
-        print(listing(get_terminal_size().columns if sys.stdout.isatty() else None))
+        print(format_model_list(get_terminal_size().columns if sys.stdout.isatty() else None))
         return 0
     name: str = args.name or models.default().name
     if weights.have(name) and not args.force:
@@ -68,16 +68,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name} {words}", file=sys.stderr)
     elif not name.startswith("hf:") and (note := models.get(name).note):
         print(f"{name}: {note}", file=sys.stderr)
-    print(fetched(name, force=args.force))
+    print(download_weights(name, force=args.force))
     return 0
 
 
-def fetched(name: str, *, force: bool = False) -> Path:
+def download_weights(name: str, *, force: bool = False) -> Path:
     """Fetch the weights, with progress on standard error.
 
     Raises: ClientError, RemoteError: as `weights.pull`.
     """
-    bar = Bar(sys.stderr, time.monotonic)
+    bar = ProgressBar(sys.stderr, time.monotonic)
     try:
         return weights.pull(name, bar, force=force)
     except KeyboardInterrupt:
@@ -88,7 +88,7 @@ def fetched(name: str, *, force: bool = False) -> Path:
         bar.close()
 
 
-def listing(width: int | None = None) -> str:
+def format_model_list(width: int | None = None) -> str:
     """The table of `--list`; where a terminal's width is given, broken there."""
     rows = [("NAME", "SIZE", "LICENCE", "HERE", "WHAT IT IS")]
     for model in models.models():
@@ -111,7 +111,7 @@ def _broken(start: str, text: str, width: int | None) -> str:
     return start + f"\n{' ' * len(start)}".join(shown)
 
 
-class Bar:
+class ProgressBar:
     """Progress: on a terminal a line for each step, rewritten; elsewhere one for each part and each ten per cent."""
 
     def __init__(self, out: TextIO, clock: Callable[[], float]) -> None:

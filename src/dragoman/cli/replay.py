@@ -20,8 +20,8 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
-    from dragoman.server.capture.load import Captured
-    from dragoman.server.capture.replay_backend import Read
+    from dragoman.server.capture.load import LoadedCapture
+    from dragoman.server.capture.replay_backend import ReadSettings
 
 EXAMPLES = """
     examples:
@@ -75,19 +75,19 @@ def run(args: argparse.Namespace) -> int:
     """
     require_extras("server", doing=_DOING)
     from dragoman.server.capture.diff import compare
-    from dragoman.server.capture.load import Captured, load
-    from dragoman.server.capture.replay import Again, Replay
+    from dragoman.server.capture.load import LoadedCapture, load
+    from dragoman.server.capture.replay import LiveReplay, Replay
     from dragoman.server.capture.store import write
 
     name, made = load(args.capture)
-    was = Captured(name, made)
+    was = LoadedCapture(name, made)
     asks = bool(args.backend or args.server)
     if asks and args.cut != "recorded":
         raise ConfigError("--cut is for what was captured; leave out that or --backend")
     if any(was.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, was.asked + 1)):
         require_extras("embedded", doing=_DOING)
-    replay = Again(was, _gateway(args, was), args.backend or "") if asks else Replay(was, args.cut, args.seed)
-    now = Captured(name, asyncio.run(replay.answered()))
+    replay = LiveReplay(was, _gateway(args, was), args.backend or "") if asks else Replay(was, args.cut, args.seed)
+    now = LoadedCapture(name, asyncio.run(replay.answered()))
     if args.out:
         args.out.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(args.out / name, now.files)
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if same else 1
 
 
-def _about(was: "Captured") -> str:
+def _about(was: "LoadedCapture") -> str:
     """What there is to say of it in a line."""
     log = was.json("summary.json").get("log", {})
     asked = (was.json(f"{n}/backend.json") for n in range(1, was.asked + 1))
@@ -116,7 +116,7 @@ def _about(was: "Captured") -> str:
     return f"{log.get('path', '')} by {', '.join(dict.fromkeys(ways)) or 'nobody'}: {how}"
 
 
-def _notes(was: "Captured") -> Iterator[str]:
+def _notes(was: "LoadedCapture") -> Iterator[str]:
     """What may make a difference that is no fault."""
     summary = was.json("summary.json")
     if (then := summary.get("dragoman", __version__)) != __version__:
@@ -125,7 +125,7 @@ def _notes(was: "Captured") -> Iterator[str]:
         yield "it was too large to be kept whole"
 
 
-def _gateway(args: argparse.Namespace, was: "Captured") -> Gateway:
+def _gateway(args: argparse.Namespace, was: "LoadedCapture") -> Gateway:
     """With the backends of the settings.
 
     Raises: ConfigError: the settings are wrong, or something is missing.
@@ -150,7 +150,7 @@ class _Explained(NamedTuple):
     advice: str
 
 
-def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iterator[_Explained]:
+def _explained(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSettings]") -> Iterator[_Explained]:
     """Of each text that a model wrote, what became of its pieces, and what to change."""
     cut = now.json("summary.json").get("log", {}).get("finish") == "length"
     for number in range(1, now.asked + 1):
@@ -169,7 +169,7 @@ def _explained(now: "Captured", reads: "Mapping[tuple[int, int], Read]") -> Iter
             )
             where: Where = "gateway" if read and read.format else "native"
             how = How(where, bool(read and read.tools), cut, read.tail if read else "")
-            lines = parse.explained(spans) if text else ["(none)"]
+            lines = parse.format_spans(spans) if text else ["(none)"]
             yield _Explained(title, [f"\n{title}: {one_line(_reader(read))}", *lines], advice(spans, how))
 
 
@@ -178,10 +178,10 @@ def _advised(told: list[_Explained]) -> Iterator[str]:
     if not told:
         yield f"{NOTHING}: the model wrote no text"
     for text in told:
-        yield parse.filled(f"{text.title}: {text.advice}" if len(told) > 1 else text.advice)
+        yield parse.wrap_advice(f"{text.title}: {text.advice}" if len(told) > 1 else text.advice)
 
 
-def _left(now: "Captured") -> Iterator[str]:
+def _left(now: "LoadedCapture") -> Iterator[str]:
     """What left, an event a line."""
     from dragoman.server.capture.diff import joined
 
@@ -193,7 +193,7 @@ def _left(now: "Captured") -> Iterator[str]:
         yield f"{one_line(kind):<19}{one_line(shown[:SHOWN_CHARS])}{'…' * (len(shown) > SHOWN_CHARS)}"
 
 
-def _reader(read: "Read | None") -> str:
+def _reader(read: "ReadSettings | None") -> str:
     """How a text is read, in words."""
     if read is None or read.format is None:
         return "calls are read by the server; this is what it left as text, as format auto has it"

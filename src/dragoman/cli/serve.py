@@ -24,7 +24,7 @@ from dragoman.cli._common import (
     print_status,
     upstream_flags,
 )
-from dragoman.cli.completion import model_names, offering
+from dragoman.cli.completion import complete_with, model_names
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway, targets, unserved
 
@@ -61,7 +61,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     model = behind.add_argument(
         "--model", metavar="NAME", help="an embedded model: a name or a .gguf file (default: smollm2-135m)"
     )
-    offering(model, model_names)
+    complete_with(model, model_names)
     listens = command.add_argument_group("where it listens")
     listens.add_argument("--host", metavar="ADDRESS", help="the address (default: 127.0.0.1, this machine only)")
     listens.add_argument("--port", type=int, help="the port; 0 takes a free one (default: 8484)")

@@ -1,16 +1,16 @@
-"""The ASGI application: routes, who may ask, life and death.
+"""The ASGI application: routing, authentication, lifespan.
 
-    POST /v1/chat/completions, /v1/responses, /v1/messages     the dialects, each under its own path
-    POST /v1/messages/count_tokens, /v1/responses/input_tokens how large a request is
+    POST /v1/chat/completions, /v1/responses, /v1/messages     the dialects, each at its own path
+    POST /v1/messages/count_tokens, /v1/responses/input_tokens the number of tokens of a request
     POST /v1/embeddings, /v1/completions, …                    untranslated, to the server that has the model (`paths`)
     POST /v1/responses/compact                                 a conversation as a summary (`compaction`)
-    GET  /v1/models, /v1/models/{id}                           in a shape that both families of clients understand
-    GET, DELETE /v1/responses/{id}                             responses that are kept (`stored`)
-    GET  /health, /ready                                       what runs; whether it can answer (503 while not)
+    GET  /v1/models, /v1/models/{id}                           in a shape that clients of both vendors understand
+    GET, DELETE /v1/responses/{id}                             stored responses (`stored`)
+    GET  /health, /ready                                       state of the backends; 503 from /ready until one is ready
     GET  /metrics                                              for Prometheus (docs/metrics.md)
-    HEAD, GET /                                                probes of clients
+    HEAD, GET /                                                connection checks of clients
 
-A plain ASGI callable: it can be mounted anywhere that runs ASGI, with the lifespan of its host.
+A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan it then follows.
 """
 
 import contextlib
@@ -36,23 +36,23 @@ from dragoman.core.errors import (
 from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import paths, stored
-from dragoman.server.capture.recorder import Capture
-from dragoman.server.capture.store import Captures
+from dragoman.server.capture.recorder import CaptureRecorder
+from dragoman.server.capture.store import CaptureStore
 from dragoman.server.client_watch import Receive
 from dragoman.server.exchange import Exchange
-from dragoman.server.http_exchange import Route, Scope, Send, encoded, error_headers, respond
-from dragoman.server.model_list import listed, one_model
+from dragoman.server.http_exchange import Route, Scope, Send, encode_headers, error_headers, respond
+from dragoman.server.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
-from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
-from dragoman.server.observe.observer import Hearing, Several
+from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.passthrough import Passthrough
 from dragoman.wire.dialect import Dialect
 
 _OPEN: Final = ("/", "/health", "/ready")
-"""What nobody needs a key for."""
+"""Paths that need no API key."""
 _ROUTINE: Final = ("/health", "/ready", "/metrics")
-"""What is asked again and again by machines, and leaves a line only where it is refused."""
+"""Paths that machines poll; a request is logged only if it is refused."""
 _MODELS: Final = "/v1/models"
 _ONE_MODEL: Final = "/v1/models/{id}"
 
@@ -61,8 +61,8 @@ log = logging.getLogger("dragoman.server")
 
 
 @contextlib.contextmanager
-def _step(name: str, record: Record) -> Iterator[None]:
-    """One of several that are all taken: what goes wrong in it is logged."""
+def _step(name: str, record: AccessRecord) -> Iterator[None]:
+    """Logs an exception of the block under this name instead of raising it, so that the next steps run as well."""
     try:
         yield
     except Exception:
@@ -73,9 +73,13 @@ class App:
     """The gateway as an ASGI application."""
 
     def __init__(self, gateway: Gateway, config: ServerConfig, on_error: Iterable[OnError] = ()) -> None:
-        """`on_error`: called after each exchange that failed, with the exception and the id in `x-request-id`.
+        """Args:
+            gateway: answers the requests.
+            config: the settings of the server.
+            on_error: called after each exchange that failed, with the exception and the id in `x-request-id`.
 
-        Raises: ConfigError: exchanges are to be kept where nothing can be written.
+        Raises:
+            ConfigError: captures are enabled, but their folder cannot be written.
         """
         self._on_error = tuple(on_error)
         self._gateway = gateway
@@ -88,24 +92,24 @@ class App:
         responses = dialects.get(stored.NAME)
         self._by_path[f"{responses.path}/compact"] = Route(responses, compacts=True)
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
-        self._captures = Captures(config, gateway) if config.capture else None
+        self._captures = CaptureStore(config, gateway) if config.capture else None
         self._metrics = Metrics(gateway) if config.metrics else None
         if self._metrics:
             self._gets["/metrics"] = self._counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
+        """Serves one ASGI scope."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request and log it; every answer has its id, and what lets a page read it."""
+        """Answers one request and logs it; every response has its request id and the CORS headers."""
         method, own_path = scope["method"], _own_path(scope)
-        path, model = paths.meant(own_path, self._is_served)
-        headers = _joined(scope["headers"])
-        record = Record(method, own_path)
+        path, model = paths.resolve_path(own_path, self._is_served)
+        headers = _join_headers(scope["headers"])
+        record = AccessRecord(method, own_path)
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
         if route is not None and model:
@@ -117,14 +121,14 @@ class App:
         async def told(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                message["headers"] = [*message["headers"], *encoded(fields)]
+                message["headers"] = [*message["headers"], *encode_headers(fields)]
             await send(message)
 
-        capture: Capture | None = None
+        capture: CaptureRecorder | None = None
         try:
-            fields |= self._admit(headers)
+            fields |= self._check_origin(headers)
             if method != "OPTIONS" and path not in _OPEN:
-                self._know(headers)
+                self._authenticate(headers)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if posted is not None and posted.passed:
@@ -132,7 +136,7 @@ class App:
             elif posted is not None:
                 kept = {name: value for name, value in headers.items() if name != "content-encoding"}
                 capture = self._captures.begin(method, path, kept) if self._captures else None
-                beside = _beside(capture, record)
+                beside = _observer_for(capture, record)
                 await Exchange(posted, self._gateway, self._config, record, receive, told, beside).run(headers)
             else:
                 await self._get(scope, path, headers, told)
@@ -141,10 +145,10 @@ class App:
             dialect = self._dialect_for(path, headers)
             await respond(told, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            self._over(posted, record, capture)
+            self._finish(posted, record, capture)
 
-    def _over(self, posted: Route | None, record: Record, capture: Capture | None) -> None:
-        """Log it, count it and keep it: each also where another of these fails."""
+    def _finish(self, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None) -> None:
+        """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
         with _step("closed", record):
             record.close()
         with _step("logged", record):
@@ -184,7 +188,7 @@ class App:
         return paths.not_found(method, path, self._by_path, routes)
 
     async def _get(self, scope: Scope, path: str, headers: Mapping[str, str], send: Send) -> None:
-        """Everything but the dialects themselves."""
+        """Answers all requests that are not `POST` requests of a dialect."""
         method = scope["method"]
         if not self._is_served(path):
             raise self._not_found(method, path)
@@ -194,17 +198,17 @@ class App:
         query = scope.get("query_string", b"").decode("latin-1")
         if method == "OPTIONS":
             await send(
-                {"type": "http.response.start", "status": 204, "headers": encoded({"allow": ", ".join(allowed)})}
+                {"type": "http.response.start", "status": 204, "headers": encode_headers({"allow": ", ".join(allowed)})}
             )
             await send({"type": "http.response.body", "body": b""})
         elif path in self._gets:
             await self._gets[path](send, self._is_known(headers))
         elif stored.is_served(path):
-            await respond(send, 200, stored.answer(self._gateway.memory, method, path, query))
+            await respond(send, 200, stored.answer_stored(self._gateway.memory, method, path, query))
         else:
             models, dialect = self._gateway.models(), self._dialect_for(path, headers)
             id = path.removeprefix(f"{_MODELS}/")
-            found = listed(models, dialect, query) if path == _MODELS else one_model(models, dialect, id)
+            found = list_response(models, dialect, query) if path == _MODELS else model_response(models, dialect, id)
             await respond(send, 200, msgspec.json.encode(found))
 
     def _allowed(self, path: str) -> Sequence[str]:
@@ -212,10 +216,11 @@ class App:
             return ("POST", "OPTIONS")
         return stored.methods(path) or ("GET", "HEAD", "OPTIONS")
 
-    def _admit(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Refuse a foreign Host or Origin, a web page in the user's browser; what lets another page read the answer.
+    def _check_origin(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Refuses an unknown Host or Origin, as of a web page in the user's browser.
 
-        Raises: ForbiddenError.
+        Returns: the headers that let an allowed page read the response.
+        Raises: ForbiddenError: the host or the origin is not allowed.
         """
         for what, read in (("host", sent_host), ("origin", sent_origin)):
             got = headers.get(what, "")
@@ -234,24 +239,24 @@ class App:
         }
 
     def _is_known(self, headers: Mapping[str, str]) -> bool:
-        """Whether it sends a key of ours; a client may send one of its own in another header."""
+        """Whether the request has one of the server's API keys; other headers may contain another key of the client."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # the second is Azure's
+        sent = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # `api-key` is Azure's
         sent.append(token.strip() if scheme.lower() == "bearer" else "")
         known = [key.encode() for key in self._config.keys]
         matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent for one in known]
         return not known or any(matches)
 
-    def _know(self, headers: Mapping[str, str]) -> None:
-        """Refuse strangers.
+    def _authenticate(self, headers: Mapping[str, str]) -> None:
+        """Refuses a request without a valid API key.
 
-        Raises: AuthError.
+        Raises: AuthError: the key is missing or wrong.
         """
         if not self._is_known(headers):
             raise AuthError("expected an API key in 'Authorization: Bearer …' or 'x-api-key'; got none that is known")
 
     def _dialect_for(self, path: str, headers: Mapping[str, str]) -> Dialect:
-        """In whose shape an error is told where the path names no dialect."""
+        """Returns the dialect for an error response at a path that belongs to no dialect."""
         if route := self._by_path.get(path):
             return route.dialect
         return dialects.get("anthropic_messages" if "anthropic-version" in headers else "openai_chat")
@@ -260,7 +265,7 @@ class App:
         await respond(send, 200, msgspec.json.encode({"name": "dragoman", "version": __version__}))
 
     async def _health(self, send: Send, known: bool) -> None:
-        """That it runs; addresses and load of the servers only to whom has a key, where there are keys."""
+        """Answers `/health`; addresses and load of the backends only with an API key, if keys are set."""
         more = {"version": __version__, "backends": self._gateway.state()} if known else {}
         await respond(send, 200, msgspec.json.encode({"status": "ok", **more}))
 
@@ -270,7 +275,7 @@ class App:
 
     async def _ready(self, send: Send, known: bool) -> None:
         states = self._gateway.state()
-        ready = any(s["ready"] for s in states)  # where one is gone, others answer
+        ready = any(s["ready"] for s in states)  # if one backend fails, others can still answer
         await respond(
             send,
             200 if ready else 503,
@@ -278,22 +283,22 @@ class App:
         )
 
 
-def _beside(capture: Capture | None, record: Record) -> Hearing | None:
-    """What hears the exchange: what keeps it, and what tells of its steps, where that is wanted."""
+def _observer_for(capture: CaptureRecorder | None, record: AccessRecord) -> ServerObserver | None:
+    """Returns the observer of an exchange: the capture, the debug log, both, or None."""
     if not debug_log.log.isEnabledFor(logging.DEBUG):
         return capture
-    told = debug_log.Steps(record.id)
-    return Several(capture, told) if capture else told
+    told = debug_log.DebugLog(record.id)
+    return CompositeObserver(capture, told) if capture else told
 
 
 def _own_path(scope: Scope) -> str:
-    """The path below the one that this application is mounted at, which ASGI leaves in."""
+    """Returns the path relative to where this application is mounted; ASGI includes the mount path."""
     root, path = scope.get("root_path", "").rstrip("/"), str(scope["path"])
     return path[len(root) :] or "/" if root and f"{path}/".startswith(f"{root}/") else path
 
 
-def _joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """By name; one that comes in several lines is one list, as HTTP has it."""
+def _join_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Returns the headers by name; repeated headers are joined with commas, as HTTP specifies."""
     joined: dict[str, str] = {}
     for name, value in ((k.decode("latin-1"), v.decode("latin-1")) for k, v in headers):
         joined[name] = f"{joined[name]}, {value}" if name in joined else value

@@ -1,13 +1,13 @@
-"""A client that has gone, or takes nothing any more: what is being done for it ends there.
+"""Cancels the work for a client that disconnects or stops reading.
 
-    async with Watch(receive, write_timeout_s=60) as watch:
+    async with ClientWatch(receive, write_timeout_s=60) as watch:
         ...                                     # is cancelled; the block then raises ClientDisconnectedError
         watch.writes()
         await send(message)
         watch.wrote()
 
-The work stays in its own task, and only a look at the client is another: two tasks and waiting for either would cost a
-request with a short answer a tenth of its time.
+The work stays in its own task, and only the check of the client is a second one: two tasks, and waiting for either,
+would make a request with a short response 10 % slower.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ class ClientDisconnectedError(Exception):
     """The client closed the connection."""
 
 
-class Watch:
-    """Of one request, once its body is here."""
+class ClientWatch:
+    """Watches the client of one request, from the end of its body on."""
 
     def __init__(self, receive: Receive, write_timeout_s: float) -> None:
         self._receive = receive
         self._limit_s = write_timeout_s
         self._loop = asyncio.get_running_loop()
         self._writing_since_s: float | None = None
-        """When the write began that the client has not taken yet."""
+        """When the write began that the client has not accepted yet, in the event loop's time."""
         self._left = False
         self.over = False
-        """The answer is out: a server says "disconnect" after the last byte too."""
+        """The response is complete: servers send "disconnect" after the last byte too."""
 
-    async def __aenter__(self) -> "Watch":
+    async def __aenter__(self) -> "ClientWatch":
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -49,7 +49,7 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._gone.cancel()
-        del self._gone  # its CancelledError refers to its frame, and that to this
+        del self._gone  # the CancelledError refers to its frame, and the frame to this object
         self._timer.cancel()
         if not self._left:
             return
@@ -58,11 +58,11 @@ class Watch:
             raise ClientDisconnectedError from None
 
     def writes(self) -> None:
-        """Something is sent, which waits as long as the client does not take it."""
+        """A write begins; it waits while the client accepts no data."""
         self._writing_since_s = self._loop.time()
 
     def wrote(self) -> None:
-        """It has been taken."""
+        """The client has accepted the write."""
         self._writing_since_s = None
 
     async def _until_gone(self) -> None:
@@ -76,11 +76,11 @@ class Watch:
             self._task.cancel()
 
     def _look(self) -> None:
-        """Seldom, because a timer for each write would cost more."""
+        """Checks now and then whether a write has timed out; a timer for each write would cost more."""
         since_s = self._writing_since_s
         left_s = self._limit_s if since_s is None else since_s + self._limit_s - self._loop.time()
         if left_s > 0:
             self._timer = self._loop.call_later(left_s, self._look)
             return
-        self.over = False  # the last write may be the one that is not taken
+        self.over = False  # the last write may be the one that is not accepted
         self._leave()

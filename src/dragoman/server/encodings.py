@@ -1,10 +1,10 @@
-"""Request bodies with a `content-encoding`: gzip, deflate and zstd, also several on top of one another.
+"""Request bodies with a `content-encoding`: gzip, deflate, zstd, and several of them applied in order.
 
-Decoding stops as soon as the limit is passed, so that a small body cannot become a large one, and takes time linear in
-what is read and written: at most so many gzip members and zstd frames, of windows of at most 8 MiB.
+Decoding stops as soon as the limit is exceeded, so that a small body cannot become a large one. It takes time linear in
+input and output: the number of gzip members and zstd frames is limited, and the window of a frame to 8 MiB.
 
 Source: https://www.rfc-editor.org/rfc/rfc9110#name-content-encoding, https://www.rfc-editor.org/rfc/rfc9659 (the window
-of zstd), 2026-11. `deflate` is zlib's format there; some clients send it bare, which is read too.
+of zstd), 2026-11. `deflate` is the zlib format there; raw deflate, which some clients send, is read too.
 """
 
 import importlib
@@ -16,15 +16,15 @@ from typing import Final, Protocol
 from dragoman.core.errors import ContentEncodingError, RequestError, RequestTooLargeError, quote
 
 MOST_LAYERS: Final = 3
-"""Encodings on top of one another; a client uses one."""
+"""Maximum number of encodings of one body; clients use one."""
 _MOST_MEMBERS: Final = 1000
-"""Of gzip, and frames of zstd, in one body; each costs a new decoder."""
+"""Maximum number of gzip members or zstd frames in one body; each needs a new decoder."""
 _STEP_BYTES: Final = 64 * 1024
 _WINDOW_LOG: Final = 23
 
 
 class _Decoder(Protocol):
-    """Of one gzip member or one zstd frame; it keeps the input that did not fit into the output."""
+    """Decoder of one gzip member or one zstd frame; it keeps the input that did not fit into the output."""
 
     @property
     def eof(self) -> bool: ...
@@ -39,7 +39,7 @@ class _Decoder(Protocol):
 
 
 class _Inflate:
-    """zlib's decoder in the shape of zstd's."""
+    """The decoder of zlib with the interface of the one of zstd."""
 
     def __init__(self, wbits: int) -> None:
         self._decoder = zlib.decompressobj(wbits)
@@ -73,7 +73,9 @@ def _zstd(head: bytes) -> _Decoder:
     try:
         found = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ImportError:
-        raise ContentEncodingError("zstd needs the package backports.zstd, which is not installed", TAKEN[:2]) from None
+        raise ContentEncodingError(
+            "zstd needs the package backports.zstd, which is not installed", ACCEPTED[:2]
+        ) from None
     decoder: _Decoder = found.ZstdDecompressor(options={found.DecompressionParameter.window_log_max: _WINDOW_LOG})
     return decoder
 
@@ -84,37 +86,37 @@ _MAKERS: Final[dict[str, Callable[[bytes], _Decoder]]] = {
     "deflate": _deflate,
     "zstd": _zstd,
 }
-TAKEN: Final = ("gzip", "deflate", "zstd")
-"""What a client may use, for `accept-encoding` of an error."""
+ACCEPTED: Final = ("gzip", "deflate", "zstd")
+"""Encodings that a client may use; for the `accept-encoding` header of an error."""
 
 
-def layers(field: str) -> list[str]:
-    """The encodings of a `content-encoding` header, in the order in which they were applied.
+def parse_content_encoding(field: str) -> list[str]:
+    """Returns the encodings of a `content-encoding` header, in the order in which they were applied.
 
-    Raises: ContentEncodingError: one is not supported, or there are too many.
+    Raises: ContentEncodingError: an encoding is not supported, or there are too many.
     """
     found = [name for each in field.split(",") if (name := each.strip().lower()) not in ("", "identity")]
     for name in found:
         if name not in _MAKERS:
             raise ContentEncodingError(
-                f"expected content-encoding {', '.join(TAKEN)} or identity, got {quote(name)}", TAKEN
+                f"expected content-encoding {', '.join(ACCEPTED)} or identity, got {quote(name)}", ACCEPTED
             )
     if len(found) > MOST_LAYERS:
-        raise ContentEncodingError(f"expected at most {MOST_LAYERS} content encodings, got {len(found)}", TAKEN)
+        raise ContentEncodingError(f"expected at most {MOST_LAYERS} content encodings, got {len(found)}", ACCEPTED)
     return found
 
 
-def decoded(body: bytes, encodings: list[str], limit_bytes: int) -> bytes:
-    """The body without its encodings.
+def decode_body(body: bytes, encodings: list[str], limit_bytes: int) -> bytes:
+    """Returns the decoded body.
 
-    Raises: RequestTooLargeError: it is longer than the limit. RequestError: it is damaged, or cut off.
+    Raises: RequestTooLargeError: it exceeds `limit_bytes`. RequestError: it is damaged or truncated.
     """
     for name in reversed(encodings):
-        body = _decoded(body, name, limit_bytes)
+        body = _decode_layer(body, name, limit_bytes)
     return body
 
 
-def _decoded(body: bytes, name: str, limit_bytes: int) -> bytes:
+def _decode_layer(body: bytes, name: str, limit_bytes: int) -> bytes:
     out, at = bytearray(), 0
     for _ in range(_MOST_MEMBERS):
         decoder = _MAKERS[name](body[at : at + 2])

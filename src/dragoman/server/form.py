@@ -1,4 +1,4 @@
-"""One field of a multipart form, found and replaced in the bytes; nothing else of the form is read.
+"""Finds one field of a multipart form, so that its bytes can be replaced; the rest of the form is not parsed.
 
 Source: https://www.rfc-editor.org/rfc/rfc7578 (2026-11).
 """
@@ -11,19 +11,19 @@ from dragoman.core.errors import RequestError
 _BOUNDARY: Final = re.compile(r'multipart/form-data\s*;.*?\bboundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))', re.I | re.S)
 _NAME: Final = re.compile(rb'^content-disposition:[^\r\n]*?;\s*name="?([^";\r\n]*)"?', re.I | re.M)
 _HEAD_BYTES: Final = 8192
-"""Of the headers of one part."""
+"""Maximum size of the headers of one part."""
 
 
 def boundary(content_type: str) -> bytes | None:
-    """What separates the parts of a form; None: this is no form."""
+    """Returns the boundary of a multipart form, or None if the content type is another."""
     found = _BOUNDARY.match(content_type)
     return (found[1] or found[2]).encode("latin-1") if found else None
 
 
-def field(body: bytes, boundary: bytes, name: str) -> tuple[int, int] | None:
-    """Where the value of a field begins and ends; None: there is no such field.
+def form_field(body: bytes, boundary: bytes, name: str) -> tuple[int, int] | None:
+    """Returns the start and the end of a field's value in the body, or None if there is no such field.
 
-    Raises: RequestError: this is no form with that boundary.
+    Raises: RequestError: the body is not a form with that boundary.
     """
     line = b"\r\n--" + boundary
     at = 0 if body.startswith(line[2:]) else body.find(line)

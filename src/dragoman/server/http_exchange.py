@@ -1,7 +1,7 @@
-"""One request over HTTP from its first byte to the last of its answer, whatever is answered.
+"""One HTTP request from its first byte to the last byte of the response.
 
-What is answered is `_serve`'s. Here is what holds for all of it: limits of the body and of the time for it, errors in
-the API's own shape as long as no answer has begun, and a client that leaves or takes nothing.
+Subclasses answer it in `_serve`. This class enforces the limits on the body and on the time for it, sends errors in the
+shape of the API until the response has begun, and handles clients that disconnect or stop reading.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from dragoman.core.errors import (
     WebSocketUnsupportedError,
 )
 from dragoman.server import encodings
-from dragoman.server.client_watch import ClientDisconnectedError, Receive, Watch
-from dragoman.server.observe.access_log import Record
+from dragoman.server.client_watch import ClientDisconnectedError, ClientWatch, Receive
+from dragoman.server.observe.access_log import AccessRecord
 from dragoman.wire.dialect import Dialect, TokenCounting
 from dragoman.wire.upstream_headers import SHOULD_RETRY
 
@@ -38,26 +38,28 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 DRAIN_FACTOR = 4
-"""How many times the limit of a too large body is still read and thrown away, so that the client sees the answer."""
+"""A body that is too large is read up to this multiple of the limit and discarded: then the client sees the error."""
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-    """Send a whole JSON response."""
+    """Sends a complete JSON response."""
     fields = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    await send({"type": "http.response.start", "status": status, "headers": encoded(fields)})
+    await send({"type": "http.response.start", "status": status, "headers": encode_headers(fields)})
     await send({"type": "http.response.body", "body": body})
 
 
-def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Headers as ASGI has them."""
+def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Returns the headers as ASGI expects them."""
     return [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
 
 
 def error_headers(error: DragomanError) -> dict[str, str]:
-    """`retry-after` where the error knows when, `allow` and `accept-encoding` what, `upgrade` as 426 must have it.
+    """Returns the response headers of an error.
 
-    Of an upstream's error its rate limits and the id of its response; `x-should-retry` as it says, and "false" where
-    the same request would fail again, as clients retry a 502 for minutes.
+    `retry-after` if the error has a delay, `allow` and `accept-encoding` if it names methods or encodings, and the
+    `upgrade` that status 426 requires. Of an upstream error also its rate limits and its request id, and
+    `x-should-retry` as the server set it; "false" where the same request would fail again, because clients retry a 502
+    for minutes.
     """
     if isinstance(error, WebSocketUnsupportedError):
         return {"upgrade": "HTTP/1.1"}
@@ -76,22 +78,22 @@ class Route(NamedTuple):
 
     dialect: Dialect
     counting: TokenCounting | None = None
-    """Tokens are counted there, and nothing is answered."""
+    """Set if the path counts tokens instead of generating."""
     passed: str = ""
-    """The path at the server that has the model, where the request goes on to it untranslated."""
+    """The path at the upstream server, if the request is passed through untranslated."""
     model: str = ""
-    """The model, where the path names it."""
+    """The model, if the path names it."""
     compacts: bool = False
-    """The conversation is compacted there, and nothing is answered."""
+    """Whether the path compacts the conversation instead of generating."""
 
     @property
     def label(self) -> str:
-        """The API, for metrics."""
+        """The API, as the label in metrics."""
         return "passthrough" if self.passed else self.dialect.name
 
 
-def naming(body: bytes, model: str) -> bytes:
-    """A body of JSON with this model in it; what is no object is left for its reader to refuse."""
+def with_model(body: bytes, model: str) -> bytes:
+    """Returns the JSON body with this model; a body that is not an object is returned unchanged."""
     try:
         members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
@@ -100,31 +102,33 @@ def naming(body: bytes, model: str) -> bytes:
 
 
 class HttpExchange(ABC):
-    """One request and its answer; the owner of the record logs it."""
+    """One request and its response. The owner of the record logs it."""
 
-    def __init__(self, dialect: Dialect, config: ServerConfig, record: Record, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, dialect: Dialect, config: ServerConfig, record: AccessRecord, receive: Receive, send: Send
+    ) -> None:
         self._dialect = dialect
-        """In whose shape errors are."""
+        """The dialect of error responses."""
         self._config = config
         self._record = record
         self._receive = receive
         self._send = send
-        self._watch: Watch | None = None
+        self._watch: ClientWatch | None = None
         self._sent = False
-        """The status line is out."""
+        """The status line has been sent."""
         self._ended = False
-        """The last byte is out."""
+        """The last byte has been sent."""
         self._ending: Callable[[DragomanError], bytes] | None = None
-        """What ends a stream whose last event is still to come."""
+        """Returns the last event of a stream that fails; None: the stream has no last event to send."""
         self._headers: dict[str, str] = {}
 
     async def run(self, headers: Mapping[str, str]) -> None:
-        """Answer, whatever happens."""
+        """Answers the request; every error becomes a response."""
         try:
             await self._serve(headers)
         except ClientDisconnectedError:
             self._record.status = 499
-        except asyncio.CancelledError:  # nobody but the server's own end cancels an exchange
+        except asyncio.CancelledError:  # an exchange is cancelled only at shutdown
             await self._fail(BackendUnavailableError("the gateway is being stopped", retry_after_s=2))
         except DragomanError as error:
             await self._fail(self._bug(error) if isinstance(error, UsageError) else error)
@@ -133,16 +137,16 @@ class HttpExchange(ABC):
 
     @abstractmethod
     async def _serve(self, headers: Mapping[str, str]) -> None:
-        """Read the body and answer it; raises what the client is to be told."""
+        """Reads the body and answers it. Exceptions become the error response."""
 
     def _bug(self, bug: Exception) -> DragomanError:
-        """Log it; what the client is told."""
+        """Logs an unexpected exception, and returns the error for the client."""
         log.exception("bug while answering %s", self._record.id)
         self._record.failed(bug)
         return DragomanError("internal error; the server's log has it")
 
     async def _fail(self, error: DragomanError) -> None:
-        """Tell the client, as far as it can still be told."""
+        """Sends the error to the client, as far as that is still possible."""
         if self._ended:
             return
         self._record.failed(error)
@@ -158,7 +162,7 @@ class HttpExchange(ABC):
         limit = self._config.body_bytes
         pieces: list[bytes] = []
         size = 0
-        self._headers["connection"] = "close"  # where the body is not read to its end, its rest is not waited for
+        self._headers["connection"] = "close"  # the rest of a body that was not read to its end is not awaited
         try:
             async with asyncio.timeout(self._config.body_timeout_s):
                 while True:
@@ -182,27 +186,27 @@ class HttpExchange(ABC):
                 f"expected a body of at most {limit} bytes, got {announced} (setting server.body_bytes)"
             )
         body = b"".join(pieces)
-        if applied := encodings.layers(headers.get("content-encoding", "")):
-            body = await asyncio.to_thread(encodings.decoded, body, applied, limit)
+        if applied := encodings.parse_content_encoding(headers.get("content-encoding", "")):
+            body = await asyncio.to_thread(encodings.decode_body, body, applied, limit)
         if not body:
             raise RequestError("the body is empty; expected a JSON object")
         return body
 
     async def _write(self, data: bytes) -> None:
         if data:
-            await self._out({"type": "http.response.body", "body": data, "more_body": True})
+            await self._send_counted({"type": "http.response.body", "body": data, "more_body": True})
 
     async def _end(self, data: bytes) -> None:
-        self._over()
-        await self._out({"type": "http.response.body", "body": data})
+        self._mark_sent()
+        await self._send_counted({"type": "http.response.body", "body": data})
 
-    def _over(self) -> None:
-        """The last byte goes out; what the client does from here on changes nothing."""
+    def _mark_sent(self) -> None:
+        """Marks the response as complete: a disconnect no longer cancels anything."""
         self._ended = True
         if self._watch is not None:
             self._watch.over = True
 
-    async def _out(self, message: MutableMapping[str, Any]) -> None:
+    async def _send_counted(self, message: MutableMapping[str, Any]) -> None:
         if self._watch is None:
             await self._send(message)
             return
@@ -212,5 +216,5 @@ class HttpExchange(ABC):
 
     async def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self._sent = True
-        self._over()
-        await respond(self._out, status, body, self._headers | dict(headers))
+        self._mark_sent()
+        await respond(self._send_counted, status, body, self._headers | dict(headers))

@@ -1,12 +1,12 @@
-"""The list of models, in one object that the clients of both vendors understand.
+"""The list of models, as one object that clients of both vendors understand.
 
     {"object": "list", "data": [{"id": "m", "object": "model", "type": "model", "display_name": "m", …}],
      "has_more": false, "first_id": "m", "last_id": "m"}
 
-`limit`, `after_id` and `before_id` page it as Anthropic's list is paged; without a limit all are given. To clients of a
-dialect that has names of its own for them (`listed_as`), models are listed under those too, behind the others. Where
-several servers have a model of one name, the entry is that of the first, to which requests go. `created` and
-`display_name` are as the server reports them; 0 and the id where it does not.
+`limit`, `after_id` and `before_id` page it as Anthropic's list is paged; without a limit, all models are returned. For
+clients of a dialect with its own names for models (`listed_as`), models are also listed under those names, after the
+others. If several servers have a model of the same name, the entry is that of the first server, which gets the
+requests. `created` and `display_name` are those that the server reports, else 0 and the id.
 
 Source: https://platform.openai.com/docs/api-reference/models/list and https://docs.anthropic.com/en/api/models-list
 (2026-11).
@@ -21,43 +21,43 @@ from dragoman.core.errors import NotFoundError, RequestError, quote
 from dragoman.wire.dialect import Dialect
 
 
-def listed(models: Sequence[ServedModel], dialect: Dialect, query: str) -> dict[str, object]:
-    """The page that is asked for.
+def list_response(models: Sequence[ServedModel], dialect: Dialect, query: str) -> dict[str, object]:
+    """Returns the requested page of the list.
 
-    Raises: RequestError: the limit is no number from 1 on, or nothing is listed under an id that is named.
+    Raises: RequestError: the limit is not a number from 1 on, or no model has the id in `after_id` or `before_id`.
     """
     asked = dict(parse_qsl(query))
-    named = _named(models, dialect)
+    named = _visible_models(models, dialect)
     ids = list(named)
     limit = _limit(asked.get("limit"))
     if before := asked.get("before_id"):
-        left = ids[: _place(ids, before, "before_id")]
+        left = ids[: _index(ids, before, "before_id")]
         page = left[-limit:] if limit else left
     else:
-        left = ids[_place(ids, asked["after_id"], "after_id") + 1 :] if asked.get("after_id") else ids
+        left = ids[_index(ids, asked["after_id"], "after_id") + 1 :] if asked.get("after_id") else ids
         page = left[:limit] if limit else left
     return {
         "object": "list",
-        "data": [_shown(id, named[id]) for id in page],
+        "data": [_model_object(id, named[id]) for id in page],
         "has_more": len(page) < len(left),
         "first_id": page[0] if page else None,
         "last_id": page[-1] if page else None,
     }
 
 
-def one_model(models: Sequence[ServedModel], dialect: Dialect, id: str) -> dict[str, object]:
-    """One model by a name that it is listed under.
+def model_response(models: Sequence[ServedModel], dialect: Dialect, id: str) -> dict[str, object]:
+    """Returns one model by a name under which it is listed.
 
-    Raises: NotFoundError: nothing is.
+    Raises: NotFoundError: there is no such model.
     """
-    named = _named(models, dialect)
+    named = _visible_models(models, dialect)
     if id not in named:
         raise NotFoundError(f"unknown model {quote(id)}; GET /v1/models lists all")
-    return _shown(id, named[id])
+    return _model_object(id, named[id])
 
 
-def _named(models: Sequence[ServedModel], dialect: Dialect) -> dict[str, ServedModel]:
-    """By the names that they are listed under; a model's own name is nobody else's."""
+def _visible_models(models: Sequence[ServedModel], dialect: Dialect) -> dict[str, ServedModel]:
+    """Returns the models by the names under which they are listed; a model's own name wins over another's alias."""
     own = {model.id: model for model in models}
     return own | {name: model for model in models if (name := dialect.listed_as(model.id)) not in own}
 
@@ -70,13 +70,13 @@ def _limit(text: str | None) -> int | None:
     return int(text[:9])
 
 
-def _place(ids: Sequence[str], id: str, what: str) -> int:
+def _index(ids: Sequence[str], id: str, what: str) -> int:
     if id not in ids:
         raise RequestError(f"expected the id of a model that is listed, got {quote(id)}", what)
     return ids.index(id)
 
 
-def _shown(id: str, model: ServedModel) -> dict[str, object]:
+def _model_object(id: str, model: ServedModel) -> dict[str, object]:
     return {
         "id": id,
         "object": "model",

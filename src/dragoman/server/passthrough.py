@@ -1,10 +1,10 @@
 """Requests of APIs that are not translated: embeddings, completions, rerank, audio, images and moderations.
 
-    client ─JSON or form, model NAME→ gateway ─the same, under the server's own name of the model→ server that has it
+    client ─JSON or form, model NAME→ gateway ─the same, with the server's own name of the model→ upstream server
 
-The bytes of the server's answer go to the client as they come. All else is as for the APIs that are translated: keys,
-hosts, limits, aliases and `SERVER/model`, concurrency, retries, and the next server where one fails before its answer
-has begun. Only servers of the settings are asked, at fixed paths; redirects are not followed.
+The bytes of the upstream response are sent to the client as they arrive. All else is as for translated APIs: keys,
+hosts, limits, aliases and `SERVER/model`, concurrency, retries, and failover to the next server before the response has
+begun. Only servers of the settings are used, at fixed paths; redirects are not followed.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -29,58 +29,65 @@ from dragoman.core.events import Start, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import form
-from dragoman.server.client_watch import Receive, Watch
-from dragoman.server.http_exchange import HttpExchange, Route, Send, encoded, log, naming
-from dragoman.server.observe.access_log import Record
+from dragoman.server.client_watch import ClientWatch, Receive
+from dragoman.server.http_exchange import HttpExchange, Route, Send, encode_headers, log, with_model
+from dragoman.server.observe.access_log import AccessRecord
 from dragoman.text import json_cursor
 from dragoman.wire.sse import Decoder, encode
 from dragoman.wire.upstream_headers import passed_on
 
 _MODEL_BYTES: Final = 1024
 _WHOLE_BYTES: Final = 8 * 1024 * 1024
-"""Of an answer in which the usage is looked for; vectors may be longer."""
+"""Maximum size of a response in which the usage is looked for; embeddings may be larger."""
 _STREAM: Final = "text/event-stream"
 _KEPT: Final = ("content-type", "content-disposition", "retry-after")
-"""Headers of the server's answer that go on to the client."""
+"""Headers of the upstream response that are sent to the client."""
 
 
 @runtime_checkable
-class Forwards(Protocol):
-    """A backend that has a server to which requests can go on untranslated."""
+class SupportsForwarding(Protocol):
+    """A backend whose upstream server accepts untranslated requests."""
 
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of the server's answer; `began` gets its headers first.
+        """Yields the bytes of the upstream response.
 
-        Raises: RemoteError: it cannot be reached, or answers with an error.
+        Args:
+            path: the path at the server.
+            body: the request body.
+            headers: the request headers.
+            began: receives the response headers, before the first bytes.
+
+        Raises:
+            RemoteError: the server cannot be reached, or responds with an error.
         """
 
 
-class _Asked(NamedTuple):
-    """What the client sent, and where its model is named."""
+class _PassthroughRequest(NamedTuple):
+    """The request of the client, and where it names its model."""
 
     body: bytes
     content_type: str
     model: str
     at: tuple[int, int] | None = None
-    """In a form: where the value stands."""
+    """In a form: start and end of the value in the body."""
 
     def named(self, model: str) -> bytes:
-        """The body with this name of the model."""
+        """Returns the body with another name of the model."""
         if model == self.model:
             return self.body
         if self.at is None:
-            return naming(self.body, model)
+            return with_model(self.body, model)
         begin, end = self.at
         return self.body[:begin] + model.encode() + self.body[end:]
 
 
 class Passthrough(HttpExchange):
-    """One such request and its answer."""
+    """One untranslated request and its response."""
 
     def __init__(
-        self, route: Route, gateway: Gateway, config: ServerConfig, record: Record, receive: Receive, send: Send
+        self, route: Route, gateway: Gateway, config: ServerConfig, record: AccessRecord, receive: Receive, send: Send
     ) -> None:
         super().__init__(route.dialect, config, record, receive, send)
         self._path, self._named, self._gateway = route.passed, route.model, gateway
@@ -88,15 +95,15 @@ class Passthrough(HttpExchange):
 
     async def _serve(self, headers: Mapping[str, str]) -> None:
         body = await self._body(headers)
-        asked = _asked(body, headers.get("content-type", "application/json"), self._named)
+        asked = _read_request(body, headers.get("content-type", "application/json"), self._named)
         request = Request(asked.model or self._only_model(), ())
         self._record.asked("passthrough", request)
         carried = {"content-type": asked.content_type}
         if "accept" in headers:
             carried["accept"] = headers["accept"]
-        async with Watch(self._receive, self._config.write_timeout_s) as self._watch:
+        async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
             found = await self._gateway.find(request)
-            able = [(backend, planned.model) for backend, planned in found if isinstance(backend, Forwards)]
+            able = [(backend, planned.model) for backend, planned in found if isinstance(backend, SupportsForwarding)]
             if not able:
                 names = " and ".join(str(backend.state().get("backend", "")) for backend, _ in found)
                 told = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
@@ -104,46 +111,48 @@ class Passthrough(HttpExchange):
             await self._first_of(able, asked, carried)
 
     def _only_model(self) -> str:
-        """A model of the one server that there is, where a request names none.
+        """Returns a model of the only server, for a request that names none.
 
-        Raises: RequestError: there are several, so it must.
+        Raises: RequestError: there are several servers, so the request must name a model.
         """
         owners = {model.owner: model.id for model in reversed(self._gateway.models())}
         if len(owners) != 1:
             raise RequestError("missing required field 'model', by which the server is chosen", "model")
         return next(iter(owners.values()))
 
-    async def _first_of(self, able: Sequence[tuple[Backend, str]], asked: _Asked, headers: Mapping[str, str]) -> None:
-        """Pass the answer of the first server that begins one."""
+    async def _first_of(
+        self, able: Sequence[tuple[Backend, str]], asked: _PassthroughRequest, headers: Mapping[str, str]
+    ) -> None:
+        """Sends the response of the first server that begins one."""
         for left, (backend, model) in zip(reversed(range(len(able))), able, strict=True):
             body = asked.named(model) if asked.model else asked.body
             try:
-                assert isinstance(backend, Forwards)
+                assert isinstance(backend, SupportsForwarding)
                 await self._pass(backend, body, headers)
                 return
             except RemoteError as error:
                 is_about_the_request = isinstance(error, UpstreamError) and error.status in (400, 413, 415, 422)
                 if self._sent or not left or is_about_the_request:
-                    raise self._told(backend, error) from None
+                    raise self._for_client(backend, error) from None
                 name = backend.state().get("backend", "")
                 log.warning("%s could not answer (%s); the next is asked", name, logged(error))
 
-    def _told(self, backend: Backend, error: RemoteError) -> DragomanError:
-        """A server without this API is named; it is not at fault."""
+    def _for_client(self, backend: Backend, error: RemoteError) -> DragomanError:
+        """Returns the error for the client; for a server without this API one that names the server."""
         if isinstance(error, UpstreamError) and error.status in (404, 405, 501):
             name = backend.state().get("backend", "")
             told = f"{name} answered {error.status} at {self._path}: it has not this API, or not this model in it"
-            return NotFoundError(told)  # the server's own words may repeat the request, and this one is logged
+            return NotFoundError(told)  # the server's own message may repeat the request, and this one is logged
         return error
 
-    async def _pass(self, backend: Forwards, body: bytes, headers: Mapping[str, str]) -> None:
+    async def _pass(self, backend: SupportsForwarding, body: bytes, headers: Mapping[str, str]) -> None:
         fields: dict[str, str] = {}
         async with aclosing(backend.forward(self._path, body, headers, fields.update)) as answer:
             async for piece in answer:
                 if not self._sent:
                     await self._start(fields)
                 self._usage.feed(piece)
-                await self._out({"type": "http.response.body", "body": piece, "more_body": True})
+                await self._send_counted({"type": "http.response.body", "body": piece, "more_body": True})
         if not self._sent:
             await self._start(fields)
         self._count()
@@ -152,7 +161,7 @@ class Passthrough(HttpExchange):
     async def _fail(self, error: DragomanError) -> None:
         if self._sent and self._ending is None and not self._ended:
             self._record.failed(error)
-            return  # the connection is closed before the end of the body, by which the client knows that it is cut
+            return  # the connection is closed before the end of the body, so the client knows that it is truncated
         await super()._fail(error)
 
     async def _start(self, fields: Mapping[str, str]) -> None:
@@ -167,19 +176,19 @@ class Passthrough(HttpExchange):
             told["content-length"] = fields["content-length"]
         model = self._record.request.model if self._record.request else ""
         self._record.saw(Start("", model, 0))
-        await self._out({"type": "http.response.start", "status": 200, "headers": encoded(told)})
+        await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(told)})
 
     def _count(self) -> None:
         if (usage := self._usage.close()) is not None:
             self._record.saw(UsageUpdate(usage))
 
 
-def _asked(body: bytes, content_type: str, named: str) -> _Asked:
+def _read_request(body: bytes, content_type: str, named: str) -> _PassthroughRequest:
     """Raises: RequestError: the body is neither JSON nor a form, or its model is no text."""
     if boundary := form.boundary(content_type):
-        at = form.field(body, boundary, "model")
+        at = form.form_field(body, boundary, "model")
         value = body[at[0] : min(at[1], at[0] + _MODEL_BYTES)].decode("utf-8", "replace").strip() if at else ""
-        asked = _Asked(body, content_type, value, at)
+        asked = _PassthroughRequest(body, content_type, value, at)
         if not named:
             return asked
         if at is None:
@@ -187,10 +196,10 @@ def _asked(body: bytes, content_type: str, named: str) -> _Asked:
             body, begin = head + named.encode() + b"\r\n" + body, len(head)
         else:
             body, begin = asked.named(named), at[0]
-        return _Asked(body, content_type, named, (begin, begin + len(named.encode())))
-    body = naming(body, named) if named else body
+        return _PassthroughRequest(body, content_type, named, (begin, begin + len(named.encode())))
+    body = with_model(body, named) if named else body
     found = json_cursor.at(body).fields().take("model")
-    return _Asked(body, "application/json", found.string() if found is not None else "")
+    return _PassthroughRequest(body, "application/json", found.string() if found is not None else "")
 
 
 class _Tokens(msgspec.Struct):
@@ -200,12 +209,12 @@ class _Tokens(msgspec.Struct):
     output_tokens: int | None = None
 
 
-class _Said(msgspec.Struct):
+class _UsageBody(msgspec.Struct):
     usage: _Tokens | None = None
 
 
 class _UsageReader:
-    """The usage that an answer reports, in JSON or in an event of a stream; what cannot be read is not counted."""
+    """Reads the usage that a response reports, in JSON or in an event of a stream; unreadable data is ignored."""
 
     def __init__(self) -> None:
         self.is_stream = False
@@ -215,7 +224,7 @@ class _UsageReader:
         self._ends = False
 
     def feed(self, piece: bytes) -> None:
-        """More of the answer."""
+        """Adds a piece of the response."""
         if self._ends:
             return
         try:
@@ -229,9 +238,9 @@ class _UsageReader:
             self._ends = True
 
     def close(self) -> Usage | None:
-        """What was reported; None: nothing."""
+        """Returns the reported usage, or None."""
         try:
-            told = msgspec.json.decode(self._last if self.is_stream else bytes(self._whole), type=_Said).usage
+            told = msgspec.json.decode(self._last if self.is_stream else bytes(self._whole), type=_UsageBody).usage
         except (msgspec.DecodeError, RecursionError):
             return None
         if self._ends or told is None:

@@ -1,9 +1,9 @@
-"""Where a request means to go: the paths that are served, and the usual slips in a base URL.
+"""Resolves request paths: the paths that are served, and common mistakes in a base URL.
 
-    /chat/completions, /v1/v1/messages, /openai/v1/responses, /api/v1/models, //v1/models/    as if /v1/… had been asked
+    /chat/completions, /v1/v1/messages, /openai/v1/responses, /api/v1/models, //v1/models/    as the path with one /v1
     /openai/deployments/NAME/chat/completions                                       Azure's, for the model NAME
 
-A path that leads nowhere gets an error that names the base URL for the client, where that can be told.
+For an unknown path, the error names the base URL that the client should use, where it can be derived.
 """
 
 import re
@@ -24,48 +24,55 @@ PASSED: Final = (
     "/v1/images/variations",
     "/v1/moderations",
 )
-"""What goes to the server that has the model, and is not translated."""
+"""Paths of requests that are passed through to the upstream server."""
 _PREFIXES: Final = re.compile(r"(?:/(?:openai|anthropic|api|v1))+(?=/)")
 _AZURE: Final = re.compile(r"/deployments/([^/]+)(/.+)")
 _ABSENT: Final = re.compile(
     r"(?:^|/)(batches|files|uploads|realtime|assistants|threads|vector_stores|fine_tuning|conversations|evals|containers)"
     r"(?:/|$)"
 )
-_LONGEST: Final = 2048
-"""Characters of a path in which a slip is looked for."""
+_MAX_SEGMENTS: Final = 2048
+"""Maximum length in characters of a path that is corrected."""
 
 
-class Meant(NamedTuple):
+class ResolvedPath(NamedTuple):
     """What a path stands for."""
 
     path: str
     model: str = ""
-    """The model that the path names; empty: the body does."""
+    """The model that the path names; empty: the body names it."""
 
 
-def meant(path: str, is_served: Callable[[str], bool]) -> Meant:
-    """The path that is served for this one; the same path where there is none."""
-    if is_served(path) or len(path) > _LONGEST:
-        return Meant(path)
+def resolve_path(path: str, is_served: Callable[[str], bool]) -> ResolvedPath:
+    """Returns the served path for this one, or the same path if there is none."""
+    if is_served(path) or len(path) > _MAX_SEGMENTS:
+        return ResolvedPath(path)
     plain = re.sub("/{2,}", "/", path)
     plain = plain.rstrip("/") or "/"
     if is_served(plain):
-        return Meant(plain)
+        return ResolvedPath(plain)
     prefix = _PREFIXES.match(plain)
     rest, model = plain[prefix.end() if prefix else 0 :], ""
     if azure := _AZURE.fullmatch(rest):
         model, rest = azure[1], azure[2]
-    return Meant(f"/v1{rest}", model) if is_served(f"/v1{rest}") else Meant(path)
+    return ResolvedPath(f"/v1{rest}", model) if is_served(f"/v1{rest}") else ResolvedPath(path)
 
 
 def not_found(method: str, path: str, served: Iterable[str], routes: Iterable[str]) -> NotFoundError:
-    """The error for a path that leads nowhere; `served` are the paths of the APIs, `routes` all that there is."""
+    """Returns the error for an unknown path.
+
+    Args:
+        method: the HTTP method.
+        path: the path of the request.
+        served: the paths of the APIs.
+        routes: all paths.
+    """
     told = f"nothing is served at {method} {quote(path)}"
     if end := next((one for one in served if path.endswith(one.removeprefix("/v1"))), None):
         base = (
             "has no /v1 for Anthropic clients" if end.startswith("/v1/messages") else "ends in /v1 for OpenAI clients"
         )
         return NotFoundError(f"{told}; send this to {end}: the base URL {base}, and has no other path")
-    if absent := _ABSENT.search(path[:_LONGEST]):
+    if absent := _ABSENT.search(path[:_MAX_SEGMENTS]):
         return NotFoundError(f"{told}: {absent[1]} are not there in this gateway; ask the vendor's own API for them")
     return NotFoundError(f"{told}; there are {', '.join(routes)}")

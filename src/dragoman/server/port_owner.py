@@ -1,8 +1,8 @@
-"""Which program listens on a TCP port of this machine."""
+"""Finds the program that listens on a TCP port of this machine."""
 
 
 def port_owner(port: int) -> str:
-    """The program that listens on this port, such as `python3 (process 4711)`; "" where the system does not tell."""
+    """Returns the program that listens on this port, such as `python3 (process 4711)`, or "" if it cannot be found."""
     try:
         import psutil
     except ImportError:
@@ -12,5 +12,5 @@ def port_owner(port: int) -> str:
             if one.laddr and one.laddr.port == port and one.status == psutil.CONN_LISTEN and one.pid:
                 return f"{psutil.Process(one.pid).name()} (process {one.pid})"
     except psutil.Error:
-        pass  # some systems do not show other users' programs
+        pass  # some systems do not show the programs of other users
     return ""

@@ -1,7 +1,7 @@
-"""HTTP/1.1 under uvicorn, with limits on what a client may send or hold before anything is known of it.
+"""HTTP/1.1 for uvicorn, with limits on what a client may send or hold before it is authenticated.
 
-A request's head has so many bytes and headers, and a time to arrive; so have trailers, which are dropped. There are so
-many connections. Without that, one client without a key could take all memory, or all descriptors.
+The head of a request is limited in bytes, headers and time; so are trailers, which are dropped. The number of
+connections is limited. Without these limits, one client without a key could use all memory or all file descriptors.
 """
 
 import asyncio
@@ -20,32 +20,35 @@ from dragoman.core.errors import QueueFullError, RequestError
 log = logging.getLogger("dragoman.server")
 
 HEAD_BYTES: Final = 64 * 1024
-"""Most bytes of a head, and of anything else that is no body."""
+"""Maximum size of a head, and of everything else that is not part of the body."""
 HEADERS: Final = 100
-"""Most headers of a request."""
+"""Maximum number of headers of a request."""
 IDLE_S: Final = 60.0
-"""Time after which a connection that no request uses any more is closed."""
+"""Time after which a connection without a request is closed."""
 _QUIET_S: Final = 60.0
-"""Time between two lines of the log that say the same."""
+"""Minimum time between two log lines with the same text."""
 _SPARE: Final = 2
-"""Of so many descriptors one may be a client's: the others are for servers, files and child processes."""
+"""One in so many file descriptors may be a client's; the others are for upstream servers, files and child processes."""
 
 
-class Limits:
-    """Of the connections of one server."""
+class ConnectionLimits:
+    """The limits of all connections of one server."""
 
     def __init__(self, head_s: float, connections: int) -> None:
-        """`connections`: the most at once; 0: half of the process's descriptors."""
+        """Args:
+        head_s: seconds for the head of a request to arrive.
+        connections: maximum number at a time; 0: half of the process's file descriptors.
+        """
         self.head_s = head_s
         self.connections = connections or _descriptors() // _SPARE
         self._said_s: dict[str, float] = {}
 
     def protocol(self, **given: Any) -> "LimitedProtocol":
-        """The protocol of one more connection, as uvicorn makes it."""
+        """Returns the protocol of a new connection; uvicorn calls it."""
         return LimitedProtocol(self, **given)
 
     def warn(self, text: str) -> None:
-        """Log it, but not for each of many."""
+        """Logs the text, but at most once per `_QUIET_S`."""
         now_s = time.monotonic()
         if now_s - self._said_s.get(text, -_QUIET_S) >= _QUIET_S:
             self._said_s[text] = now_s
@@ -55,20 +58,20 @@ class Limits:
 class LimitedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, limits: Limits, **given: Any) -> None:
+    def __init__(self, limits: ConnectionLimits, **given: Any) -> None:
         super().__init__(**given)
         self._limits = limits
         self._in_head = True
-        """No request has begun that is not answered or being answered, or its head is not complete."""
+        """No request is being answered, or the head of the next one is incomplete."""
         self._bytes = 0
-        """That came since the last piece of a body."""
+        """Bytes received since the last piece of a body."""
         self._head_bytes = 0
-        """Of the head's headers so far."""
+        """Bytes of the headers so far."""
         self._too_large = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, if it is not one too many."""
+        """Accepts the connection, unless there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
             told = f"more than {self._limits.connections} connections (setting server.connections); new ones get 503"
@@ -78,12 +81,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """The connection has closed."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, as long as it is not too much."""
+        """Parses the data, unless there is too much of it."""
         if self.transport.is_closing():
             return
         self._bytes += len(data)
@@ -95,17 +98,17 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait()
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """The head of a request begins."""
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
 
     def on_url(self, url: bytes) -> None:
-        """More of its path."""
+        """A part of its path."""
         super().on_url(url)
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; one behind the body is a trailer, which no handler here looks for."""
+        """A header; one after the body is a trailer, which no handler here reads."""
         if not self._in_head:
             return
         super().on_header(name, value)
@@ -128,15 +131,15 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The answer is out; what has come of the next request has its time from now on."""
+        """The response is complete; the head of the next request is timed from here on."""
         super().on_response_complete()
         if self._bytes and self._in_head:
             self._wait()
 
     def send_400_response(self, msg: str) -> None:
-        """Tell why nothing can be made of what came, and close."""
+        """Refuses a request that cannot be parsed, and closes the connection."""
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-            self.transport.close()  # in the middle of an answer it would be taken for a part of that
+            self.transport.close()  # within a response it would be taken for a part of that
         elif self._too_large:
             told = f"expected a request head of at most {HEAD_BYTES} bytes and {HEADERS} headers, got more"
             self._limits.warn(f"refused a request: {told}")
@@ -148,7 +151,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_bytes += size
         if self._head_bytes > HEAD_BYTES or len(self.headers) > HEADERS:
             self._too_large = True
-            raise OverflowError  # ends the parser, which makes it an error of its own
+            raise OverflowError  # ends the parser, which reports it as an error of its own
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         error = QueueFullError(message) if status == HTTPStatus.SERVICE_UNAVAILABLE else RequestError(message)
@@ -162,7 +165,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _wait(self) -> None:
-        """A head has so much time from now on."""
+        """Starts the timer for a head."""
         self._stop_waiting()
         self._timer = self.loop.call_later(self._limits.head_s, self._late)
 
@@ -183,10 +186,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def _descriptors() -> int:
-    """How many this process may have open."""
+    """Returns how many file descriptors this process may open."""
     if sys.platform == "win32":
         return 2**14
-    import resource  # which Windows has not
+    import resource  # does not exist on Windows
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**16 if soft == resource.RLIM_INFINITY else max(4, min(soft, 2**16))

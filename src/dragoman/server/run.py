@@ -1,7 +1,7 @@
-"""Runs the application under uvicorn: one process, SIGTERM lets answers finish and exits 0; so does SIGHUP.
+"""Runs the application under uvicorn in one process; on SIGTERM or SIGHUP running responses finish and the status is 0.
 
-A second SIGTERM, or `shutdown_s`, ends them: streams with an error event of their API, the rest with an error.
-`serving` does the same beside something else that runs, whose end is the end of it; signals are then that one's.
+A second SIGTERM, or `shutdown_s` seconds, breaks off running responses: streams end with an error event of their API,
+other requests get an error. `serving` runs the gateway within another program, which handles the signals itself.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ except ImportError as e:
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LAST_WORDS_S = 2.0
-"""Time for the last event of answers that are broken off."""
+"""Time for the last event of responses that are broken off."""
 _LOOP: Final = "uvloop" if sys.platform != "win32" else "asyncio"
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn ends itself with the signal it got, so that a clean end is no exit 0: signals are ours instead."""
+    """Without uvicorn's signal handling, which ends the process by the signal; `_serve` handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -53,31 +53,37 @@ def run(
     app: Asgi | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status. `announce` is told the address once it is open.
+    """Serves until SIGTERM or SIGINT, and returns the exit status.
 
-    An `app` of your own may stand around the gateway's. `say` is told what the end waits for.
+    Args:
+        gateway: answers the requests.
+        config: address, keys and limits.
+        announce: receives the URL once the port is open.
+        app: an ASGI application of your own around the gateway's.
+        say: receives what the shutdown waits for.
 
-    Raises: ConfigError: the address cannot be listened on.
-    Raises: DragomanError: a backend did not come up.
+    Raises:
+        ConfigError: the address cannot be listened on.
+        DragomanError: a backend did not start.
     """
     server = _server(app or App(gateway, config), config)
-    with contextlib.closing(_bound(config)) as listener, runner() as r:
+    with contextlib.closing(_bind(config)) as listener, runner() as r:
         return r.run(_serve(gateway, server, listener, announce, say))
 
 
 def runner() -> asyncio.Runner:
-    """What runs the coroutines of a program that serves."""
+    """Returns the asyncio runner for a program that serves."""
     return asyncio.Runner(loop_factory=uvicorn.Config("", loop=_LOOP, log_config=None).get_loop_factory())
 
 
 @contextlib.asynccontextmanager
 async def serving(gateway: Gateway, config: ServerConfig) -> AsyncIterator[str]:
-    """Serve as long as the block runs; gives the address. Answers that still run at its end are broken off.
+    """Serves as long as the block runs; yields the URL. Responses that still run at its end are broken off.
 
-    Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not come up.
+    Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not start.
     """
     server = _server(App(gateway, config), config)
-    with contextlib.closing(_bound(config)) as listener:
+    with contextlib.closing(_bind(config)) as listener:
         try:
             await gateway.start()
             warm_up(gateway)
@@ -95,10 +101,10 @@ def _server(app: Asgi, config: ServerConfig) -> "_Server":
     settings = uvicorn.Config(
         app,
         loop=_LOOP,
-        http=cast(Any, protocol.Limits(config.body_timeout_s, config.connections).protocol),
+        http=cast(Any, protocol.ConnectionLimits(config.body_timeout_s, config.connections).protocol),
         timeout_keep_alive=round(protocol.IDLE_S),
         ws="none",
-        lifespan="off",  # backends begin and end here: uvicorn leaves them alone when it is in a hurry
+        lifespan="off",  # backends start and stop here: uvicorn skips the lifespan on a forced exit
         log_config=None,
         access_log=False,
         server_header=False,
@@ -107,11 +113,11 @@ def _server(app: Asgi, config: ServerConfig) -> "_Server":
     return _Server(settings)
 
 
-def _bound(config: ServerConfig) -> socket.socket:
-    """The address taken, before the work of loading a model; nobody is let in yet."""
+def _bind(config: ServerConfig) -> socket.socket:
+    """Binds the address before a model is loaded; connections are accepted later."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)  # asyncio holds nothing back on what it knows is TCP
+        listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY if it sees TCP
         try:
             if sys.platform != "win32":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -120,11 +126,11 @@ def _bound(config: ServerConfig) -> socket.socket:
             listener.close()
             raise
     except OSError as e:
-        raise _taken(config.host, config.port, e) from None
+        raise _address_in_use(config.host, config.port, e) from None
     return listener
 
 
-def _taken(host: str, port: int, error: OSError) -> ConfigError:
+def _address_in_use(host: str, port: int, error: OSError) -> ConfigError:
     why = (error.strerror or str(error)).lower()
     owner = port_owner(port) if error.errno == errno.EADDRINUSE else ""
     choice = 'ARGS="--port 0"' if "MAKELEVEL" in os.environ else "--port 0"
@@ -145,9 +151,9 @@ async def _serve(
     starting = asyncio.ensure_future(gateway.start())
 
     def stop(number: int) -> None:
-        if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed: not what usually ends a service
+        if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed
             say(f"{signal.Signals(number).name}: stopping")
-        # A second signal does not wait for running answers.
+        # A second signal does not wait for running responses.
         server.force_exit = server.should_exit
         if (running := len(server.server_state.tasks)) and not server.should_exit:
             answers = "1 running answer" if running == 1 else f"{running} running answers"
@@ -169,7 +175,7 @@ async def _serve(
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
-    """Call `stop` in the loop at each signal that ends a service; one that is ignored, as by nohup, stays so."""
+    """Calls `stop` in the loop at each signal that stops a service; an ignored one, as under nohup, stays ignored."""
     names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
     for number in [getattr(signal, name) for name in names if hasattr(signal, name)]:
         if signal.getsignal(number) == signal.SIG_IGN and number not in (signal.SIGTERM, signal.SIGINT):
@@ -181,7 +187,7 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) ->
 
 
 async def _close(gateway: Gateway, server: _Server) -> None:
-    """End the backends, and break off what still runs."""
+    """Breaks off running responses, and closes the backends."""
     for task in (answers := set(server.server_state.tasks)):
         task.cancel()
     await gateway.close()
@@ -198,9 +204,9 @@ async def _listen(server: _Server, listener: socket.socket, announce: Callable[[
 
 
 async def _listens(server: _Server, listener: socket.socket, running: "asyncio.Future[None]") -> str:
-    """The address, once it is open.
+    """Returns the URL, once the port is open.
 
-    Raises: ConfigError: it cannot be listened on.
+    Raises: ConfigError: the address cannot be listened on.
     """
     host, port = listener.getsockname()[:2]
     while not server.started and not running.done():
@@ -208,6 +214,6 @@ async def _listens(server: _Server, listener: socket.socket, running: "asyncio.F
     if not server.started:
         try:
             await running
-        except OSError as e:  # somebody else was faster, between our taking the address and listening
-            raise _taken(host, port, e) from None
+        except OSError as e:  # another program was faster, between bind and listen
+            raise _address_in_use(host, port, e) from None
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,11 +1,11 @@
-"""Responses that are kept, by their ids (`memory`).
+"""Stored responses, by their ids (`memory`).
 
-    GET    /v1/responses/{id}                  the response as it was given
+    GET    /v1/responses/{id}                  the response as it was sent
     DELETE /v1/responses/{id}                  {"id": "resp_1", "object": "response", "deleted": true}
-    GET    /v1/responses/{id}/input_items      what it was asked with, newest first; `order`, `limit`, `after`
-    POST   /v1/responses/{id}/cancel           refused: only responses made in the background can be cancelled
+    GET    /v1/responses/{id}/input_items      its input, newest first; `order`, `limit`, `after`
+    POST   /v1/responses/{id}/cancel           refused: only background responses can be cancelled
 
-A response cannot be streamed again. Of items that had no id, the id is made of the response's and their place.
+A stored response cannot be streamed. Items without an id get one made of the response's id and their index.
 
 Source: https://platform.openai.com/docs/api-reference/responses/get, …/delete, …/input-items and …/cancel (2026-11).
 """
@@ -37,20 +37,23 @@ Item = dict[str, msgspec.Raw]
 
 
 def is_served(path: str) -> bool:
-    """Whether a path is that of a response."""
+    """Whether this is the path of a stored response."""
     return _PATH.fullmatch(path) is not None
 
 
 def methods(path: str) -> Sequence[str]:
-    """What such a path takes."""
+    """Returns the HTTP methods of such a path."""
     found = _PATH.fullmatch(path)
     return _METHODS[found[2]] if found else ()
 
 
-def answer(memory: Memory, method: str, path: str, query: str) -> bytes:
-    """The body that answers.
+def answer_stored(memory: Memory, method: str, path: str, query: str) -> bytes:
+    """Returns the response body.
 
-    Raises: NotFoundError: the response is not kept. RequestError: what is asked is wrong. MethodNotAllowedError.
+    Raises:
+        NotFoundError: the response is not stored.
+        RequestError: a query parameter is wrong.
+        MethodNotAllowedError: the path does not have this method.
     """
     found = _PATH.fullmatch(path)
     assert found is not None
@@ -74,10 +77,10 @@ def answer(memory: Memory, method: str, path: str, query: str) -> bytes:
     return body
 
 
-def compacted(reply: Reply, request: Request) -> bytes:
-    """The body of `/v1/responses/compact`: the user's messages, and behind them the sealed conversation.
+def write_compacted(reply: Reply, request: Request) -> bytes:
+    """Returns the body of `/v1/responses/compact`: the user's messages, then the sealed conversation.
 
-    Raises: UpstreamError: the server that was to compact it has not.
+    Raises: UpstreamError: the server did not return a summary.
     """
     whole = msgspec.json.decode(dialects.get(NAME).write_reply(reply, request), type=dict[str, msgspec.Raw])
     output = msgspec.json.decode(whole["output"], type=list[Item])
@@ -94,7 +97,7 @@ def compacted(reply: Reply, request: Request) -> bytes:
 
 
 def _items(messages: Sequence[Message], id: str) -> list[Item]:
-    """The items, oldest first, each with an id."""
+    """Returns the items, oldest first, each with an id."""
     dialect = dialects.get(NAME)
     written = dialect.write_request(Request("-", tuple(messages), dialect=NAME), "-").body
     said = msgspec.json.decode(written, type=dict[str, msgspec.Raw])["input"]

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.backends.claude_cli.conversation import STRUCTURED
-from dragoman.backends.claude_cli.tool_choice_prompt import Wanted
+from dragoman.backends.claude_cli.tool_choice_prompt import ReplyRequirement
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -32,7 +32,7 @@ _MAY_BE_ASKED_AGAIN: Final = ("stop", "tool_calls")
 class Attempt:
     """Takes the message's events; `finish` is its last, and goes to nobody by itself."""
 
-    def __init__(self, wanted: Wanted, names: Mapping[str, str]) -> None:
+    def __init__(self, wanted: ReplyRequirement, names: Mapping[str, str]) -> None:
         self._wanted, self._names = wanted, names
         self._held: list[AnyEvent] = []
         self._waits = wanted.call or wanted.reply

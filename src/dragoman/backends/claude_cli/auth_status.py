@@ -14,9 +14,9 @@ import msgspec
 
 from dragoman.backends.claude_cli import command
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.backends.claude_cli.discovery import Installed, find
+from dragoman.backends.claude_cli.discovery import ClaudeInstall, find_claude
 from dragoman.backends.claude_cli.errors import LOGIN
-from dragoman.backends.claude_cli.process import kill, place
+from dragoman.backends.claude_cli.process import kill, working_directory
 from dragoman.core.errors import ConfigError
 
 _SINCE: Final = (2, 1, 40)
@@ -24,7 +24,7 @@ _SINCE: Final = (2, 1, 40)
 _DEADLINE_S: Final = 20.0
 
 
-class Login(NamedTuple):
+class AuthStatus(NamedTuple):
     """What it says."""
 
     there: bool | None
@@ -39,30 +39,30 @@ class _Status(msgspec.Struct, rename="camel"):
     subscription_type: str | None = None
 
 
-async def missing(config: ClaudeCliConfig, environ: Mapping[str, str]) -> str:
+async def login_problem(config: ClaudeCliConfig, environ: Mapping[str, str]) -> str:
     """What to say where nobody is logged in; "" where somebody is, or the program does not tell.
 
     Raises: ConfigError: it is not there, or cannot be used; see `installed.find`.
     """
-    program = await find(config, environ)
-    return LOGIN if (await asked(program, config, environ)).there is False else ""
+    program = await find_claude(config, environ)
+    return LOGIN if (await query_auth_status(program, config, environ)).there is False else ""
 
 
-async def asked(program: Installed, config: ClaudeCliConfig, environ: Mapping[str, str]) -> Login:
+async def query_auth_status(program: ClaudeInstall, config: ClaudeCliConfig, environ: Mapping[str, str]) -> AuthStatus:
     """What this program says with the variables that its processes get.
 
     Raises: ConfigError: it cannot be started where its processes are.
     """
     if program.version < _SINCE:
-        return Login(None)
+        return AuthStatus(None)
     try:
         child = await asyncio.create_subprocess_exec(
             *(program.path, "auth", "status"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=command.environment(environ, config.variables, command.Spec(""), 0),
-            cwd=place(),  # where no project's settings have a say
+            env=command.environment(environ, config.variables, command.ModelSpec(""), 0),
+            cwd=working_directory(),  # where no project's settings have a say
             start_new_session=True,
         )
     except OSError as e:
@@ -78,14 +78,14 @@ async def asked(program: Installed, config: ClaudeCliConfig, environ: Mapping[st
         kill(child.pid)
         with contextlib.suppress(ProcessLookupError):
             await child.wait()
-    return read(said)
+    return parse_status(said)
 
 
-def read(said: bytes) -> Login:
+def parse_status(said: bytes) -> AuthStatus:
     """Its answer; of anything else nothing is made."""
     try:
         status = msgspec.json.decode(said, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Login(None)
+        return AuthStatus(None)
     how = (status.auth_method, status.api_key_source, status.subscription_type or "")
-    return Login(status.logged_in, ", ".join(filter(None, how)))
+    return AuthStatus(status.logged_in, ", ".join(filter(None, how)))

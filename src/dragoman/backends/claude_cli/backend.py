@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from dragoman.backends.claude_cli import command, errors, models, single_prompt, versions
-from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.command import ModelSpec
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.backends.claude_cli.conversation import Conversation, native
-from dragoman.backends.claude_cli.discovery import Installed, find
+from dragoman.backends.claude_cli.conversation import Conversation, to_conversation
+from dragoman.backends.claude_cli.discovery import ClaudeInstall, find_claude
 from dragoman.backends.claude_cli.process import Process
-from dragoman.backends.claude_cli.process_pool import Pool
-from dragoman.backends.claude_cli.reaper import Keeper
-from dragoman.backends.claude_cli.response import Answer
+from dragoman.backends.claude_cli.process_pool import ProcessPool
+from dragoman.backends.claude_cli.reaper import Reaper
+from dragoman.backends.claude_cli.response import ClaudeResponse
 from dragoman.backends.claude_cli.session import Session
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.core.backend import ExchangeContext, ServedModel
@@ -27,18 +27,18 @@ log = logging.getLogger("dragoman.backends.claude_cli")
 NAME = "claude_cli"
 
 
-class ClaudeCli:
+class ClaudeCliBackend:
     """The one that is installed."""
 
     def __init__(self, config: ClaudeCliConfig, environ: Mapping[str, str]) -> None:
         self._config, self._environ = config, dict(environ)
         self._places = ConcurrencyLimiter(NAME, config.parallel, config.queue)
-        self._keeper = Keeper()
-        self._pool = Pool(self._launch, config.warm, config.idle_s, config.memory_mb)
-        self._installed: Installed | None = None
+        self._keeper = Reaper()
+        self._pool = ProcessPool(self._launch, config.warm, config.idle_s, config.memory_mb)
+        self._installed: ClaudeInstall | None = None
         self._has_budget = True
         """A budget keeps it from asking for more, and does nothing else."""
-        self._models = models.listed(config.models)
+        self._models = models.list_models(config.models)
 
     def models(self) -> Sequence[ServedModel]:
         """The aliases of the CLI, and those of the settings."""
@@ -60,7 +60,7 @@ class ClaudeCli:
 
     def takes(self, name: str) -> str | None:
         """Its own name of a model that it does not list; None: it is none of its."""
-        return models.meant(name)
+        return models.resolve_model(name)
 
     async def refresh(self) -> None:
         """It lists no others."""
@@ -70,7 +70,7 @@ class ClaudeCli:
 
         Raises: ConfigError: nothing is, or what is cannot be used; the message has the line to type.
         """
-        self._installed = await find(self._config, self._environ)
+        self._installed = await find_claude(self._config, self._environ)
         log.info("claude %s, mode %s", self._installed.name, self._installed.mode)
 
     async def close(self) -> None:
@@ -103,15 +103,15 @@ class ClaudeCli:
         Raises: DragomanError: before Start; see `Backend`.
         """
         assert self._installed is not None
-        spec, installed = models.spec(request), self._installed
+        spec, installed = models.model_spec(request), self._installed
         if installed.mode == "native":
-            conversation = await off_loop(turn.large, native, request, spec)
+            conversation = await off_loop(turn.large, to_conversation, request, spec)
         else:
-            conversation = await off_loop(turn.large, single_prompt.conversation, request, spec, installed.version)
+            conversation = await off_loop(turn.large, single_prompt.to_conversation, request, spec, installed.version)
         if not self._has_budget or installed.version < versions.BUDGET_SINCE:
             conversation = conversation._replace(spec=conversation.spec._replace(again=True))
         kind = conversation.spec if conversation.told_at_start else conversation.spec.warm
-        answer = Answer(request, turn, conversation)
+        answer = ClaudeResponse(request, turn, conversation)
         async with self._places.acquire(), self._begun(kind, conversation) as session:
             begun = False
             self._pool.warm(kind)  # for the next request, while the model thinks about this one
@@ -129,7 +129,7 @@ class ClaudeCli:
                 yield Failure(error)
 
     @asynccontextmanager
-    async def _begun(self, kind: Spec, conversation: Conversation) -> AsyncIterator[Session]:
+    async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[Session]:
         """A process that has been told the conversation, to its end; another where one has died while it waited.
 
         Raises: RemoteError: it cannot be had.
@@ -139,13 +139,13 @@ class ClaudeCli:
             process, has_waited = await self._pool.take(kind)
             session = Session(process, conversation, self._config.silence_s)
             try:
-                if await _begins(session, may_be_dead=has_waited):
+                if await _begin(session, may_be_dead=has_waited):
                     yield session
                     return
             finally:
                 self._pool.end(process)
 
-    async def _launch(self, spec: Spec) -> Process:
+    async def _launch(self, spec: ModelSpec) -> Process:
         assert self._installed is not None
         config = self._config
         installed = self._installed
@@ -154,7 +154,7 @@ class ClaudeCli:
         return await Process.start(line, environment, self._keeper)
 
 
-async def _begins(session: Session, *, may_be_dead: bool) -> bool:
+async def _begin(session: Session, *, may_be_dead: bool) -> bool:
     """Whether it has been told the conversation.
 
     Raises: RemoteError: it cannot be, and not for having died while it waited.

@@ -20,7 +20,7 @@ import dragoman
 SERVER: Final = "t"
 """The name of the server of MCP that offers the client's tools: the CLI calls them `mcp__t__NAME`."""
 
-_PASSED_ON: Final = (
+_KEPT_VARIABLES: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "XDG_CONFIG_HOME"),
     *("SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "PATHEXT", "COMSPEC"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
@@ -58,7 +58,7 @@ _ONCE: Final = ("--max-budget-usd", "0.000000001")
 where there is nothing to see of it, or where a tool was called that there is none of."""
 
 
-class Spec(NamedTuple):
+class ModelSpec(NamedTuple):
     """What a process is told of the model; `model` when it starts, the rest then or once it runs."""
 
     model: str
@@ -71,12 +71,12 @@ class Spec(NamedTuple):
     """It may have to answer once more, so it has no budget."""
 
     @property
-    def warm(self) -> "Spec":
-        """What a process that waits must know already: it can be told the rest (`controls`)."""
-        return Spec(self.model, again=self.again)
+    def warm(self) -> "ModelSpec":
+        """What a process that waits must know already: it can be told the rest (`control_requests`)."""
+        return ModelSpec(self.model, again=self.again)
 
 
-def controls(spec: Spec) -> list[Mapping[str, object]]:
+def control_requests(spec: ModelSpec) -> list[Mapping[str, object]]:
     """What a process that runs is told of the model, as requests of the control protocol.
 
     Thoughts are asked for in words (`summarized`); else they come without, for a model of today.
@@ -95,7 +95,7 @@ def controls(spec: Spec) -> list[Mapping[str, object]]:
     return told
 
 
-def _variables(spec: Spec) -> dict[str, str]:
+def _variables(spec: ModelSpec) -> dict[str, str]:
     own = {}
     if spec.max_tokens:
         own["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(spec.max_tokens)
@@ -106,7 +106,7 @@ def _variables(spec: Spec) -> dict[str, str]:
     return own
 
 
-def arguments(spec: Spec, *, tools: bool) -> list[str]:
+def arguments(spec: ModelSpec, *, tools: bool) -> list[str]:
     """What stands behind the name of the program."""
     said = [
         *("--print", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
@@ -121,8 +121,8 @@ def arguments(spec: Spec, *, tools: bool) -> list[str]:
     return said if spec.again else [*said, *_ONCE]
 
 
-def environment(environ: Mapping[str, str], more: Sequence[str], spec: Spec, retries: int) -> dict[str, str]:
+def environment(environ: Mapping[str, str], more: Sequence[str], spec: ModelSpec, retries: int) -> dict[str, str]:
     """All that it gets to see of ours, `more` beside what it needs."""
-    passed = {name: environ[name] for name in (*_PASSED_ON, *more) if name in environ}
+    passed = {name: environ[name] for name in (*_KEPT_VARIABLES, *more) if name in environ}
     own = {"CLAUDE_CODE_MAX_RETRIES": str(retries), **_variables(spec)}
     return {**passed, **_QUIET, **own, **(_PLAIN if any(map(passed.get, _KEYS)) else {})}

@@ -18,11 +18,11 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.backends.claude_cli.command import SERVER, Spec
+from dragoman.backends.claude_cli.command import SERVER, ModelSpec
 from dragoman.backends.claude_cli.models import MESSAGES
-from dragoman.backends.claude_cli.prompt_escape import unread
-from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, policy, wanted
-from dragoman.backends.claude_cli.unsupported_params import lost
+from dragoman.backends.claude_cli.prompt_escape import append_command_guard
+from dragoman.backends.claude_cli.tool_choice_prompt import ReplyRequirement, reply_requirement, tool_choice_instruction
+from dragoman.backends.claude_cli.unsupported_params import unsupported_warnings
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import NAME_FORM, Names
 from dragoman.core.messages import Message, Part, Request, ToolCall, ToolResult, UnknownPart
@@ -30,19 +30,19 @@ from dragoman.wire.translation import callable_tools
 
 STRUCTURED: Final = "StructuredOutput"
 """The CLI's own tool by which it has a reply of a schema."""
-Unread: TypeAlias = Callable[[Sequence[object]], list[object]]
+CommandGuard: TypeAlias = Callable[[Sequence[object]], list[object]]
 _PREFIX: Final = f"mcp__{SERVER}__"
 _MARK: Final = "cache_control"
 
 
-class Said(msgspec.Struct, frozen=True):
+class ConversationTurn(msgspec.Struct, frozen=True):
     """A message of the conversation."""
 
     role: Literal["user", "assistant"]
     content: msgspec.Raw
 
 
-class Offered(msgspec.Struct, frozen=True, rename="camel"):
+class ClientTool(msgspec.Struct, frozen=True, rename="camel"):
     """A tool, as MCP lists it."""
 
     name: str
@@ -53,16 +53,16 @@ class Offered(msgspec.Struct, frozen=True, rename="camel"):
 class Conversation(NamedTuple):
     """All that a process is told."""
 
-    spec: Spec
+    spec: ModelSpec
     system: str
-    said: Sequence[Said]
+    said: Sequence[ConversationTurn]
     """The last is the user's."""
-    tools: Sequence[Offered] = ()
+    tools: Sequence[ClientTool] = ()
     schema: str = ""
     """Of the reply."""
     names: Mapping[str, str] = {}
     """The client's names of the tools, by the model's."""
-    wanted: Wanted = Wanted()
+    requirement: ReplyRequirement = ReplyRequirement()
     """What the answer must have."""
     warnings: Sequence[Notice] = ()
     in_words: bool = False
@@ -78,7 +78,7 @@ class _Tool(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    messages: list[Said]
+    messages: list[ConversationTurn]
     system: str | list[dict[str, Any]] = ""
     tools: list[_Tool] = []
 
@@ -86,41 +86,46 @@ class _Body(msgspec.Struct):
 _body: Final = msgspec.json.Decoder(_Body).decode
 
 
-def native(request: Request, spec: Spec, unread: Unread = unread) -> Conversation:
+def to_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = append_command_guard) -> Conversation:
     """The request as such a conversation, in the words of whose user the CLI finds nothing to do.
 
     Raises: UnsupportedError: a part of it cannot be said to the model.
     """
     callable_tools(request, "claude")
-    return mapped(request, spec, unread)
+    return map_conversation(request, spec, unread)
 
 
-def mapped(request: Request, spec: Spec, unread: Unread = unread) -> Conversation:
+def map_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = append_command_guard) -> Conversation:
     """The same of a request whose tools have been checked, or are described in its text.
 
     Raises: UnsupportedError: a part of it cannot be said to the model.
     """
     hosted = [tool.kind for tool in request.tools if tool.kind != "function"]
-    request, names = _mounted(request)
-    out = dialects.get(MESSAGES).write_request(_bare(request), spec.model)
+    request, names = _with_sent_tool_names(request)
+    out = dialects.get(MESSAGES).write_request(_without_cli_fields(request), spec.model)
     body = _body(out.body)
     mounted = request.tool_choice.mode != "none" or _has_calls(request)
-    tools = [Offered(tool.name.removeprefix(_PREFIX), tool.input_schema, _uncut(tool)) for tool in body.tools]
-    told = policy(request.tool_choice) if tools and mounted else ""
-    must = wanted(request.tool_choice, tools=bool(tools) and mounted, schema=bool(request.response_schema))
+    tools = [
+        ClientTool(tool.name.removeprefix(_PREFIX), tool.input_schema, _full_description(tool)) for tool in body.tools
+    ]
+    told = tool_choice_instruction(request.tool_choice) if tools and mounted else ""
+    must = reply_requirement(request.tool_choice, tools=bool(tools) and mounted, schema=bool(request.response_schema))
     return Conversation(
-        spec._replace(again=must != Wanted()),
-        "\n\n".join(filter(None, (_words(body.system), told))),
-        [*(_said(each, unread) for each in body.messages[:-1]), _said(body.messages[-1], unread, keep=True)],
+        spec._replace(again=must != ReplyRequirement()),
+        "\n\n".join(filter(None, (_system_text(body.system), told))),
+        [
+            *(_guarded_turn(each, unread) for each in body.messages[:-1]),
+            _guarded_turn(body.messages[-1], unread, keep=True),
+        ],
         tools if mounted else (),
         request.response_schema if must.reply else "",
         names,
         must,
-        (*out.warnings, *lost(request, hosted)),
+        (*out.warnings, *unsupported_warnings(request, hosted)),
     )
 
 
-def _mounted(request: Request) -> tuple[Request, Mapping[str, str]]:
+def _with_sent_tool_names(request: Request) -> tuple[Request, Mapping[str, str]]:
     """The request with its tools, and their calls, by the names that the model knows; and the client's by those."""
     tools = tuple(tool for tool in request.tools if tool.kind == "function")
     table = Names((tool.name for tool in tools), NAME_FORM)
@@ -137,13 +142,13 @@ def _mounted(request: Request) -> tuple[Request, Mapping[str, str]]:
     ), {_PREFIX + table.sent(tool.name): tool.name for tool in tools}
 
 
-def _bare(request: Request) -> Request:
+def _without_cli_fields(request: Request) -> Request:
     """The request without what the CLI says itself, or is told otherwise, of the client's own API if it is that one."""
     return replace(
         request,
         dialect="" if request.dialect == MESSAGES else request.dialect,
-        messages=tuple(map(_unmarked, request.messages)),
-        tools=tuple(replace(tool, extra=_without_mark(tool.extra)) for tool in request.tools),
+        messages=tuple(map(_without_cache_marks, request.messages)),
+        tools=tuple(replace(tool, extra=_without_cache_mark(tool.extra)) for tool in request.tools),
         stop=(),
         response_schema="",
         effort="",
@@ -153,26 +158,28 @@ def _bare(request: Request) -> Request:
     )
 
 
-def _unmarked(message: Message) -> Message:
+def _without_cache_marks(message: Message) -> Message:
     """The message without marks for the cache: the CLI sets its own, and there may be four."""
-    return replace(message, parts=tuple(map(_unmarked_part, message.parts)), extra=_without_mark(message.extra))
+    return replace(
+        message, parts=tuple(map(_part_without_cache_marks, message.parts)), extra=_without_cache_mark(message.extra)
+    )
 
 
-def _unmarked_part(part: Part) -> Part:
+def _part_without_cache_marks(part: Part) -> Part:
     if isinstance(part, ToolResult):
-        part = replace(part, parts=tuple(map(_unmarked_part, part.parts)))
+        part = replace(part, parts=tuple(map(_part_without_cache_marks, part.parts)))
     if isinstance(part, UnknownPart) and _MARK.encode() in bytes(part.raw):
         fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
-        return replace(part, raw=msgspec.Raw(msgspec.json.encode(_without_mark(fields))))
+        return replace(part, raw=msgspec.Raw(msgspec.json.encode(_without_cache_mark(fields))))
     extra = getattr(part, "extra", {})
-    return replace(part, extra=_without_mark(extra)) if _MARK in extra else part
+    return replace(part, extra=_without_cache_mark(extra)) if _MARK in extra else part
 
 
-def _without_mark(extra: Mapping[str, msgspec.Raw]) -> Mapping[str, msgspec.Raw]:
+def _without_cache_mark(extra: Mapping[str, msgspec.Raw]) -> Mapping[str, msgspec.Raw]:
     return {name: raw for name, raw in extra.items() if name != _MARK} if _MARK in extra else extra
 
 
-def _uncut(tool: _Tool) -> str:
+def _full_description(tool: _Tool) -> str:
     """What it says of itself; by an API key the CLI would pass on the first paragraph alone, where there is one."""
     return "\n\n" + tool.description if "\n\n" in tool.description else tool.description
 
@@ -181,11 +188,11 @@ def _has_calls(request: Request) -> bool:
     return any(isinstance(part, ToolCall) for message in request.messages for part in message.parts)
 
 
-def _words(system: str | list[dict[str, Any]]) -> str:
+def _system_text(system: str | list[dict[str, Any]]) -> str:
     return system if isinstance(system, str) else "\n\n".join(str(block.get("text", "")) for block in system)
 
 
-def _said(said: Said, unread: Unread, *, keep: bool = False) -> Said:
+def _guarded_turn(said: ConversationTurn, unread: CommandGuard, *, keep: bool = False) -> ConversationTurn:
     """The message, in which the CLI finds no file or command of the machine.
 
     `keep` all up to here in the cache, for the next request to find: the CLI's own mark stands behind a date of its
@@ -198,4 +205,4 @@ def _said(said: Said, unread: Unread, *, keep: bool = False) -> Said:
     if keep and blocks:
         last = msgspec.json.decode(msgspec.json.encode(blocks[-1]), type=dict[str, msgspec.Raw])
         blocks[-1] = {**last, _MARK: {"type": "ephemeral"}}
-    return Said("user", msgspec.Raw(msgspec.json.encode(unread(blocks))))
+    return ConversationTurn("user", msgspec.Raw(msgspec.json.encode(unread(blocks))))

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast, get_args
 from dragoman.backends.claude_cli import command
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.process import kill
-from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Version, dotted
+from dragoman.backends.claude_cli.versions import NATIVE_SINCE, TEXT_SINCE, Version, version_string
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.extras import npm_postinstall
 
@@ -30,7 +30,7 @@ _VERSION: Final = re.compile(r"(?<![\d.])(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 _SAID_CHARS: Final = 200
 
 
-class Installed(NamedTuple):
+class ClaudeInstall(NamedTuple):
     """The program."""
 
     path: str
@@ -40,10 +40,10 @@ class Installed(NamedTuple):
     @property
     def name(self) -> str:
         """Its version in words, `2.1.329`."""
-        return dotted(self.version)
+        return version_string(self.version)
 
 
-async def find(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Installed:
+async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> ClaudeInstall:
     """The program that the settings name, and the mode in which it is used.
 
     Raises: ConfigError: it is not there, does not say its version, or cannot do what it must; what to do is said.
@@ -56,23 +56,23 @@ async def find(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Installed
     if found_at is None:
         raise ConfigError(f"there is no program {quote(config.command)}; install it: {_INSTALL} - {_AT}")
     path = os.path.abspath(found_at)  # its processes work elsewhere
-    said = await _asked(path, command.environment(environ, config.variables, command.Spec(""), 0))
+    said = await _version_output(path, command.environment(environ, config.variables, command.ModelSpec(""), 0))
     found = _VERSION.search(said)
     if not found:
         raise ConfigError(f"{path} --version says {quote(said[:_SAID_CHARS])}, which is no version of claude - {_AT}")
     version = cast(Version, tuple(map(int, found.groups())))
     if version < TEXT_SINCE:
-        raise ConfigError(f"claude {found[0]} is too old: it must be {dotted(TEXT_SINCE)} at least; {_UPDATE}")
+        raise ConfigError(f"claude {found[0]} is too old: it must be {version_string(TEXT_SINCE)} at least; {_UPDATE}")
     able: Mode = "native" if version >= NATIVE_SINCE else "text"
     if config.mode == "native" and able != "native":
         raise ConfigError(
-            f"claude {found[0]} is too old for mode native, which needs {dotted(NATIVE_SINCE)}; {_UPDATE},"
+            f"claude {found[0]} is too old for mode native, which needs {version_string(NATIVE_SINCE)}; {_UPDATE},"
             " or use mode text - at claude_cli.mode"
         )
-    return Installed(path, version, "text" if config.mode == "text" else able)
+    return ClaudeInstall(path, version, "text" if config.mode == "text" else able)
 
 
-async def _asked(path: str, environment: Mapping[str, str]) -> str:
+async def _version_output(path: str, environment: Mapping[str, str]) -> str:
     """What it says of its version."""
     try:
         child = await asyncio.create_subprocess_exec(
@@ -85,7 +85,7 @@ async def _asked(path: str, environment: Mapping[str, str]) -> str:
         )
     except OSError as e:
         raise ConfigError(
-            f"cannot start {path}: {(e.strerror or str(e)).lower()}{_reinstalled(path)} - {_AT}"
+            f"cannot start {path}: {(e.strerror or str(e)).lower()}{_postinstall_hint(path)} - {_AT}"
         ) from None
     try:
         async with asyncio.timeout(_DEADLINE_S):
@@ -99,12 +99,12 @@ async def _asked(path: str, environment: Mapping[str, str]) -> str:
     if child.returncode:
         words = said.decode("utf-8", "replace").strip()[:_SAID_CHARS]
         raise ConfigError(
-            f"{path} --version ended with status {child.returncode}: {quote(words)}{_reinstalled(path)} - {_AT}"
+            f"{path} --version ended with status {child.returncode}: {quote(words)}{_postinstall_hint(path)} - {_AT}"
         )
     return said.decode("utf-8", "replace").strip()
 
 
-def _reinstalled(path: str) -> str:
+def _postinstall_hint(path: str) -> str:
     """What to run where the npm package was installed without its own install step."""
     step = npm_postinstall(path)
     return f": its install step did not run; run: {step}" if step else ""

@@ -14,15 +14,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from dragoman.backends.claude_cli.process import Line
+from dragoman.backends.claude_cli.process import OutputLine
 from dragoman.core.errors import BackendUnavailableError, ContextOverflowError, DragomanError, UpstreamError
 from dragoman.wire.upstream_errors import overflow
 
 _RUN: Final = "claude auth login"
 """What logs in, by the CLI's own words (`claude auth status`, 2.1.329); `claude login` would be a prompt."""
 LOGIN: Final = f"claude is not logged in; run: {_RUN}"
-_BUSY: Final = 429
-_UNPAID: Final = 402
+_TOO_MANY_REQUESTS: Final = 429
+_PAYMENT_REQUIRED: Final = 402
 _PATIENCE_S: Final = 5.0
 """A pause that the CLI may make on its own; of a longer one the client is told."""
 _NO_LOGIN: Final = re.compile(r"not logged in|/login", re.IGNORECASE)
@@ -48,7 +48,7 @@ class OverBudgetError(BackendUnavailableError):
     """It broke off an answer for the budget that was to keep it from asking again."""
 
 
-class Limits:
+class RateLimits:
     """What it tells of the subscription's limits."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Limits:
         return None if self._resets_at is None else max(1.0, self._resets_at - time.time())
 
 
-def refused(line: Line, limits: Limits) -> DragomanError | None:
+def error_from_line(line: OutputLine, limits: RateLimits) -> DragomanError | None:
     """The error that an `assistant` line is, which the CLI wrote in place of the model; None: it is the model's."""
     word = _read(line.error, str)
     message = _read(line.message, _Message)
@@ -77,7 +77,7 @@ def refused(line: Line, limits: Limits) -> DragomanError | None:
     return _error(said or word or "", word or "", _read(line.api_error_status, int), limits)
 
 
-def ended(line: Line, limits: Limits) -> DragomanError:
+def error_from_result(line: OutputLine, limits: RateLimits) -> DragomanError:
     """The error of an answer in place of which this `result` came."""
     said = _read(line.result, str) or line.subtype.replace("_", " ")
     if line.subtype == "error_max_budget_usd":
@@ -87,16 +87,16 @@ def ended(line: Line, limits: Limits) -> DragomanError:
     return _error(said, "", _read(line.api_error_status, int), limits)
 
 
-def waits_long(line: Line) -> DragomanError | None:
+def long_retry_error(line: OutputLine) -> DragomanError | None:
     """The error where this `api_retry` tells of a pause that is too long to sit it out; else None."""
     delay_ms = _read(line.retry_delay_ms, float) or 0.0
     status = _read(line.error_status, int)
-    if status != _BUSY or delay_ms <= 1000 * _PATIENCE_S:
+    if status != _TOO_MANY_REQUESTS or delay_ms <= 1000 * _PATIENCE_S:
         return None
-    return UpstreamError("claude: too many requests", status=_BUSY, retry_after_s=delay_ms / 1000)
+    return UpstreamError("claude: too many requests", status=_TOO_MANY_REQUESTS, retry_after_s=delay_ms / 1000)
 
 
-def _error(said: str, word: str, status: int | None, limits: Limits) -> DragomanError:
+def _error(said: str, word: str, status: int | None, limits: RateLimits) -> DragomanError:
     said = said[:_LONGEST] or "no reason given"
     if found := _TOO_LONG.search(said):
         return ContextOverflowError(*(int(number or 0) for number in found.groups()))
@@ -107,9 +107,9 @@ def _error(said: str, word: str, status: int | None, limits: Limits) -> Dragoman
     if word == "authentication_failed" or status in (401, 403):
         return UpstreamError(f"claude was not let in ({said}); run: {_RUN}, or mend the key it has", status=401)
     if word == "billing_error":
-        return UpstreamError(f"claude: {said}", status=_UNPAID)
-    if status == _BUSY or limits.is_hit:
-        return UpstreamError(f"claude: {said}", status=_BUSY, retry_after_s=limits.retry_after_s())
+        return UpstreamError(f"claude: {said}", status=_PAYMENT_REQUIRED)
+    if status == _TOO_MANY_REQUESTS or limits.is_hit:
+        return UpstreamError(f"claude: {said}", status=_TOO_MANY_REQUESTS, retry_after_s=limits.retry_after_s())
     return UpstreamError(f"claude: {said}", status=status)
 
 

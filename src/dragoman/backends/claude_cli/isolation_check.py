@@ -6,20 +6,20 @@ import msgspec
 
 from dragoman.backends.claude_cli import command
 from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
-from dragoman.backends.claude_cli.process import Line
+from dragoman.backends.claude_cli.process import OutputLine
 from dragoman.core.errors import BackendUnavailableError
 
 SERVER: Final = command.SERVER
 
 
-UNSAID: Final = "claude answers before it said which tools it has; its answer is refused"
+TOOLS_UNKNOWN: Final = "claude answers before it said which tools it has; its answer is refused"
 
 
 class _Server(msgspec.Struct):
     name: str = ""
 
 
-def check(line: Line, conversation: Conversation) -> set[str]:
+def check_isolation(line: OutputLine, conversation: Conversation) -> set[str]:
     """Refuse an answer of a model that could do something on this machine; gives the client's tools that it has not.
 
     Raises: BackendUnavailableError: it has other tools than the client's, or servers of its own.

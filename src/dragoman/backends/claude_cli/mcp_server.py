@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dragoman.backends.claude_cli.command import SERVER
-from dragoman.backends.claude_cli.conversation import Offered
+from dragoman.backends.claude_cli.conversation import ClientTool
 
 
 class _Message(msgspec.Struct):
@@ -23,15 +23,15 @@ class _Message(msgspec.Struct):
     params: dict[str, Any] = {}
 
 
-class _Asked(msgspec.Struct):
+class _ControlRequest(msgspec.Struct):
     subtype: str = ""
     message: _Message = msgspec.field(default_factory=_Message)
 
 
-class Mounted:
+class ClientToolsServer:
     """Answers what the CLI asks of us."""
 
-    def __init__(self, tools: Sequence[Offered]) -> None:
+    def __init__(self, tools: Sequence[ClientTool]) -> None:
         self._tools = tools
         self._called: list[tuple[str, _Message]] = []
         self._refusal = ""
@@ -41,7 +41,7 @@ class Mounted:
     def answer(self, id: str, asked: msgspec.Raw) -> object | None:
         """The line that answers this request of its; None: none does."""
         try:
-            request = msgspec.json.decode(asked, type=_Asked)
+            request = msgspec.json.decode(asked, type=_ControlRequest)
         except msgspec.DecodeError:
             return _refusal(id, "not understood")
         if request.subtype != "mcp_message":

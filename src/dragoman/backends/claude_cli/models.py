@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends.claude_cli.command import EFFORTS, Spec
+from dragoman.backends.claude_cli.command import EFFORTS, ModelSpec
 from dragoman.core.backend import ServedModel
 from dragoman.core.messages import Request
 
@@ -47,44 +47,44 @@ class _Thinking(msgspec.Struct):
     budget_tokens: int | None = None
 
 
-def listed(more: Sequence[str]) -> tuple[ServedModel, ...]:
+def list_models(more: Sequence[str]) -> tuple[ServedModel, ...]:
     """All that can be asked for by a list."""
     return tuple(ServedModel(PREFIX + name, None, "anthropic", (name,)) for name in dict.fromkeys((*_ALIASES, *more)))
 
 
-def meant(name: str) -> str | None:
+def resolve_model(name: str) -> str | None:
     """The model's own name under the CLI, of a full name or one with a prefix; None: it is none of its."""
-    return name if _KNOWN.fullmatch(_bare(name)) else None
+    return name if _KNOWN.fullmatch(_without_prefix(name)) else None
 
 
-def spec(request: Request) -> Spec:
+def model_spec(request: Request) -> ModelSpec:
     """What a process for this request is told of the model."""
     effort = _LEAST_EFFORT.get(request.effort, request.effort)
     limit = request.max_tokens or 0
-    return Spec(_own(request.model), effort if effort in EFFORTS else "", _thoughts(request), limit)
+    return ModelSpec(_cli_name(request.model), effort if effort in EFFORTS else "", _thinking_tokens(request), limit)
 
 
-def _bare(name: str) -> str:
+def _without_prefix(name: str) -> str:
     prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
     return name.removeprefix(prefix)
 
 
-def _own(name: str) -> str:
-    bare = _bare(name)
+def _cli_name(name: str) -> str:
+    bare = _without_prefix(name)
     found = _SHORT.fullmatch(bare)
     return found[1] if found else _VERSION.sub("-", bare)
 
 
-def _thoughts(request: Request) -> int | None:
+def _thinking_tokens(request: Request) -> int | None:
     """Tokens for thoughts: 0 for none, None for as many as the model takes."""
     if request.effort == "none":
         return 0
     if request.dialect == MESSAGES:
-        return _asked(request.extra.get("thinking"))
+        return _thinking_field_tokens(request.extra.get("thinking"))
     return 0 if request.max_tokens is not None and request.max_tokens <= _LEAST_TOKENS else None
 
 
-def _asked(thinking: msgspec.Raw | None) -> int | None:
+def _thinking_field_tokens(thinking: msgspec.Raw | None) -> int | None:
     try:
         told = msgspec.json.decode(thinking or b"{}", type=_Thinking | None) or _Thinking()
     except msgspec.DecodeError:  # what is wrong with it is for the model's service to say; it gets none

@@ -2,7 +2,7 @@
 
 It is the head of a process group of its own. What it writes for the time of its life, sockets and the like, goes to a
 folder of its own that is removed with it. Ended it is by SIGTERM, upon which it takes its leave of its files, and
-SIGKILL where that does not help, both to the whole group; a `Keeper` does the same where this program itself was
+SIGKILL where that does not help, both to the whole group; a `Reaper` does the same where this program itself was
 killed. On Windows, which has neither groups nor SIGTERM, it is ended at once, and alone.
 """
 
@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends.claude_cli.reaper import Keeper
+from dragoman.backends.claude_cli.reaper import Reaper
 from dragoman.backends.embedded import weights
 from dragoman.core.errors import BackendUnavailableError, UpstreamTimeoutError
 from dragoman.off_loop import off_loop
@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder().encode
 _NONE: Final = msgspec.Raw(b"null")
 
 
-class Line(msgspec.Struct, frozen=True):
+class OutputLine(msgspec.Struct, frozen=True):
     """What it says, as far as anybody here looks at it."""
 
     type: str = ""
@@ -69,7 +69,7 @@ class Line(msgspec.Struct, frozen=True):
     parent_tool_use_id: str | None = None
 
 
-_line: Final = msgspec.json.Decoder(Line).decode
+_line: Final = msgspec.json.Decoder(OutputLine).decode
 _BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _COLOURS: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|\xef\xbb\xbf")
 """Escapes for terminals (ECMA-48 control sequences, and the operating system commands of xterm), a byte order mark."""
@@ -97,7 +97,7 @@ class Process:
         transport: asyncio.SubprocessTransport,
         child: asyncio.subprocess.Process,
         folder: str,
-        keeper: Keeper,
+        keeper: Reaper,
     ) -> None:
         self._transport, self._child, self._folder, self._keeper = transport, child, folder, keeper
         self._complaints: deque[str] = deque(maxlen=_WORDS)
@@ -107,7 +107,7 @@ class Process:
         """Done when it has come to its end, by itself or not."""
 
     @classmethod
-    async def start(cls, command: Sequence[str], environment: Mapping[str, str], keeper: Keeper) -> "Process":
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str], keeper: Reaper) -> "Process":
         """One of this command line.
 
         Raises: BackendUnavailableError: it cannot be started.
@@ -123,7 +123,7 @@ class Process:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                cwd=place(),
+                cwd=working_directory(),
                 env={**environment, **dict.fromkeys(_TEMPORARY, folder)},
                 start_new_session=True,
             )
@@ -163,7 +163,7 @@ class Process:
         except ConnectionError:
             pass
 
-    async def hear(self, silence_s: float) -> Line:
+    async def hear(self, silence_s: float) -> OutputLine:
         """What it says next; whatever is none of its lines is passed over.
 
         Raises: UpstreamTimeoutError: nothing for so long. BackendUnavailableError: it has ended, or a line of an
@@ -237,7 +237,7 @@ def one_line(said: object) -> bytes:
     return msgspec.json.format(_encode(said), indent=-1) + b"\n"
 
 
-def _read(said: bytes) -> Line | None:
+def _read(said: bytes) -> OutputLine | None:
     """The line; None: it is none of its, as others may write to its output.
 
     Raises: BackendUnavailableError: it is one of an answer, of which a part would be missing.
@@ -250,7 +250,7 @@ def _read(said: bytes) -> Line | None:
     return None
 
 
-def place() -> Path:
+def working_directory() -> Path:
     """Where all of them work: an empty folder, the same each time. Raises: OSError: there can be none.
 
     They are not to find anything there, and they name it to the model, whose service keeps the beginnings of

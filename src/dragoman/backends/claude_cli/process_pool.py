@@ -11,7 +11,7 @@ from typing import Final
 
 import psutil
 
-from dragoman.backends.claude_cli.command import Spec
+from dragoman.backends.claude_cli.command import ModelSpec
 from dragoman.backends.claude_cli.process import Process
 from dragoman.core.errors import BackendUnavailableError
 
@@ -22,17 +22,19 @@ _LATELY_S: Final = 60.0
 """For so long a kind that gave way to another does not take its place back."""
 
 
-class Pool:
+class ProcessPool:
     """All processes of one backend."""
 
-    def __init__(self, start: Callable[[Spec], Awaitable[Process]], warm: int, idle_s: float, memory_mb: int) -> None:
+    def __init__(
+        self, start: Callable[[ModelSpec], Awaitable[Process]], warm: int, idle_s: float, memory_mb: int
+    ) -> None:
         self._start, self._most, self._idle_s, self._memory_mb = start, warm, idle_s, memory_mb
-        self._waiting: dict[Process, tuple[Spec, asyncio.TimerHandle]] = {}
+        self._waiting: dict[Process, tuple[ModelSpec, asyncio.TimerHandle]] = {}
         self._all: set[Process] = set()
         self._warming: set[asyncio.Task[None]] = set()
         self._one_by_one = asyncio.Lock()
         self._closed = False
-        self._gave_way_s: dict[Spec, float] = {}
+        self._gave_way_s: dict[ModelSpec, float] = {}
         """When one of a kind that waited was ended for another kind."""
         self.cold = 0
         """How often a request had to wait for the start."""
@@ -47,7 +49,7 @@ class Pool:
         """All, with those that answer and those that are coming to their end."""
         return len(self._all)
 
-    async def take(self, spec: Spec) -> tuple[Process, bool]:
+    async def take(self, spec: ModelSpec) -> tuple[Process, bool]:
         """One of this kind, for one request, and whether it has waited; give it back to `end`.
 
         Raises: BackendUnavailableError: it cannot be started.
@@ -62,7 +64,7 @@ class Pool:
         self.cold += 1
         return await self._started(spec), False
 
-    async def _started(self, spec: Spec) -> Process:
+    async def _started(self, spec: ModelSpec) -> Process:
         process = await self._start(spec)
         self._all.add(process)
         return process
@@ -73,14 +75,14 @@ class Pool:
             held[1].cancel()
         process.end().add_done_callback(lambda _: self._all.discard(process))
 
-    def warm(self, spec: Spec) -> None:
+    def warm(self, spec: ModelSpec) -> None:
         """Have one of this kind wait for the next request."""
         if self._most and not self._closed:
             task = asyncio.ensure_future(self._warm(spec))
             self._warming.add(task)
             task.add_done_callback(self._warming.discard)
 
-    async def _warm(self, spec: Spec) -> None:
+    async def _warm(self, spec: ModelSpec) -> None:
         async with self._one_by_one:
             if sum(kind == spec for kind, _ in self._waiting.values()) >= self._most or not self._has_room():
                 return
@@ -98,7 +100,7 @@ class Pool:
                 self._waiting[process] = spec, timer
                 process.over.add_done_callback(lambda _: self._lost(process))
 
-    def _gave_way_lately(self, kind: Spec) -> bool:
+    def _gave_way_lately(self, kind: ModelSpec) -> bool:
         since_s = asyncio.get_running_loop().time() - _LATELY_S
         self._gave_way_s = {each: at_s for each, at_s in self._gave_way_s.items() if at_s > since_s}
         return kind in self._gave_way_s

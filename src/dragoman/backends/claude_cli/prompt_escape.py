@@ -27,12 +27,12 @@ import msgspec
 _LAST: Final = {"type": "text", "text": ""}
 
 
-def unread(blocks: Sequence[object]) -> list[object]:
+def append_command_guard(blocks: Sequence[object]) -> list[object]:
     """The blocks of a user's message, in which the CLI finds no file, agent or command."""
     return [*blocks, _LAST]
 
 
-def spaced(blocks: Sequence[object]) -> list[object]:
+def indent_slash_command(blocks: Sequence[object]) -> list[object]:
     """The same for a CLI that would send the empty block on, which its service refuses: no command begins with a blank.
 
     It is the last block that such a one reads, of text or not; its `@` is closed by CLAUDE_CODE_DISABLE_ATTACHMENTS.

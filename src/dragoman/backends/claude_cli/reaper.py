@@ -17,7 +17,7 @@ _NEEDED: Final = ("SYSTEMROOT",)
 """Without which Python does not start on Windows."""
 
 
-class Keeper:
+class Reaper:
     """Tells that process what there is to be ended."""
 
     def __init__(self) -> None:

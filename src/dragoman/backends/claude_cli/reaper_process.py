@@ -10,7 +10,7 @@ from collections.abc import Callable
 _POLITE_S = 2.0
 
 
-def keep() -> None:
+def reap_processes() -> None:
     """What the small process does."""
     folders: dict[int, str] = {}
     for line in sys.stdin:
@@ -28,19 +28,19 @@ if sys.platform == "win32":  # there are no groups, and no asking
 
     def _end(pids: list[int]) -> None:
         for pid in pids:
-            _told(os.kill, pid, signal.SIGTERM)
+            _signal(os.kill, pid, signal.SIGTERM)
 
 else:
 
     def _end(pids: list[int]) -> None:
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            pids = [pid for pid in pids if _told(os.killpg, pid, sign)]
+            pids = [pid for pid in pids if _signal(os.killpg, pid, sign)]
             until_s = time.monotonic() + _POLITE_S
-            while sign == signal.SIGTERM and any(_told(os.killpg, p, 0) for p in pids) and time.monotonic() < until_s:
+            while sign == signal.SIGTERM and any(_signal(os.killpg, p, 0) for p in pids) and time.monotonic() < until_s:
                 time.sleep(0.05)
 
 
-def _told(tell: Callable[[int, int], None], pid: int, sign: int) -> bool:
+def _signal(tell: Callable[[int, int], None], pid: int, sign: int) -> bool:
     """Whether there was anybody to be told."""
     try:
         tell(pid, sign)
@@ -50,4 +50,4 @@ def _told(tell: Callable[[int, int], None], pid: int, sign: int) -> bool:
 
 
 if __name__ == "__main__":
-    keep()
+    reap_processes()

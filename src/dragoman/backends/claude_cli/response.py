@@ -21,7 +21,7 @@ from dragoman.text.stop_strings import StopStrings
 from dragoman.wire import sse
 
 
-class Answer:
+class ClaudeResponse:
     """One, on its way."""
 
     def __init__(self, request: Request, turn: ExchangeContext, conversation: Conversation) -> None:
@@ -50,7 +50,7 @@ class Answer:
 
     async def _asked(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
         """The answer, or the second one where the first has not what it must."""
-        wanted, names = self._conversation.wanted, self._conversation.names
+        wanted, names = self._conversation.requirement, self._conversation.names
         attempt, is_over = Attempt(wanted, names), False
         async with aclosing(self._given(session, attempt)) as events:
             async for event in events:
@@ -95,8 +95,9 @@ class Answer:
         """One answer, with the calls that are written in its text where those are."""
         reader = dialects.get(MESSAGES).reader(self._as_theirs(), self._turn)
         # a call of another tool than the one that is named is read as such, for the attempt to drop it
-        free = replace(self._request, tool_choice=ToolChoice()) if self._conversation.wanted.name else self._request
-        text = single_prompt.reread(free, self._turn) if self._conversation.in_words else None
+        named = self._conversation.requirement.name
+        free = replace(self._request, tool_choice=ToolChoice()) if named else self._request
+        text = single_prompt.parse_text_reply(free, self._turn) if self._conversation.in_words else None
         made = list if text is None else text.pass_on
         async with aclosing(self._turn.heard("claude", self._conversation, session.answer())) as answer:
             async for event in answer:

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from dragoman.backends.claude_cli import command, errors, isolation_check
-from dragoman.backends.claude_cli.conversation import Conversation, Said
-from dragoman.backends.claude_cli.mcp_server import Mounted
-from dragoman.backends.claude_cli.process import Line, Process
-from dragoman.backends.claude_cli.prompt_escape import unread
+from dragoman.backends.claude_cli.conversation import Conversation, ConversationTurn
+from dragoman.backends.claude_cli.mcp_server import ClientToolsServer
+from dragoman.backends.claude_cli.process import OutputLine, Process
+from dragoman.backends.claude_cli.prompt_escape import append_command_guard
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError
 from dragoman.core.events import Notice
 
@@ -37,8 +37,8 @@ class _Event(msgspec.Struct):
 _STOP: Final = b'{"type":"message_stop"}'
 _REFUSAL: Final = "model_refusal_no_fallback"
 """What it says where the model declines; it takes the reason out of the message then."""
-_REFUSED: Final = b'{"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null}}'
-_GOES_NO_FURTHER: Final = ("end_turn", "stop_sequence", "tool_use")
+_REFUSAL_EVENT: Final = b'{"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null}}'
+_FINAL_STOP_REASONS: Final = ("end_turn", "stop_sequence", "tool_use")
 """Behind a message that ended for any other reason, the CLI asks for more of its own accord, which is somebody's money:
 its process is ended before."""
 
@@ -48,7 +48,7 @@ class _Result(msgspec.Struct):
     is_error: bool = False
 
 
-class _Came(msgspec.Struct):
+class _UserMessage(msgspec.Struct):
     content: list[_Result] = []
 
 
@@ -57,14 +57,14 @@ class _Model(msgspec.Struct):
     resolved: str = msgspec.field(default="", name="resolvedModel")
 
 
-class _Begun(msgspec.Struct):
+class _InitializeResult(msgspec.Struct):
     models: list[_Model] = []
 
 
 class _Response(msgspec.Struct):
     request_id: str = ""
     error: str = ""
-    response: _Begun | None = None
+    response: _InitializeResult | None = None
 
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
@@ -75,8 +75,8 @@ class Session:
 
     def __init__(self, process: Process, conversation: Conversation, silence_s: float) -> None:
         self._process, self._conversation, self._silence_s = process, conversation, silence_s
-        self._mounted = Mounted(conversation.tools)
-        self._limits = errors.Limits()
+        self._mounted = ClientToolsServer(conversation.tools)
+        self._limits = errors.RateLimits()
         self._is_large = sum(len(memoryview(said.content)) for said in conversation.said) >= _LARGE_BYTES
         self._model = conversation.spec.model
         """Its full name, once it is known."""
@@ -101,7 +101,7 @@ class Session:
             request |= {"systemPrompt": [conversation.system], "sdkMcpServers": [isolation_check.SERVER]}
         if conversation.schema:
             request["jsonSchema"] = msgspec.Raw(conversation.schema.encode())
-        controls = () if conversation.told_at_start else command.controls(conversation.spec)
+        controls = () if conversation.told_at_start else command.control_requests(conversation.spec)
         settings = {str(n): each for n, each in enumerate(controls)}
         asked: dict[str, object] = {**settings, _BEGIN: request}
         lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in asked.items())
@@ -115,7 +115,7 @@ class Session:
             await self._tell(said)
         await self._say(_user(last))
 
-    def _answered(self, line: Line) -> str:
+    def _answered(self, line: OutputLine) -> str:
         """The id of the request that this answers; what it says of the model is noted."""
         try:
             response = msgspec.json.decode(line.response, type=_Response)
@@ -130,7 +130,7 @@ class Session:
                 self._model = model.resolved
         return response.request_id
 
-    async def _tell(self, said: Said) -> None:
+    async def _tell(self, said: ConversationTurn) -> None:
         """A turn of the past; it has taken one of the user's when it says what came of it.
 
         Thoughts are kept of the very model alone that is asked now, so all of the model's turns are said to be its.
@@ -143,7 +143,7 @@ class Session:
         while (line := await self._hear()).type != "result":
             pass
         if line.is_error:
-            raise errors.ended(line, self._limits)
+            raise errors.error_from_result(line, self._limits)
 
     async def again(self, words: str, *, called: bool) -> None:
         """Have it answer once more, told so by the user, or by what came of the calls that it made."""
@@ -152,8 +152,8 @@ class Session:
             return
         self._over += 1
         said: list[object] = [{"type": "text", "text": words}]
-        blocks = msgspec.json.encode(said if self._conversation.told_at_start else unread(said))
-        await self._say(_user(Said("user", msgspec.Raw(blocks))))
+        blocks = msgspec.json.encode(said if self._conversation.told_at_start else append_command_guard(said))
+        await self._say(_user(ConversationTurn("user", msgspec.Raw(blocks))))
 
     async def cost_usd(self, *, called: bool) -> float | None:
         """What all its answers cost; None where it does not say so at once. Nothing more can be had from it.
@@ -179,7 +179,7 @@ class Session:
             line = await self._hear()
             match line.type:
                 case "stream_event" if not self._is_safe:
-                    raise BackendUnavailableError(isolation_check.UNSAID)
+                    raise BackendUnavailableError(isolation_check.TOOLS_UNKNOWN)
                 case "system" if line.subtype == _REFUSAL:
                     message.refused = True
                 case "stream_event" if line.parent_tool_use_id is None:
@@ -195,16 +195,16 @@ class Session:
                     if (error := self._trouble(line)) is not None:
                         raise error
 
-    def _trouble(self, line: Line) -> DragomanError | None:
+    def _trouble(self, line: OutputLine) -> DragomanError | None:
         """The error that this line tells of."""
         match line.type:
             case "system" if line.subtype == "api_retry":
-                return errors.waits_long(line)
+                return errors.long_retry_error(line)
             case "rate_limit_event":
                 self._limits.hear(line.rate_limit_info)
                 return None
             case "assistant":
-                return errors.refused(line, self._limits)
+                return errors.error_from_line(line, self._limits)
             case "user" if self._conversation.schema:
                 self._object(line)
                 return None
@@ -212,16 +212,16 @@ class Session:
                 self._over -= 1
                 return None
             case "result":
-                return errors.ended(line, self._limits)
+                return errors.error_from_result(line, self._limits)
             case _:
                 return None
 
-    def check(self, line: Line) -> None:
+    def check(self, line: OutputLine) -> None:
         """Look at what it says that it has.
 
         Raises: BackendUnavailableError: it could do something on this machine.
         """
-        missing = isolation_check.check(line, self._conversation)
+        missing = isolation_check.check_isolation(line, self._conversation)
         if missing and not self._is_safe:  # it says so with each turn of the past as well
             names = ", ".join(sorted(self._conversation.names.get(name, name) for name in missing))
             told = f"claude does not take these tools, for what is in their schemas (a property's name, say): {names}"
@@ -231,13 +231,13 @@ class Session:
     async def _say(self, *lines: object) -> None:
         await self._process.say(*lines, silence_s=self._silence_s, large=self._is_large)
 
-    def _object(self, line: Line) -> None:
+    def _object(self, line: OutputLine) -> None:
         """Note where a reply is not of the schema, which the CLI tells the model as what came of its call."""
         with contextlib.suppress(msgspec.DecodeError):
-            results = msgspec.json.decode(line.message, type=_Came).content
+            results = msgspec.json.decode(line.message, type=_UserMessage).content
             self.objection = next((str(each.content) for each in results if each.is_error), self.objection)
 
-    async def _hear(self) -> Line:
+    async def _hear(self) -> OutputLine:
         """Its next line; where it asks something, that is answered.
 
         Raises: BackendUnavailableError: it could do something on this machine.
@@ -289,10 +289,10 @@ class _Message:
                 self.is_whole = True
             case "message_delta" if self.refused and event.delta.stop_reason is None:
                 self._stopped = self.is_whole = self.goes_on = True
-                return self._out(data, _REFUSED, _STOP)
+                return self._out(data, _REFUSAL_EVENT, _STOP)
             case "message_delta":
                 self._stopped = event.delta.stop_reason is not None
-                self.is_whole = self.goes_on = self._stopped and event.delta.stop_reason not in _GOES_NO_FURTHER
+                self.is_whole = self.goes_on = self._stopped and event.delta.stop_reason not in _FINAL_STOP_REASONS
             case _:
                 pass
         return self._out(data, *([_STOP] if self.goes_on else []))
@@ -303,5 +303,5 @@ class _Message:
         return out
 
 
-def _user(said: Said) -> dict[str, object]:
+def _user(said: ConversationTurn) -> dict[str, object]:
     return {"type": "user", "message": said}

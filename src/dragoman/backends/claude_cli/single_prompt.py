@@ -28,10 +28,10 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from dragoman import formats
-from dragoman.backends.claude_cli.command import Spec
-from dragoman.backends.claude_cli.conversation import Conversation, mapped
-from dragoman.backends.claude_cli.prompt_escape import spaced, unread
-from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, wanted
+from dragoman.backends.claude_cli.command import ModelSpec
+from dragoman.backends.claude_cli.conversation import Conversation, map_conversation
+from dragoman.backends.claude_cli.prompt_escape import append_command_guard, indent_slash_command
+from dragoman.backends.claude_cli.tool_choice_prompt import ReplyRequirement, reply_requirement
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, Version
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import readable
@@ -91,7 +91,7 @@ FORMAT: Final = _format()
 """Of calls and results."""
 
 
-class Flat(NamedTuple):
+class SinglePrompt(NamedTuple):
     """A request in which the user says it all."""
 
     request: Request
@@ -99,7 +99,7 @@ class Flat(NamedTuple):
     warnings: tuple[Notice, ...] = ()
 
 
-def flat(request: Request) -> Flat:
+def to_single_prompt(request: Request) -> SinglePrompt:
     """The request as such a line.
 
     Raises: RequestError: a part cannot be shown as text. UnsupportedError: a tool must be called that its vendor runs.
@@ -110,7 +110,7 @@ def flat(request: Request) -> Flat:
     begins = sum(message.role == "system" for message in messages[:1])
     system, said = messages[:begins], messages[begins:]
     if not _is_plain(request, said):
-        system, said = _flattened(replace(request, messages=messages))
+        system, said = _flatten(replace(request, messages=messages))
     hosted = tuple(tool for tool in request.tools if tool.kind != "function")
     plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
     if request.response_schema and text_mode_request.offered(request):  # which would let no call through
@@ -118,7 +118,7 @@ def flat(request: Request) -> Flat:
         system = (*system, Message("system", (Text(_SCHEMA + schema),)))
         plain = replace(plain, response_schema="")
         warnings = (*warnings, text_mode_request.unconstrained_reply())
-    return Flat(replace(plain, messages=(*system, *said)), warnings)
+    return SinglePrompt(replace(plain, messages=(*system, *said)), warnings)
 
 
 def _is_plain(request: Request, said: Sequence[Message]) -> bool:
@@ -127,11 +127,11 @@ def _is_plain(request: Request, said: Sequence[Message]) -> bool:
     return alone and not any(isinstance(part, ToolResult) for part in said[0].parts)
 
 
-def _flattened(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """The system's words and the user's."""
     shown = neutralise_request(readable(_without_thoughts(request)), _MARKERS, own_words=True)
     media: list[Part] = []
-    messages = tuple(_apart(message, media) for message in told_to_go_on(shown.messages))
+    messages = tuple(_set_media_apart(message, media) for message in told_to_go_on(shown.messages))
     turns = as_chat(replace(shown, messages=messages), FORMAT)
     system = tuple(Message("system", (Text(turn.text),)) for turn in turns[:1] if turn.role == "system")
     return system, (Message("user", tuple(_parts(turns[len(system) :], media))),)
@@ -144,7 +144,7 @@ def _without_thoughts(request: Request) -> Request:
     return replace(request, messages=tuple(map(without, request.messages)))
 
 
-def _apart(message: Message, media: list[Part]) -> Message:
+def _set_media_apart(message: Message, media: list[Part]) -> Message:
     """The message with marks where it has pictures and files, which join the others."""
     if message.role in ("system", "developer"):
         return message
@@ -179,20 +179,20 @@ def _parts(turns: Sequence[ChatTurn], media: Sequence[Part]) -> Iterator[Part]:
                 yield Text(each)
 
 
-def conversation(request: Request, spec: Spec, version: Version) -> Conversation:
+def to_conversation(request: Request, spec: ModelSpec, version: Version) -> Conversation:
     """The request as a conversation of one line with this version.
 
-    Raises: see `flat`; UnsupportedError: a part of it cannot be said to the model.
+    Raises: see `to_single_prompt`; UnsupportedError: a part of it cannot be said to the model.
     """
-    said, warnings = flat(request)
+    said, warnings = to_single_prompt(request)
     old = version < NATIVE_SINCE
-    told = mapped(said, spec, spaced if old else unread)
-    must = wanted(request.tool_choice, tools=bool(_callable(request)), schema=bool(told.schema))
-    told = told._replace(spec=told.spec._replace(again=must != Wanted()), wanted=must)
+    told = map_conversation(said, spec, indent_slash_command if old else append_command_guard)
+    must = reply_requirement(request.tool_choice, tools=bool(_callable_tools(request)), schema=bool(told.schema))
+    told = told._replace(spec=told.spec._replace(again=must != ReplyRequirement()), requirement=must)
     return told._replace(warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
 
 
-def _callable(request: Request) -> tuple[Tool, ...]:
+def _callable_tools(request: Request) -> tuple[Tool, ...]:
     """The tools of which a call counts."""
     choice = request.tool_choice
     return tuple(
@@ -200,9 +200,9 @@ def _callable(request: Request) -> tuple[Tool, ...]:
     )
 
 
-def reread(request: Request, turn: ExchangeContext) -> Reread:
+def parse_text_reply(request: Request, turn: ExchangeContext) -> Reread:
     """What reads the calls in the answer's text."""
-    tools = _callable(request)
+    tools = _callable_tools(request)
     leaks = (
         text_mode_request.leaks(request, partial(text_mode_request.reader, request=request, tools=tools, turn=turn))
         if tools

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from dragoman.core.messages import ToolChoice
 
 
-class Wanted(NamedTuple):
+class ReplyRequirement(NamedTuple):
     """What an answer must have; one without is asked for once more, and the second is given as it comes."""
 
     call: bool = False
@@ -36,10 +36,10 @@ class Wanted(NamedTuple):
         return "no tool was called where one must be" if self.call else "there is no reply of the schema"
 
 
-def wanted(choice: ToolChoice, *, tools: bool, schema: bool) -> Wanted:
+def reply_requirement(choice: ToolChoice, *, tools: bool, schema: bool) -> ReplyRequirement:
     """What an answer to such a request must have, where there are tools, and a schema of the reply."""
     must = tools and choice.mode in ("required", "named")
-    return Wanted(
+    return ReplyRequirement(
         call=must,
         name=choice.name if must else "",
         reply=schema and not must,
@@ -47,7 +47,7 @@ def wanted(choice: ToolChoice, *, tools: bool, schema: bool) -> Wanted:
     )
 
 
-def policy(choice: ToolChoice) -> str:
+def tool_choice_instruction(choice: ToolChoice) -> str:
     """What stands behind the system prompt; "" where the model is free."""
     told = []
     match choice.mode:

@@ -14,14 +14,14 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Request
 from dragoman.wire.translation import warned
 
-_TOLD: Final = frozenset(
+_SUPPORTED: Final = frozenset(
     (
         *("effort", "format", "functions", "max_completion_tokens", "output_config", "output_format"),
         *("reasoning_effort", "response_format", "thinking"),
     )
 )
 """Told in the CLI's own way, or read into values."""
-_NOT_FOR_THE_MODEL: Final = frozenset(
+_WITHOUT_EFFECT: Final = frozenset(
     (
         *("background", "cache_control", "client_metadata", "generate_summary", "include", "metadata"),
         *("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store"),
@@ -29,10 +29,10 @@ _NOT_FOR_THE_MODEL: Final = frozenset(
     )
 )
 """About the account, the connection, or what is kept: the model's answer is the same without them."""
-_IN_PART: Final = ("output_config", "reasoning", "text")
+_NESTED: Final = ("output_config", "reasoning", "text")
 """Objects whose members are looked at one by one."""
-_NOTHING: Final = (b"null", b"false", b"{}", b"[]", b'""')
-_AS_IT_IS: Final[Mapping[str, Sequence[object]]] = {
+_EMPTY: Final = (b"null", b"false", b"{}", b"[]", b'""')
+_DEFAULTS: Final[Mapping[str, Sequence[object]]] = {
     "frequency_penalty": (0,),
     "modalities": (["text"],),
     "n": (1,),
@@ -47,17 +47,17 @@ _AS_IT_IS: Final[Mapping[str, Sequence[object]]] = {
 """Values that ask for nothing but what is done anyhow."""
 
 
-_OF_TOOLS: Final = frozenset(("tools.allowed_callers", "tools.input_examples", "tools.strict"))
+_TOOL_MEMBERS: Final = frozenset(("tools.allowed_callers", "tools.input_examples", "tools.strict"))
 """Of a tool's own members, those that change its calls."""
 
 
-def lost(request: Request, hosted: Sequence[str]) -> tuple[Notice, ...]:
+def unsupported_warnings(request: Request, hosted: Sequence[str]) -> tuple[Notice, ...]:
     """A warning for each; `hosted` are the kinds of tools that the vendor would have to run."""
     sampling = {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
     members = {**sampling, **dict(_members(request.extra))}
-    named = [name for name, value in members.items() if value not in _AS_IT_IS.get(name, ())]
+    named = [name for name, value in members.items() if value not in _DEFAULTS.get(name, ())]
     named += dict.fromkeys(
-        name for tool in request.tools for name, _ in _members(tool.extra, "tools.") if name in _OF_TOOLS
+        name for tool in request.tools for name, _ in _members(tool.extra, "tools.") if name in _TOOL_MEMBERS
     )
     if request.effort not in EFFORTS | {"", "none", "minimal"}:
         named.append("effort")
@@ -70,7 +70,7 @@ def lost(request: Request, hosted: Sequence[str]) -> tuple[Notice, ...]:
 
 def _members(extra: Mapping[str, msgspec.Raw], outer: str = "") -> Iterator[tuple[str, object]]:
     for name, raw in extra.items():
-        if name in _IN_PART and bytes(raw).startswith(b"{"):
+        if name in _NESTED and bytes(raw).startswith(b"{"):
             yield from _members(msgspec.json.decode(raw, type=dict[str, msgspec.Raw]), f"{name}.")
-        elif name not in _TOLD | _NOT_FOR_THE_MODEL and bytes(raw) not in _NOTHING:
+        elif name not in _SUPPORTED | _WITHOUT_EFFECT and bytes(raw) not in _EMPTY:
             yield outer + name, msgspec.json.decode(raw)

@@ -23,6 +23,6 @@ without tools of their own (`--tools ""`, 2.0.31), nor be told a system prompt b
 """
 
 
-def dotted(version: Version) -> str:
+def version_string(version: Version) -> str:
     """As people write it, `2.1.329`."""
     return ".".join(map(str, version))

@@ -15,10 +15,10 @@ from dragoman import compose, dialects, extras
 from dragoman import config as settings
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import add_config_flag, check_claude_login, get_weights, require_extras, upstream_flags
-from dragoman.cli._progress_line import Line
+from dragoman.cli._progress_line import ProgressLine
 from dragoman.cli.ask import demo_tools as demo
-from dragoman.cli.ask.plain_view import Head, Page, Plain, Raw
-from dragoman.cli.completion import all_model_names, offering
+from dragoman.cli.ask.plain_view import Head, PlainView, RawView, View
+from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.core.backend import Backend, SupportsReplay
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
@@ -54,7 +54,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("prompt", nargs="?", metavar="PROMPT", help=f"the question (default: {demo.QUESTION})")
     whom = command.add_argument_group("whom to ask")
     model = whom.add_argument("--model", metavar="NAME", help="the model (default: the first that is served)")
-    offering(model, all_model_names)
+    complete_with(model, all_model_names)
     one = whom.add_mutually_exclusive_group()
     one.add_argument("--server", metavar="URL", help="a server behind: http://127.0.0.1:1234/v1")
     one.add_argument("--claude", action="store_true", default=None, help="the installed claude, by its own login")
@@ -93,11 +93,11 @@ def run(args: argparse.Namespace) -> int:
     config, embedded = _set_up(args)
     require_extras("server", *(("embedded",) if embedded else ()), doing="asking")
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is on the page
-    line = Line(sys.stderr)
+    line = ProgressLine(sys.stderr)
     asked = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
     request = Request(args.model or "", asked, tools, choice, stream=True, stream_usage=True)
     asyncio.run(check_claude_login(config, line.say))
-    with line.saying("starting"):
+    with line.showing("starting"):
         backends = compose.build_backends(
             config, embedded=embedded, probe=False, report=line.say, get_weights=get_weights
         )
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 def _tools(args: argparse.Namespace) -> tuple[Tool, ...]:
     """Raises: ConfigError: `--no-tools` contradicts another flag."""
     if not args.no_tools:
-        return tuple(tool for text in args.tool for tool in demo.named(text)) or (demo.WEATHER,)
+        return tuple(tool for text in args.tool for tool in demo.parse_tool(text)) or (demo.WEATHER,)
     if args.tool or args.result is not None or args.choice not in (None, "auto", "none"):
         raise ConfigError("--no-tools offers no tool; leave it out, or leave out --tool, --result and --choice")
     return ()
@@ -150,13 +150,13 @@ def _only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.C
 
 
 async def _ask(
-    request: Request, args: argparse.Namespace, config: settings.Config, gateway: Gateway, line: Line
+    request: Request, args: argparse.Namespace, config: settings.Config, gateway: Gateway, line: ProgressLine
 ) -> str:
     """Returns what is wrong with the model's answer, or ""."""
-    from dragoman.cli.ask.dialogue import Exchange
+    from dragoman.cli.ask.dialogue import Dialogue
 
-    page, says = _page(args), partial(demo.result, said=args.result)
-    with line.counting():
+    page, says = _page(args), partial(demo.tool_result, said=args.result)
+    with line.counting_seconds():
         line.say("starting")
         try:
             await gateway.start()
@@ -164,7 +164,7 @@ async def _ask(
             backend, planned = gateway.plan(request)[0]
             line.clear()
             page.begin(_head(request, _where(backend, planned.model)))
-            return await Exchange(gateway, page, line, says, **({"turns": 1} if args.raw else {})).run(request)
+            return await Dialogue(gateway, page, line, says, **({"turns": 1} if args.raw else {})).run(request)
         finally:
             line.clear()
             await gateway.close()
@@ -200,18 +200,18 @@ def _where(backend: Backend, model: str) -> str:
     return f"{state['backend']}{at}" + (f", mode {mode}" if mode else "")
 
 
-def _page(args: argparse.Namespace) -> Page:
+def _page(args: argparse.Namespace) -> View:
     """How it is shown: side by side where there is room."""
     if args.raw:
-        return Raw(sys.stdout)
+        return RawView(sys.stdout)
     if args.plain or not sys.stdout.isatty():
-        return Plain(sys.stdout)
+        return PlainView(sys.stdout)
     try:
         from rich.console import Console
 
-        from dragoman.cli.ask.columns import NARROWEST, Columns
+        from dragoman.cli.ask.columns import NARROWEST, ColumnsView
     except ImportError:
         print(f"dragoman: two columns, and colours, need: {extras.to_type('terminal')}", file=sys.stderr)
-        return Plain(sys.stdout)
+        return PlainView(sys.stdout)
     console = Console(highlight=False)
-    return Columns(console) if console.width >= NARROWEST else Plain(sys.stdout)
+    return ColumnsView(console) if console.width >= NARROWEST else PlainView(sys.stdout)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.cli._terminal_safe import printable
-from dragoman.cli.ask.plain_view import Head, Sum, remark, words
+from dragoman.cli.ask.plain_view import Head, Totals, event_text, notice_text
 from dragoman.core.events import AnyEvent, BlockChange
 from dragoman.core.messages import FinishReason
 
@@ -37,7 +37,7 @@ _STYLES: Final = {
 _DRAW_EVERY_S: Final = 0.04
 
 
-class Columns:
+class ColumnsView:
     """Two of them."""
 
     def __init__(self, console: Console) -> None:
@@ -84,8 +84,8 @@ class Columns:
         """On the right."""
         if step.opens and self._right:
             self._flush(self._made)
-        said, style = words(event)
-        told, mood = remark(event)
+        said, style = event_text(event)
+        told, mood = notice_text(event)
         if said:
             self._right.append(printable(said), _STYLES[style])
         if told:
@@ -110,7 +110,7 @@ class Columns:
         """Leave the last row as it is."""
         self._flush(len(self._left))
 
-    def end(self, sum: Sum) -> None:
+    def end(self, sum: Totals) -> None:
         """What it took."""
         self._console.print(Text(f" {sum.words()}", "dim"))
 

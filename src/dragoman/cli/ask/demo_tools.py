@@ -30,7 +30,7 @@ _TYPES: Final = {
 }
 
 
-def named(text: str) -> tuple[Tool, ...]:
+def parse_tool(text: str) -> tuple[Tool, ...]:
     """The tools of a file, in OpenAI's or Anthropic's shape, or the one that a Python signature tells.
 
     Raises: ConfigError: it is neither; the message says what was expected.
@@ -74,6 +74,6 @@ def signature(tool: Tool) -> str:
     return f"{tool.name}({', '.join(f'{name}: {type}' if type else name for name, type in given.items())})"
 
 
-def result(call: ToolCall, said: str | None) -> str:
+def tool_result(call: ToolCall, said: str | None) -> str:
     """What the tool says."""
     return said if said is not None else SUNNY if call.name == WEATHER.name else DONE

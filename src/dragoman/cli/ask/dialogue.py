@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from dragoman import dialects
 from dragoman.backends.embedded.engine import Piece
 from dragoman.backends.text_mode import completions
-from dragoman.cli._progress_line import Line
-from dragoman.cli.ask.plain_view import Page, Sum
-from dragoman.cli.ask.raw_text import Wire
+from dragoman.cli._progress_line import ProgressLine
+from dragoman.cli.ask.plain_view import Totals, View
+from dragoman.cli.ask.raw_text import RawTextReader
 from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.events import AnyEvent, Failure
@@ -42,11 +42,11 @@ _EMPTY: Final = "the model's answer is empty; try a larger model, or --choice no
 _MESSAGES: Final = "anthropic_messages"
 
 
-class Exchange:
+class Dialogue:
     """One of them."""
 
     def __init__(
-        self, gateway: Gateway, page: Page, line: Line, says: Callable[[ToolCall], str], turns: int = _TURNS
+        self, gateway: Gateway, page: View, line: ProgressLine, says: Callable[[ToolCall], str], turns: int = _TURNS
     ) -> None:
         """`says` is what a tool answers to a call."""
         self._gateway, self._page, self._line, self._says, self._turns = gateway, page, line, says, turns
@@ -120,7 +120,7 @@ class Exchange:
         self._asked += 1
         if self._asked > 1:
             self._page.again()
-        wire = Wire(self._reader(to))
+        wire = RawTextReader(self._reader(to))
         framed = bytes if to.startswith("/") else sse.encode  # the CLI gives a server's events bare
         async with aclosing(pieces):
             async for piece in pieces:
@@ -142,9 +142,9 @@ class Exchange:
         api = next((name for name in dialects.names() if dialects.get(name).path == to), _MESSAGES)
         return dialects.get(api).reader(replace(self._request, dialect=api), turn)
 
-    def _sum(self, replies: list[Reply]) -> Sum:
+    def _sum(self, replies: list[Reply]) -> Totals:
         costs = [reply.usage.cost_usd for reply in replies if reply.usage.cost_usd is not None]
-        return Sum(
+        return Totals(
             len(replies),
             sum(reply.usage.input_tokens for reply in replies),
             sum(reply.usage.output_tokens for reply in replies),

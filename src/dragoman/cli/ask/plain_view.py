@@ -32,7 +32,7 @@ class Head(NamedTuple):
     choice: str
 
 
-class Sum(NamedTuple):
+class Totals(NamedTuple):
     """What it took."""
 
     turns: int
@@ -52,7 +52,7 @@ class Sum(NamedTuple):
         return f"{turns} · {tokens} · {self.seconds:.1f} s{first}{cost}"
 
 
-class Page(Protocol):
+class View(Protocol):
     """Shows an exchange as it goes on."""
 
     def begin(self, head: Head) -> None:
@@ -79,11 +79,11 @@ class Page(Protocol):
     def close(self) -> None:
         """Nothing more comes of this turn, whatever happened."""
 
-    def end(self, sum: Sum) -> None:
+    def end(self, sum: Totals) -> None:
         """The last words."""
 
 
-def remark(event: AnyEvent) -> tuple[str, str]:
+def notice_text(event: AnyEvent) -> tuple[str, str]:
     """What is said of an event that has no words of the model's, and its style; nothing of most."""
     match event:
         case ToolCallEnd(_, mended, valid, reasked):
@@ -100,7 +100,7 @@ def remark(event: AnyEvent) -> tuple[str, str]:
             return "", ""
 
 
-def words(event: AnyEvent) -> tuple[str, str]:
+def event_text(event: AnyEvent) -> tuple[str, str]:
     """What an event adds to what the client gets, and its style."""
     match event:
         case TextDelta(text) | RefusalDelta(text):
@@ -117,7 +117,7 @@ def words(event: AnyEvent) -> tuple[str, str]:
             return "", ""
 
 
-class Plain:
+class PlainView:
     """Line by line: what the model writes as it comes, then what its client gets."""
 
     def __init__(self, out: TextIO) -> None:
@@ -158,7 +158,7 @@ class Plain:
 
     def event(self, event: AnyEvent, step: BlockChange) -> None:
         """Kept for behind the model's words."""
-        said, told = words(event)[0], remark(event)[0]
+        said, told = event_text(event)[0], notice_text(event)[0]
         if (step.opens or told) and self._said:
             self._said.append("\n")
         self._said += [said, f"  ({told})" if told else ""]
@@ -186,7 +186,7 @@ class Plain:
         """End the line that is being written."""
         self._close_line()
 
-    def end(self, sum: Sum) -> None:
+    def end(self, sum: Totals) -> None:
         """What it took."""
         self._print(f"\n-- {sum.words()}")
 
@@ -199,7 +199,7 @@ class Plain:
         print(printable(text), file=self._out, flush=True)
 
 
-class Raw:
+class RawView:
     """Only what the model writes, for another program to read."""
 
     def __init__(self, out: TextIO) -> None:
@@ -231,5 +231,5 @@ class Raw:
     def close(self) -> None:
         """Nothing."""
 
-    def end(self, sum: Sum) -> None:
+    def end(self, sum: Totals) -> None:
         """Nothing."""

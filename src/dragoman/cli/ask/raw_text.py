@@ -14,7 +14,7 @@ from dragoman.wire.dialect import ResponseReader
 _SAME: Final = object()
 
 
-class Wire:
+class RawTextReader:
     """Reads one answer of a server beside the one who has to."""
 
     def __init__(self, reader: ResponseReader) -> None:

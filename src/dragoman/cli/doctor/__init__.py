@@ -20,12 +20,12 @@ from dragoman import __version__, compose
 from dragoman import config as settings
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.cli._common import add_config_flag
-from dragoman.cli._progress_line import Line
+from dragoman.cli._progress_line import ProgressLine
 from dragoman.cli.doctor import gateway as gateway_checks
 from dragoman.cli.doctor import local
 from dragoman.cli.doctor import servers as server_checks
 from dragoman.cli.doctor.finding import Finding
-from dragoman.cli.doctor.report import screen
+from dragoman.cli.doctor.report import format_report
 from dragoman.core.errors import ConfigError
 
 _WIDTH: Final = 100
@@ -69,9 +69,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """Look, and tell."""
     flags = {"claude_cli.enabled": args.claude, "servers.behind.url": args.server}
-    line = Line(sys.stderr)
+    line = ProgressLine(sys.stderr)
     looking = partial(local.weights_found, thorough=args.weights, say=line.say)
-    with line.saying("looking"):
+    with line.showing("looking"):
         groups = asyncio.run(_found(args.config, flags, looking))
     findings = list(itertools.chain.from_iterable(groups))
     if args.json:
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         tty = sys.stdout.isatty()
         width = min(_WIDTH, max(_NARROWEST, get_terminal_size().columns)) if tty else _WIDTH
-        print(screen(groups, width, colour=tty and not os.environ.get("NO_COLOR")))
+        print(format_report(groups, width, colour=tty and not os.environ.get("NO_COLOR")))
     return 1 if any(finding.verdict == "no" for finding in findings) else 0
 
 
@@ -94,17 +94,17 @@ async def _found(
     except ConfigError as error:
         return await _without_settings([itself, local.wrong_settings(path, error)], weights_found)
     with_model = compose.serves_embedded(config, origin)
-    extras = local.extras("server", *(("embedded",) if with_model else ()))
-    servers, claude, unnamed, agents, gateway = await asyncio.gather(
-        asyncio.gather(*(server_checks.server(name, server) for name, server in config.servers.items())),
+    extras = local.extras_findings("server", *(("embedded",) if with_model else ()))
+    servers, claude, unconfigured_servers, agents, gateway = await asyncio.gather(
+        asyncio.gather(*(server_checks.server_finding(name, server) for name, server in config.servers.items())),
         local.claude(config.claude_cli),
-        server_checks.unnamed(config.servers.values(), config.server),
+        server_checks.unconfigured_servers(config.servers.values(), config.server),
         local.agents_found(),
         gateway_checks.gateway(config.server, _serve_command(named, flags)),
     )
     return [
         [itself, *local.settings_found(path, config, origin), extras],
-        [*servers, *weights_found(config, served=with_model), *claude, *unnamed, *agents],
+        [*servers, *weights_found(config, served=with_model), *claude, *unconfigured_servers, *agents],
         gateway,
     ]
 
@@ -124,5 +124,10 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
 async def _without_settings(said: list[Finding], weights_found: "partial[list[Finding]]") -> list[Sequence[Finding]]:
     """What there is to say where they cannot be used: what is installed, and what runs."""
     usual = settings.Config()
-    claude, unnamed = await asyncio.gather(local.claude(ClaudeCliConfig()), server_checks.unnamed((), usual.server))
-    return [[*said, local.extras("server")], [*weights_found(usual, served=True), *claude, *unnamed]]
+    claude, unconfigured_servers = await asyncio.gather(
+        local.claude(ClaudeCliConfig()), server_checks.unconfigured_servers((), usual.server)
+    )
+    return [
+        [*said, local.extras_findings("server")],
+        [*weights_found(usual, served=True), *claude, *unconfigured_servers],
+    ]

@@ -29,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of the calls of each; a table below the words."""
 
 
-def told(what: str, verdict: Verdict, message: str, fix: str = "") -> Finding:
+def check(what: str, verdict: Verdict, message: str, fix: str = "") -> Finding:
     """Of an error's message: its line to type apart from its words; `fix` where it has none."""
     for joint in _TO_TYPE.finditer(message):
         if found := _TO_TYPE.fullmatch(message, joint.start()):

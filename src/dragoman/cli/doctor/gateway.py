@@ -19,16 +19,16 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
     """Whether one runs, and how it does; or whether one could. `command` starts one with the settings in question."""
     if missing_extras("server"):
         return [_place(config, command)]
-    from dragoman.cli.doctor.metrics_client import ForeignError, counted, url
+    from dragoman.cli.doctor.metrics_client import ForeignError, fetch_metrics, gateway_url
 
     try:
-        told = await counted(config)
+        told = await fetch_metrics(config)
     except (BackendUnavailableError, ForeignError):
         return [_place(config, command)]
     except ConfigError as error:
         return [Finding("gateway", "note", error.message)]
     asked = f"{_number(told.requests, 'request')}, {told.failures} failed, {told.in_flight} being answered"
-    words = f"{told.version} at {url(config)}, up for {span(told.up_s)}: {asked}; {_let_in(config)}"
+    words = f"{told.version} at {gateway_url(config)}, up for {format_duration(told.up_s)}: {asked}; {_let_in(config)}"
     if told.not_ready:
         words += f"; not ready: {', '.join(told.not_ready)}"
     many = _number(sum(of.calls for of in told.models), "tool call") if told.models else "no tool calls"
@@ -43,7 +43,7 @@ def _place(config: ServerConfig, command: str) -> Finding:
     host, port = config.host, config.port
     if port == 0:
         return Finding("gateway", "ok", f"none is looked for, as it takes any free port of {host}; {_let_in(config)}")
-    error = refused(host, port)
+    error = port_finding(host, port)
     if error is None:
         words = f"none runs; {host} port {port} is free for it; {_let_in(config)}"
         return Finding("gateway", "ok", words, command)
@@ -53,11 +53,11 @@ def _place(config: ServerConfig, command: str) -> Finding:
         return Finding("gateway", "no", f"cannot listen on {host} port {port}: {why}", fix)
     who = port_owner(port)
     words = f"{host} port {port} is taken by {who or 'another program'}, which is no gateway"
-    free = next((p for p in range(port + 1, port + 1 + _TRIED) if p < 65536 and refused(host, p) is None), 0)
+    free = next((p for p in range(port + 1, port + 1 + _TRIED) if p < 65536 and port_finding(host, p) is None), 0)
     return Finding("gateway", "no", words, f"end that, or: {command} --port {free}")
 
 
-def refused(host: str, port: int) -> OSError | None:
+def port_finding(host: str, port: int) -> OSError | None:
     """Why this address cannot be listened on; None: it can. It is tried as the gateway does, and left at once."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -81,7 +81,7 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`5 s`, `3 min`, `2 h`, `4 days`."""
     for unit, size_s in (("days", 2 * 86_400), ("h", 2 * 3600), ("min", 2 * 60)):
         if seconds >= size_s:

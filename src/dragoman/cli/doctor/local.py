@@ -22,7 +22,7 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
 from dragoman.cli._common import missing_extras
-from dragoman.cli.doctor.finding import Finding, Verdict, told
+from dragoman.cli.doctor.finding import Finding, Verdict, check
 from dragoman.core.errors import ConfigError, DragomanError
 
 _EXTRAS: Final = [extra for extra in optional.PACKAGES if extra != "guard"]
@@ -40,12 +40,12 @@ _CLAUDE_S: Final = 10.0
 def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
     """They cannot be used, so nothing can be said of what they name."""
     if error.message.endswith(", from flag"):
-        return told("settings", "no", error.message)
+        return check("settings", "no", error.message)
     if path is None:
-        return told("settings", "no", error.message, "mend the variable; `env | grep DRAGOMAN_` shows all")
+        return check("settings", "no", error.message, "mend the variable; `env | grep DRAGOMAN_` shows all")
     is_there = path.is_file()
     fix = f"mend {path}, then: dragoman doctor" if is_there else "name one that is there: dragoman doctor --config FILE"
-    return told("settings", "no", error.message, fix)
+    return check("settings", "no", error.message, fix)
 
 
 def settings_found(path: Path | None, config: settings.Config, origin: Mapping[str, str]) -> list[Finding]:
@@ -61,7 +61,7 @@ def settings_found(path: Path | None, config: settings.Config, origin: Mapping[s
 
 def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str]:
     """Settings that are not at their default, without keys; servers have findings of their own."""
-    defaults = {key: default for key, _, default, _ in settings.documented()}
+    defaults = {key: default for key, _, default, _ in settings.setting_docs()}
     for key, default in defaults.items():
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name)
@@ -73,18 +73,18 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
         yield f"{len(config.aliases)} aliases" if len(config.aliases) > 1 else f"alias {next(iter(config.aliases))}"
 
 
-def hidden(url: str) -> str:
+def hide_credentials(url: str) -> str:
     """A URL without the password that may stand in it."""
     at = urlsplit(url)
     return at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
 
 
-def extras(*needed: str) -> Finding:
+def extras_findings(*needed: str) -> Finding:
     """Which are there, and which is missing that is needed."""
     others = optional.missing(*_EXTRAS)
     there = [extra for extra in _EXTRAS if extra not in others]
     if missing := missing_extras(*needed):
-        return told("extras", "no", missing)
+        return check("extras", "no", missing)
     words = ", ".join(there) or "none"
     return Finding("extras", "ok", f"{words}; not installed: {', '.join(others)}" if others else words)
 
@@ -98,7 +98,7 @@ def weights_found(
     """
     name = config.embedded.model or models.default().name
     used = _used(config, name) if served else None
-    here = tuple(_here())
+    here = tuple(_downloaded_models())
     lines = (f"here: {', '.join(here)}",) if here else ()
     if used is None:
         words = "not used by these settings, which name other models" if here else "none here, and none needed"
@@ -115,7 +115,7 @@ def _used(config: settings.Config, name: str) -> Finding:
             size = weights.size_text(found.stat().st_size)
             return Finding("weights", "ok", f"{name}, {size}, in {found.parent}")
     except DragomanError as error:
-        return told("weights", "no", error.message, "dragoman pull --list")
+        return check("weights", "no", error.message, "dragoman pull --list")
     words = f"{name} is not here yet; `dragoman serve` fetches it"
     return Finding("weights", "note", words, f"dragoman pull {name}")
 
@@ -134,7 +134,7 @@ def _read(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
         try:
             differs = weights.wrong(name, far, thorough=True)
         except ConfigError as error:
-            yield told(what, "no" if name == used else "note", error.message)
+            yield check(what, "no" if name == used else "note", error.message)
             continue
         if differs is None:
             yield Finding(what, "ok", "read to the end: they are what was fetched")
@@ -143,7 +143,7 @@ def _read(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
         yield Finding(what, "no" if name == used else "note", words, f"dragoman pull {name}")
 
 
-def _here() -> Iterator[str]:
+def _downloaded_models() -> Iterator[str]:
     """Weights that were fetched, with their sizes; small ones first."""
     folder = weights.home() / "weights"
     try:
@@ -216,28 +216,28 @@ async def claude(config: ClaudeCliConfig) -> list[Finding]:
         async with asyncio.timeout(_CLAUDE_S):
             return await _claude(config, amiss)
     except ImportError:
-        return [told("claude", "no", missing_extras("server"))] if config.enabled else []
+        return [check("claude", "no", missing_extras("server"))] if config.enabled else []
     except TimeoutError:
         words = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
         return [Finding("claude", amiss, words, f"try it by hand: {config.command} --version")]
     except ConfigError as error:
-        return [told("claude", amiss, error.message, "set claude_cli.command to the program's path")]
+        return [check("claude", amiss, error.message, "set claude_cli.command to the program's path")]
 
 
 async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
     from dragoman.backends.claude_cli import auth_status, discovery
     from dragoman.backends.claude_cli.errors import LOGIN
 
-    found = await discovery.find(config, os.environ)
+    found = await discovery.find_claude(config, os.environ)
     use = "" if config.enabled else "dragoman serve --claude"
     program = Finding("claude", "ok", f"{found.name} at {found.path}, {_MODES[found.mode]}")
-    status = await auth_status.asked(found, config, os.environ)
+    status = await auth_status.query_auth_status(found, config, os.environ)
     match status.there:
         case True:
             words = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
             return [program, Finding("claude's login", "ok", words, use)]
         case False:
-            return [program, told("claude's login", amiss, LOGIN)]
+            return [program, check("claude's login", amiss, LOGIN)]
         case None:
             words = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
             return [program, Finding("claude's login", "note", words)]

@@ -42,7 +42,7 @@ class Calls(msgspec.Struct, frozen=True):
         return self.valid / checked if checked else None
 
 
-class Counted(msgspec.Struct, frozen=True):
+class MetricsSnapshot(msgspec.Struct, frozen=True):
     """By one gateway, since it was started."""
 
     version: str
@@ -65,19 +65,19 @@ class _Root(msgspec.Struct):
     version: str = ""
 
 
-def url(config: ServerConfig) -> str:
+def gateway_url(config: ServerConfig) -> str:
     """Where a gateway with these settings is to be found on this machine."""
     host = _EVERYWHERE.get(config.host, config.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
 
 
-async def counted(config: ServerConfig) -> Counted:
+async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
     """What the gateway has counted that runs with these settings.
 
     Raises: BackendUnavailableError: none answers there. ForeignError: something else does, and was told no key.
         ConfigError: it tells nothing, or not to us; the message says why.
     """
-    where = url(config)
+    where = gateway_url(config)
     try:
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with aiohttp.ClientSession(where, timeout=timeout) as session:
@@ -113,11 +113,11 @@ def _refused(status: int) -> str:
             return f"answered /metrics with status {status}"
 
 
-def _summary(version: str, text: str) -> Counted:
+def _summary(version: str, text: str) -> MetricsSnapshot:
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     began_s = _sum(samples, "dragoman_start_time_seconds")
     up = [sample for sample in samples if sample.name == "dragoman_backend_up"]
-    return Counted(
+    return MetricsSnapshot(
         version=version,
         up_s=max(time.time() - began_s, 0),
         requests=_sum(samples, "dragoman_requests_total"),

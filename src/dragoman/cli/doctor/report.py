@@ -17,7 +17,7 @@ _NAME_CHARS: Final = 32
 _COLOURS: Final = {"ok": "32", "no": "1;31", "note": "33"}
 
 
-def screen(groups: Iterable[Sequence[Finding]], width: int = 100, *, colour: bool = False) -> str:
+def format_report(groups: Iterable[Sequence[Finding]], width: int = 100, *, colour: bool = False) -> str:
     """All of it: the groups apart, and what it comes to."""
     told = [group for group in groups if group]
     what_chars = max(len(found.what) for group in told for found in group)

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import missing_extras
-from dragoman.cli.doctor.finding import Finding, told
-from dragoman.cli.doctor.local import hidden
+from dragoman.cli.doctor.finding import Finding, check
+from dragoman.cli.doctor.local import hide_credentials
 from dragoman.config import LOOPBACK, ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError
 
@@ -24,7 +24,7 @@ _SHOWN_AT_MOST: Final = 4
 """Models of a server, each on a line of its own; and names, where there are more."""
 
 
-async def server(name: str, config: HttpConfig) -> Finding:
+async def server_finding(name: str, config: HttpConfig) -> Finding:
     """Whether it answers, takes the key, and what is known of its models; none of them is asked."""
     what = f"server {name}"
     try:
@@ -32,7 +32,7 @@ async def server(name: str, config: HttpConfig) -> Finding:
         from dragoman.backends.probe.connect import connected, reached
         from dragoman.backends.probe.server_info import Telling
     except ImportError:
-        return told(what, "no", missing_extras("server"))
+        return check(what, "no", missing_extras("server"))
     try:
         ways = ModelModes(name, config)
         async with connected(config, os.environ) as connection:
@@ -40,8 +40,8 @@ async def server(name: str, config: HttpConfig) -> Finding:
             listed = await reached(connection, telling, config, os.environ)
             kind = await _kind(telling)
     except DragomanError as error:
-        return told(what, "no", error.message, _mending(name, config, error, os.environ))
-    models, url = config.models or listed, hidden(config.url)
+        return check(what, "no", error.message, _mending(name, config, error, os.environ))
+    models, url = config.models or listed, hide_credentials(config.url)
     if not models:
         return Finding(what, "no", f"{url} lists no model", f"load one there, or name them: servers.{name}.models")
     many = f"{len(models)} models" if len(models) > 1 else models[0]
@@ -109,10 +109,10 @@ def _lines(known: list[tuple[str, str]], unknown: list[str], *, measures: bool) 
 def _probing(config: HttpConfig, model: str) -> str:
     named = f" --model {model}" if model else ""
     key = f" --key-env {config.key_env}" if config.key_env else ""
-    return f"dragoman probe {hidden(config.url)}{named}{key}"
+    return f"dragoman probe {hide_credentials(config.url)}{named}{key}"
 
 
-async def unnamed(servers: Iterable[HttpConfig], gateway: ServerConfig) -> list[Finding]:
+async def unconfigured_servers(servers: Iterable[HttpConfig], gateway: ServerConfig) -> list[Finding]:
     """Servers that run on this machine and that the settings do not name, with the line that uses each."""
     try:
         from dragoman.backends.probe.discover import nearby, ports

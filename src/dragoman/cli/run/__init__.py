@@ -12,9 +12,9 @@ from dragoman import agents, compose
 from dragoman import config as settings
 from dragoman.agents import Agent
 from dragoman.cli._common import add_config_flag, add_server_flags, print_status, require_extras, upstream_flags
-from dragoman.cli.completion import all_model_names, offering
+from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.cli.run import output
-from dragoman.cli.run.child_process import Stopped
+from dragoman.cli.run.child_process import InterruptedBySignal
 from dragoman.cli.run.select_model import Wanted
 from dragoman.core.errors import ConfigError
 from dragoman.prompting import trim
@@ -48,14 +48,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.behind = "args"  # type: ignore[attr-defined]  # a Parser of ours
     named = command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
-    offering(named, agents.names)
+    complete_with(named, agents.names)
     behind = command.add_argument_group("what it runs on")
     model = behind.add_argument(
         "--model",
         metavar="NAME",
         help="of a server, of the box, an alias, or a .gguf (default: the one that there is)",
     )
-    offering(model, all_model_names)
+    complete_with(model, all_model_names)
     add_server_flags(behind)
     behind.add_argument("--context", type=int, metavar="TOKENS", default=0, help="context that the model is run with")
     behind.add_argument(
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         context_tokens=args.context,
         trim=args.trim or "",
         check=bool(args.check or args.print_env),
-        ask=output.ask if sys.stdin.isatty() and sys.stderr.isatty() else None,
+        ask=output.ask_for_model if sys.stdin.isatty() and sys.stderr.isatty() else None,
     )
     from dragoman.cli.run.session import Session
     from dragoman.server.run import runner
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with runner() as loop:
             return loop.run(session.printed(config, origin) if args.print_env else session.run(config, origin))
-    except Stopped as stopped:
+    except InterruptedBySignal as stopped:
         return stopped.status
 
 

@@ -19,7 +19,7 @@ _SETTLE_S: Final = 0.1
 """Within which a whole job that was stopped is gone on with: then the agent's stop is no news."""
 
 
-class Stopped(Exception):
+class InterruptedBySignal(Exception):
     """A signal came before there was an agent to pass it on to."""
 
     def __init__(self, number: int) -> None:
@@ -43,7 +43,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-class Attended:
+class ForegroundProcess:
     """The signals of this process while a block runs, and the one child that gets them."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Attended:
     def signals(self) -> Iterator[None]:
         """Within the block they are ours: before the agent runs they end the block, then they are the agent's.
 
-        Raises: Stopped: one of them has ended it.
+        Raises: InterruptedBySignal: one of them has ended it.
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
@@ -75,7 +75,7 @@ class Attended:
         except asyncio.CancelledError:
             if not self._number:
                 raise
-            raise Stopped(self._number) from None
+            raise InterruptedBySignal(self._number) from None
 
     async def run(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
         """Start it and wait for its end; its exit status as a shell has it.

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dragoman.agents import Launch
+from dragoman.agents import LaunchPlan
 from dragoman.cli._terminal_safe import printable
 from dragoman.cli.run.child_process import interruptible
-from dragoman.cli.run.select_model import Offer
+from dragoman.cli.run.select_model import ModelOption
 from dragoman.redaction.redact import Redactor, secret_variables
 
 SHELLS: Final = ("posix", "fish", "powershell", "json")
@@ -20,7 +20,7 @@ _SECRET: Final = re.compile(r"""((?:key|token|secret|password)(?:=|\\?":\s?\\?")
 """A value whose name ends so, of a variable or in JSON, also in JSON within JSON."""
 
 
-def ask(offers: Sequence[Offer]) -> Offer:
+def ask_for_model(offers: Sequence[ModelOption]) -> ModelOption:
     """The one that somebody chooses at the terminal."""
     for number, offer in enumerate(offers, 1):
         print(printable(f"  {number}  {offer.model}, {offer.title}"), file=sys.stderr)
@@ -34,7 +34,7 @@ def ask(offers: Sequence[Offer]) -> Offer:
             return offers[int(chosen) - 1]
 
 
-def direct(environ: Mapping[str, str]) -> dict[str, str]:
+def proxy_bypass(environ: Mapping[str, str]) -> dict[str, str]:
     """What keeps requests to this machine from the user's proxy, where there is one."""
     if not any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in environ):
         return {}
@@ -45,22 +45,22 @@ def direct(environ: Mapping[str, str]) -> dict[str, str]:
     return {"NO_PROXY": all_of_them, "no_proxy": all_of_them}
 
 
-def shown(launch: Launch, folder: Path, environ: Mapping[str, str]) -> str:
+def format_launch(launch: LaunchPlan, folder: Path, environ: Mapping[str, str]) -> str:
     """The command, what of the environment changes, and the files of a launch; no key is shown.
 
     Nor are the user's own values where they are merged into ours, as any of them may be a secret.
     """
     lines = ["command", f"  {shlex.join(launch.command)}", "environment"]
-    for name, value in {**direct(environ), **launch.environ}.items():
+    for name, value in {**proxy_bypass(environ), **launch.environ}.items():
         lines.append(f"  {name} is unset" if value is None else f"  {name}={launch.shown.get(name, value)}")
     for name, text in launch.files.items():
         lines += [f"file {folder / name}", *(f"  {line}" for line in launch.shown.get(name, text).splitlines())]
     return printable(Redactor(secret_variables(environ)).text(_SECRET.sub(r"\1(not shown)", "\n".join(lines))))
 
 
-def environment(launch: Launch, shell: str, environ: Mapping[str, str]) -> str:
+def format_environment(launch: LaunchPlan, shell: str, environ: Mapping[str, str]) -> str:
     """What of the environment changes as lines for a shell, or as JSON, in which null takes one away."""
-    changes = {**direct(environ), **launch.environ}
+    changes = {**proxy_bypass(environ), **launch.environ}
     if shell == "json":
         return json.dumps(changes, indent=2)
     return "\n".join(_line(name, value, shell) for name, value in changes.items())
@@ -82,7 +82,7 @@ def _line(name: str, value: str | None, shell: str) -> str:
             return f"export {name}={_quote(str(value), shell)}"
 
 
-def quoted(command: Sequence[str], shell: str) -> str:
+def quote_command(command: Sequence[str], shell: str) -> str:
     """A command as it is typed there."""
     return " ".join(_quote(word, shell) if shlex.quote(word) != word else word for word in command)
 

@@ -96,7 +96,7 @@ async def reading_speed(server: HttpConfig, model: str) -> float:
     return vocabulary.estimate_request(request) / (time.monotonic() - began_s)
 
 
-def lines(agent: Agent, model: str, tokens_per_s: float, budget_tokens: int) -> list[str]:
+def preface_lines(agent: Agent, model: str, tokens_per_s: float, budget_tokens: int) -> list[str]:
     """What to tell before the agent starts; `budget_tokens`: what it is cut to, 0: to nothing."""
     if not (tokens_per_s and agent.prompt_tokens):
         return []

@@ -29,7 +29,7 @@ _UNKNOWN_S: Final = 2.0
 """Time to reach a gateway, or a server, on the way to a list of models."""
 
 
-class Offer(NamedTuple):
+class ModelOption(NamedTuple):
     """A model that may be asked."""
 
     model: str
@@ -43,12 +43,12 @@ class Offer(NamedTuple):
     """The flags that name it, as they are typed."""
 
 
-class Behind(NamedTuple):
+class SelectedModel(NamedTuple):
     """What was chosen."""
 
     config: settings.Config
     origin: dict[str, str]
-    offer: Offer
+    offer: ModelOption
     context_tokens: int
     thinks: bool
     tokens_per_s: float = 0.0
@@ -74,22 +74,22 @@ class Wanted(NamedTuple):
     """A gateway of our own, whatever runs."""
     context_tokens: int
     trim: str
-    ask: Callable[[Sequence[Offer]], Offer] | None
+    ask: Callable[[Sequence[ModelOption]], ModelOption] | None
     """Chooses at a terminal; None: there is none."""
     check: bool = False
     """Nothing is started, so nothing is measured."""
 
 
-async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+async def select_model(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
     """What stands behind, and the model.
 
     Raises: ConfigError: it is not clear what is meant, or nothing is there; the message has the lines to type.
     """
-    offers = [] if wanted.named or wanted.new else await running(config)
+    offers = [] if wanted.named or wanted.new else await find_running_gateway(config)
     if not (wanted.model or "embedded.model" in origin):
         offers = _fit_among(offers, config)
     if offers and (not wanted.model or wanted.model in [offer.model for offer in offers]):
-        return await _behind(config, origin, _picked(offers, wanted), wanted)
+        return await _behind(config, origin, _pick(offers, wanted), wanted)
     if config.servers or config.claude_cli.enabled:
         return await _configured(config, origin, wanted)
     if _is_embedded(wanted.model) or "embedded.model" in origin:
@@ -97,9 +97,9 @@ async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted
     found = await _nearby(config)
     if found.servers:
         offers = [
-            Offer(model, name, "", server.url, _flags(model, server.url))
+            ModelOption(model, name, "", server.url, _flags(model, server.url))
             for name, server in found.servers.items()
-            for model in _sayable(server.models)
+            for model in _printable_names(server.models)
         ]
         if not offers:
             urls = " and ".join(server.url for server in found.servers.values())
@@ -107,39 +107,39 @@ async def chosen(config: settings.Config, origin: dict[str, str], wanted: Wanted
                 f"no model is loaded at {urls}, or none by a name that can be typed; "
                 "load one there, or name one: --model NAME"
             )
-        return await _behind(found, origin, _picked(offers, wanted), wanted)
+        return await _behind(found, origin, _pick(offers, wanted), wanted)
     if wanted.model:
         model_catalog.get(wanted.model)  # which says that there is none
-    return await _behind(*_with_embedded(config, origin, _fit(), wanted), wanted)
+    return await _behind(*_with_embedded(config, origin, _best_installed(), wanted), wanted)
 
 
-async def chosen_there(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+async def select_from_running(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
     """The gateway that runs already, and the model, whatever that is fit for.
 
     Raises: ConfigError: none runs, or it is not clear which model is meant.
     """
-    offers = await running(config)
+    offers = await find_running_gateway(config)
     if not offers:
         raise ConfigError(f"no gateway answers at port {config.server.port}; start one: dragoman serve")
-    return await _behind(config, origin, _picked(offers, wanted), wanted)
+    return await _behind(config, origin, _pick(offers, wanted), wanted)
 
 
-async def running(config: settings.Config) -> list[Offer]:
+async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
     """The models of a gateway that runs at the port of the settings; none where none does. No other is told its key."""
     from dragoman.backends.probe.connect import connected
     from dragoman.backends.probe.server_info import Telling
-    from dragoman.cli.doctor.metrics_client import url
+    from dragoman.cli.doctor.metrics_client import gateway_url
 
     if not config.server.port:
         return []
-    where = url(config.server)
+    where = gateway_url(config.server)
     gateway = _gateway(config, where)
     async with connected(msgspec.structs.replace(gateway, key=""), os.environ) as connection:
         if not await Telling(connection, where).is_a(servers.get("dragoman")):
             return []
     async with connected(gateway, os.environ) as connection:
-        models = _distinct(_sayable(await Telling(connection, where).models()))
-    return [Offer(model, "", where, f"the gateway at {where}", _flags(model)) for model in models]
+        models = _distinct(_printable_names(await Telling(connection, where).models()))
+    return [ModelOption(model, "", where, f"the gateway at {where}", _flags(model)) for model in models]
 
 
 def _gateway(config: settings.Config, where: str) -> HttpConfig:
@@ -147,7 +147,7 @@ def _gateway(config: settings.Config, where: str) -> HttpConfig:
     return HttpConfig(url=f"{where}/v1", key=key, connect_timeout_s=_UNKNOWN_S)
 
 
-def _fit_among(offers: list[Offer], config: settings.Config) -> list[Offer]:
+def _fit_among(offers: list[ModelOption], config: settings.Config) -> list[ModelOption]:
     """Without those of the box's models that are not fit for agents, which is said."""
     unfit = {name for each in model_catalog.models() if not each.agents for name in (each.name, *each.aliases)}
     passed = [offer for offer in offers if _target(config, offer.model).rpartition("/")[2] in unfit]
@@ -168,7 +168,7 @@ def _flags(model: str, url: str = "") -> str:
     return shlex.join([*(("--server", url) if url else ()), "--model", model])
 
 
-def _sayable(models: Sequence[str]) -> list[str]:
+def _printable_names(models: Sequence[str]) -> list[str]:
     """Without names that no variable or line can hold: those with control characters, which a terminal might obey."""
     return [name for name in models if name.isprintable()]
 
@@ -180,33 +180,39 @@ def _distinct(models: Sequence[str]) -> list[str]:
     return [name for name in models if name not in others and name.partition("/")[2] not in whole]
 
 
-async def _configured(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> Behind:
+async def _configured(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
     """By settings or flags."""
-    offers, silent = list[Offer](), list[str]()
+    offers, silent = list[ModelOption](), list[str]()
     listed = await asyncio.gather(*(_listed(server) for server in config.servers.values()))
     for (name, server), models in zip(config.servers.items(), listed, strict=True):
         if models is None:
             silent.append(server.url)
         url = server.url if wanted.named else ""
-        offers += [Offer(model, name, "", server.url, _flags(model, url)) for model in _sayable(models or ())]
+        offers += [
+            ModelOption(model, name, "", server.url, _flags(model, url)) for model in _printable_names(models or ())
+        ]
     if config.claude_cli.enabled:
-        from dragoman.backends.claude_cli.models import listed as claudes
+        from dragoman.backends.claude_cli.models import list_models as claudes
 
         offers += [
-            Offer(m.aliases[0], "", "", "claude", _flags(m.aliases[0])) for m in claudes(config.claude_cli.models)
+            ModelOption(m.aliases[0], "", "", "claude", _flags(m.aliases[0])) for m in claudes(config.claude_cli.models)
         ]
     if compose.serves_embedded(config, origin):
         name = compose.embedded_model_name(config.embedded)
-        offers.append(Offer(name, "", "", "this machine", _flags(name)))
+        offers.append(ModelOption(name, "", "", "this machine", _flags(name)))
     elif not wanted.named and _is_embedded(wanted.model) and wanted.model not in [o.model for o in offers]:
         return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
     if not offers and silent:
         raise BackendUnavailableError(f"nothing answers at {' and '.join(silent)}; is the server running?")
     if wanted.model and (alias := config.aliases.get(wanted.model)):
         first = targets(alias)[0]
-        meant = next((offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), Offer(""))
-        return await _behind(config, origin, meant._replace(model=wanted.model), wanted, asked=meant.model)
-    return await _behind(config, origin, _picked(offers, wanted, config), wanted)
+        resolve_model = next(
+            (offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), ModelOption("")
+        )
+        return await _behind(
+            config, origin, resolve_model._replace(model=wanted.model), wanted, asked=resolve_model.model
+        )
+    return await _behind(config, origin, _pick(offers, wanted, config), wanted)
 
 
 async def _listed(server: HttpConfig) -> tuple[str, ...] | None:
@@ -242,7 +248,7 @@ def _is_embedded(model: str) -> bool:
     return bool(model) and (compose.is_weights_file(model) or model.startswith("hf:") or model.lower() in names)
 
 
-def _fit() -> str:
+def _best_installed() -> str:
     """The embedded model that is fit for agents, if one is here.
 
     Raises: ConfigError: there is none; the message says what to type.
@@ -260,7 +266,7 @@ def _fit() -> str:
 
 def _with_embedded(
     config: settings.Config, origin: dict[str, str], model: str, wanted: Wanted
-) -> tuple[settings.Config, dict[str, str], Offer]:
+) -> tuple[settings.Config, dict[str, str], ModelOption]:
     """The embedded model, with the context that an agent's prompt needs, and for one conversation, as settings say."""
     profile = (
         model_catalog.get(model) if model and not (compose.is_weights_file(model) or model.startswith("hf:")) else None
@@ -276,10 +282,10 @@ def _with_embedded(
     config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
     name = compose.embedded_model_name(config.embedded)
     origin = origin | {f"embedded.{key}": "run" for key in eased}
-    return config, origin, Offer(name, "", "", "this machine", _flags(name))
+    return config, origin, ModelOption(name, "", "", "this machine", _flags(name))
 
 
-def _picked(offers: Sequence[Offer], wanted: Wanted, config: settings.Config | None = None) -> Offer:
+def _pick(offers: Sequence[ModelOption], wanted: Wanted, config: settings.Config | None = None) -> ModelOption:
     """The one that is meant, or the only one.
 
     Raises: ConfigError: it is not clear which.
@@ -289,12 +295,12 @@ def _picked(offers: Sequence[Offer], wanted: Wanted, config: settings.Config | N
             if wanted.model in (offer.model, f"{offer.server}/{offer.model}"):
                 return offer._replace(model=wanted.model)
         if config and config.claude_cli.enabled:
-            from dragoman.backends.claude_cli.models import meant
+            from dragoman.backends.claude_cli.models import resolve_model
 
-            if meant(wanted.model):
-                return Offer(wanted.model, "", "", "claude")
+            if resolve_model(wanted.model):
+                return ModelOption(wanted.model, "", "", "claude")
         there = f"there are\n{_lines(offers, wanted)}" if offers else "none is listed"
-        raise ConfigError(f"no model {quote(wanted.model)}{_near(wanted.model, offers)}; {there}")
+        raise ConfigError(f"no model {quote(wanted.model)}{_similar(wanted.model, offers)}; {there}")
     if not offers:
         raise ConfigError("no model is listed, or none by a name that can be typed; name one: --model NAME")
     if len(offers) == 1:
@@ -306,33 +312,33 @@ def _picked(offers: Sequence[Offer], wanted: Wanted, config: settings.Config | N
     )
 
 
-def _near(model: str, offers: Sequence[Offer]) -> str:
+def _similar(model: str, offers: Sequence[ModelOption]) -> str:
     return nearest(model, [offer.model for offer in offers])
 
 
-def _lines(offers: Sequence[Offer], wanted: Wanted) -> str:
+def _lines(offers: Sequence[ModelOption], wanted: Wanted) -> str:
     agent, args = f"{wanted.agent} " if wanted.agent else "", f" -- {shlex.join(wanted.args)}" if wanted.args else ""
     lines = [f"  dragoman run {agent}{offer.line}{args}" for offer in offers[:_LISTED_AT_MOST]]
     return "\n".join(lines + (["  …"] if len(offers) > _LISTED_AT_MOST else []))
 
 
 async def _behind(
-    config: settings.Config, origin: dict[str, str], offer: Offer, wanted: Wanted, asked: str | None = None
-) -> Behind:
+    config: settings.Config, origin: dict[str, str], offer: ModelOption, wanted: Wanted, asked: str | None = None
+) -> SelectedModel:
     """With what is known of the model; `asked`: its own name."""
     model, speed = offer.model if asked is None else asked, 0.0
     if offer.url:
-        found = await _told(_gateway(config, offer.url), model)
+        found = await _reported_context(_gateway(config, offer.url), model)
     elif offer.server:
         own = model.removeprefix(f"{offer.server}/")
-        found = await _told(config.servers[offer.server], own)
+        found = await _reported_context(config.servers[offer.server], own)
         if not wanted.check:
             config, speed = await _measured(config, origin, offer.server, own, wanted)
     elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
         found = _of_weights(config, wanted)
     else:
         found = (0, True)
-    return Behind(config, origin, offer, wanted.context_tokens or found[0], found[1], speed)
+    return SelectedModel(config, origin, offer, wanted.context_tokens or found[0], found[1], speed)
 
 
 async def _measured(
@@ -357,7 +363,7 @@ async def _measured(
     return msgspec.structs.replace(config, servers={**config.servers, name: server}), speed
 
 
-async def _told(server: HttpConfig, model: str) -> tuple[int, bool]:
+async def _reported_context(server: HttpConfig, model: str) -> tuple[int, bool]:
     """The context of a server's model, 0 where it does not tell, and whether it has thoughts, as far as it tells."""
     from dragoman.backends.probe.connect import connected
     from dragoman.backends.probe.server_info import Telling

@@ -17,13 +17,13 @@ import msgspec
 
 from dragoman import agents, compose, dialects
 from dragoman import config as settings
-from dragoman.agents import Agent, Launch, Wiring
+from dragoman.agents import Agent, LaunchContext, LaunchPlan
 from dragoman.backends.embedded.weights import home
 from dragoman.cli._common import check_claude_login, get_weights, print_status
 from dragoman.cli.run import output, preface
-from dragoman.cli.run.child_process import Attended, interruptible
+from dragoman.cli.run.child_process import ForegroundProcess, interruptible
 from dragoman.cli.run.preface import ANY_TIME_S
-from dragoman.cli.run.select_model import Behind, Wanted, chosen, chosen_there
+from dragoman.cli.run.select_model import SelectedModel, Wanted, select_from_running, select_model
 from dragoman.cli.run.status import Status
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
@@ -43,18 +43,20 @@ class Session:
 
     def __init__(self, agent: Agent, program: str, args: argparse.Namespace, wanted: Wanted) -> None:
         self._agent, self._program, self._args, self._wanted = agent, program, args, wanted
-        self._attended = Attended()
+        self._attended = ForegroundProcess()
 
     async def run(self, config: settings.Config, origin: dict[str, str]) -> int:
         """Start the agent, and give its exit status.
 
-        Raises: ConfigError: it is not clear what it is to run on. Stopped: a signal came before there was an agent.
+        Raises:
+            ConfigError: it is not clear which model the agent should use.
+            InterruptedBySignal: a signal arrived before the agent was started.
         """
-        behind = await chosen(config, origin, self._wanted)
+        behind = await select_model(config, origin, self._wanted)
         with _folder() as folder:
             if self._args.check:
                 launch = self._launch(behind, behind.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
-                print(output.shown(launch, folder, os.environ))
+                print(output.format_launch(launch, folder, os.environ))
                 return 0
             if behind.offer.url:
                 launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
@@ -68,18 +70,18 @@ class Session:
 
         Raises: ConfigError: none runs, or it is not clear which model is meant.
         """
-        behind = await chosen_there(config, origin, self._wanted)
+        behind = await select_from_running(config, origin, self._wanted)
         folder = self._kept()
         launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
         if launch.files:
             folder.mkdir(0o700, parents=True, exist_ok=True)
             _write(launch.files, folder)
-        print(output.environment(launch, self._args.print_env, os.environ))
+        print(output.format_environment(launch, self._args.print_env, os.environ))
         if launch.command[1:]:
-            print_status(f"then: {output.quoted(launch.command, self._args.print_env)}")
+            print_status(f"then: {output.quote_command(launch.command, self._args.print_env)}")
         return 0
 
-    async def _on_a_new_one(self, behind: Behind, folder: Path, log: "_Log") -> int:
+    async def _on_a_new_one(self, behind: SelectedModel, folder: Path, log: "_Log") -> int:
         """On a gateway at a free port of loopback, with a key that nobody else has."""
         key = secrets.token_urlsafe(24)
         own = msgspec.structs.replace(behind.config.server, host="127.0.0.1", port=0, keys=(key,))
@@ -96,7 +98,7 @@ class Session:
                 with self._status(gateway, folder) as progress:
                     return await self._start(self._launch(behind, url, key, folder, progress), behind, folder)
 
-    def _preface(self, behind: Behind, gateway: Gateway) -> None:
+    def _preface(self, behind: SelectedModel, gateway: Gateway) -> None:
         """Say how long the first answer will take, and what was cut for it."""
         embedded = behind.config.embedded
         server = behind.config.servers.get(behind.offer.server)
@@ -105,7 +107,7 @@ class Session:
         if measured and not server:
             speed = measured[0]
             budget = within(embedded.first_answer_s, speed, ()).tokens if embedded.first_answer_s < ANY_TIME_S else 0
-        for line in preface.lines(self._agent, behind.offer.model, speed, budget):
+        for line in preface.preface_lines(self._agent, behind.offer.model, speed, budget):
             print_status(line)
 
     @contextmanager
@@ -120,19 +122,19 @@ class Session:
             gateway.progress = None
             status.close()
 
-    async def _start(self, launch: Launch, behind: Behind, folder: Path) -> int:
+    async def _start(self, launch: LaunchPlan, behind: SelectedModel, folder: Path) -> int:
         _write(launch.files, folder)
         context = f", {behind.context_tokens:,} tokens of context" if behind.context_tokens else ""
         print_status(f"{self._agent.title} on {behind.offer.model}, {behind.offer.title}{context}")
         for note in (*launch.notes, *self._unknown_context(behind)):
             print_status(note)
         if self._args.debug:
-            print(output.shown(launch, folder, os.environ), file=sys.stderr)
-        environ = {**os.environ, **output.direct(os.environ), **launch.environ}
+            print(output.format_launch(launch, folder, os.environ), file=sys.stderr)
+        environ = {**os.environ, **output.proxy_bypass(os.environ), **launch.environ}
         given = {name: value for name, value in environ.items() if value is not None}
         return await self._attended.run(launch.command, given)
 
-    def _unknown_context(self, behind: Behind) -> Iterator[str]:
+    def _unknown_context(self, behind: SelectedModel) -> Iterator[str]:
         """What to say where a server does not report its context window."""
         if not behind.context_tokens and self._agent.programs and (behind.offer.server or behind.offer.url):
             assumed = f"; {self._agent.assumes}" if self._agent.assumes else ""
@@ -145,9 +147,11 @@ class Session:
         """Where the files last that printed variables lead to."""
         return home() / "run" / (self._args.agent or agents.ANY)
 
-    def _launch(self, behind: Behind, url: str, key: str, folder: Path, progress: Path | None = None) -> Launch:
+    def _launch(
+        self, behind: SelectedModel, url: str, key: str, folder: Path, progress: Path | None = None
+    ) -> LaunchPlan:
         return self._agent.launch(
-            Wiring(
+            LaunchContext(
                 url=url,
                 key=key,
                 model=behind.offer.model,

@@ -1,10 +1,9 @@
-"""A capture to be sent to others: what people and models said is filled in, all that reads it stays what it was.
+"""A capture that can be sent to others: the content of messages is replaced, and everything derived from it recomputed.
 
-    body, what models said  ─filler→  the same shape  ─replay→  every other stage, made anew
+    body, model output  ─anonymizer→  the same structure  ─replay→  every other stage, computed again
 
-So nothing that was said stands in any stage, and a problem of reading can be seen all the same; whether it still can is
-found by replaying both. Names and schemas of tools, names of models, words that APIs give and the settings of the
-backend stay.
+So no stage contains what was said, and a parsing problem can still be reproduced; replaying both captures shows whether
+it can. Names and schemas of tools, names of models, keywords of the APIs and the settings of the backend are kept.
 """
 
 import io
@@ -23,17 +22,17 @@ from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Tool
 from dragoman.redaction.anonymize import Filler, Spared, changed
 from dragoman.server.capture.diff import joined
-from dragoman.server.capture.files import SUMMARY, Files, jsonl, line_of, recut
-from dragoman.server.capture.load import Captured, output_of
-from dragoman.server.capture.replay import Replay, goes_on
+from dragoman.server.capture.files import SUMMARY, Files, jsonl, line_of, rechunk
+from dragoman.server.capture.load import LoadedCapture, output_of
+from dragoman.server.capture.replay import Replay, is_continuation
 from dragoman.server.capture.replay_backend import KINDS
 
 _HEADERS: Final = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "x-dragoman-delivery")
-"""Those that stay: what a client is, and what it asks for."""
+"""Headers that are kept: the client, and what it accepts."""
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _ID: Final = re.compile(r"[\w.:|/+=-]{0,200}")
 _FILE: Final = r"(?:[~.]{0,2}[/\\]|[A-Za-z]:[/\\]|file:|.*[/\\][^/\\]*\.(?:gguf|safetensors|bin)$)"
-"""How the name of a model begins that is a path."""
+"""Pattern for the name of a model that is a path."""
 _MODEL: Final = re.compile(rf"(?!{_FILE}).*")
 _IDS: Final = (
     *("id", "call_id", "tool_call_id", "tool_use_id", "item_id", "response_id", "previous_response_id", "reply_id"),
@@ -65,55 +64,55 @@ _SPARED: Final = Spared(
     free=("input", "arguments", "args", "metadata", "client_metadata", "variables", "attributes", "headers"),
     named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
 )
-"""What an API reads, and no person wrote: names that it gives, and schemas."""
+"""What an API reads and no person wrote: identifiers and schemas."""
 _SAID: Final = _SPARED._replace(whole=())
-"""That of what models say: no schemas are read out of it."""
+"""The same for model output, which contains no schemas."""
 _SCHEMA: Final = re.compile(rb'("parameters":\s*)("(?:[^"\\]|\\.)*")')
-"""A tool's, in values."""
+"""The schema of a tool in `values.json`."""
 _LINES: Final = re.compile(r'^(?:data: ?)?\{"', re.MULTILINE)
-"""What begins a line of a stream, or of a file of lines."""
+"""The start of a line of a stream, or of a JSONL file."""
 _WORDS: Final = (
     "true false null True False None name names arguments parameters function functions tool tools tool_call type id "
     "call calls input output result response assistant user system developer json xml data image png jpeg base64 http "
     "user_id"
 )
-"""Words of which calls, and what stands around them, are made."""
+"""Words that tool calls and their markup are made of."""
 
 
-class Made(NamedTuple):
+class BundleResult(NamedTuple):
     """A bundle."""
 
     files: Files
     same: bool
-    """What is read out of it is what was read out of the capture."""
+    """Whether replaying the bundle gives the same outcome as replaying the capture."""
     outcome: tuple[str, ...]
-    """What is read out of the capture, in words."""
+    """The outcome of the capture, as text."""
     now: tuple[str, ...]
-    """What is read out of the bundle."""
+    """The outcome of the bundle, as text."""
 
 
-async def filled(was: Captured) -> Made:
-    """The capture with what was said filled in, and every stage made anew of that.
+async def anonymize(was: LoadedCapture) -> BundleResult:
+    """Returns the capture with all content replaced, and every stage recomputed from it.
 
-    Raises: ConfigError: it cannot be replayed.
+    Raises: ConfigError: the capture cannot be replayed.
     """
     fill = Filler(_names(was), secrets.token_bytes(32))
     given = {name: data for name, data in _given(was, fill)}
-    now = await Replay(Captured(was.name, given)).answered()
-    before = outcome(Captured(was.name, await Replay(was).answered()))
-    after = outcome(Captured(was.name, now))
-    return Made({**now, **given}, before == after, before, after)
+    now = await Replay(LoadedCapture(was.name, given)).answered()
+    before = read_outcome(LoadedCapture(was.name, await Replay(was).answered()))
+    after = read_outcome(LoadedCapture(was.name, now))
+    return BundleResult({**now, **given}, before == after, before, after)
 
 
-def bare(was: Captured) -> Files:
-    """The capture with all that was said, but without what tells of the machine."""
+def raw_copy(was: LoadedCapture) -> Files:
+    """Returns the capture with all content, but without the paths and headers of the machine."""
     told = {"request.json": _request(was), SUMMARY: was.files[SUMMARY]}
     about = {f"{n}/backend.json": _backend(was, n, None) for n in range(1, was.asked + 1)}
     return {**was.files, **told, **about}
 
 
-def packed(made: Files) -> bytes:
-    """The files as a zip."""
+def zip_bundle(made: Files) -> bytes:
+    """Returns the files as a zip archive."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
         for name in sorted(made):
@@ -121,8 +120,8 @@ def packed(made: Files) -> bytes:
     return out.getvalue()
 
 
-def outcome(of: Captured) -> tuple[str, ...]:
-    """What was read, without words: which events in which order, which tools, which warnings, how it ended."""
+def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
+    """Returns what was read, without its text: the order of events, the tools, the warnings, and how it ended."""
     told = []
     names = [f"{n}/events.jsonl" for n in range(1, of.asked + 1)]
     for name in [*names, "events.jsonl"]:
@@ -132,8 +131,8 @@ def outcome(of: Captured) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
-    """What everything else follows from."""
+def _given(was: LoadedCapture, fill: Filler) -> Iterator[tuple[str, bytes]]:
+    """Yields the files that all others are derived from."""
     yield "request.json", _request(was)
     yield "body", _json(was.files.get("body", b""), fill)
     summary = was.json(SUMMARY)
@@ -148,19 +147,19 @@ def _given(was: Captured, fill: Filler) -> Iterator[tuple[str, bytes]]:
         for count in range(1, was.heard(number) + 1):
             name = f"{number}/said-{count}.jsonl"
             yield name, jsonl(_said(was.said(number, count), fill))
-        if goes_on(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
+        if is_continuation(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
             yield f"{number}/values.json", _values(was.files.get(f"{number}/values.json", b""), fill)
-        if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are all that is known
+        if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are the only known ones
             yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill, _SAID)
 
 
-def _request(was: Captured) -> bytes:
+def _request(was: LoadedCapture) -> bytes:
     came = was.json("request.json")
     return _pretty({**came, "headers": {k: v for k, v in came.get("headers", {}).items() if k in _HEADERS}})
 
 
-def _backend(was: Captured, number: int, fill: Filler | None) -> bytes:
-    """How it was asked: not where it is, nor which files it has."""
+def _backend(was: LoadedCapture, number: int, fill: Filler | None) -> bytes:
+    """Returns how the backend was called, without its address and its file paths."""
     about = was.json(f"{number}/backend.json")
     vendors = {host for name in dialects.names() for host in dialects.get(name).hosts}
     if "url" in about and not any(host in about["url"] for host in vendors):
@@ -176,17 +175,17 @@ def _backend(was: Captured, number: int, fill: Filler | None) -> bytes:
 
 
 def _model(name: str, fill: Filler) -> str:
-    """Of a path its last part."""
+    """Returns the last part of a path."""
     return name if _MODEL.fullmatch(name) else fill.text(name)
 
 
 def _error(error: dict[str, Any], fill: Filler) -> dict[str, Any]:
-    """Its words are a server's, which may repeat anything."""
+    """Replaces the message of an error: it is a server's, and may quote anything."""
     return {k: fill.text(v) if k in ("said", "message", "path", "model") else v for k, v in error.items()}
 
 
 def _values(data: bytes, fill: Filler) -> bytes:
-    """What a request was read as; the schemas of its tools are JSON within."""
+    """Replaces the content of a parsed request; the schemas of its tools are JSON in strings."""
 
     def schema(found: re.Match[bytes]) -> bytes:
         inside = f'{{"tools": [{msgspec.json.decode(found[2], type=str)}]}}'
@@ -197,7 +196,7 @@ def _values(data: bytes, fill: Filler) -> bytes:
 
 
 def _json(data: bytes, fill: Filler, spared: Spared = _SPARED) -> bytes:
-    """JSON, a stream of it, or lines of it; anything else has no structure that counts."""
+    """Replaces the content of JSON, of a stream or of lines of it; other data has no structure to keep."""
     text = data.decode("utf-8", "surrogateescape")
     is_json = _LINES.search(text) or is_whole(data)
     made = changed(text, fill.text, spared) if is_json else fill.text(text)
@@ -205,7 +204,7 @@ def _json(data: bytes, fill: Filler, spared: Spared = _SPARED) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether this is JSON."""
+    """Whether the data is one JSON document."""
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -214,13 +213,13 @@ def is_whole(data: bytes) -> bool:
 
 
 def _said(lines: list[dict[str, Any]], fill: Filler) -> Iterator[dict[str, Any]]:
-    """What came, in the same pieces at the same times."""
+    """Replaces the content of model output, in pieces of the same sizes and times."""
     first, *rest = lines
     is_http = first["to"] != "completion"
     spoken = [line for line in rest if "text" in line or "base64" in line]
     if is_http:
         data = [bytes(output_of(line)) for line in spoken]  # type: ignore[arg-type]
-        pieces = iter(recut(_json(b"".join(data), fill, _SAID), map(len, data)))
+        pieces = iter(rechunk(_json(b"".join(data), fill, _SAID), map(len, data)))
         texts: Iterator[dict[str, Any]] = map(line_of, pieces)
     else:
         words = fill.text("".join(line["text"] for line in spoken))
@@ -243,8 +242,8 @@ def _ends(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
         at += size
 
 
-def _names(was: Captured) -> Iterator[str]:
-    """What is to stay: how tools and their arguments are called, and what calls are marked by."""
+def _names(was: LoadedCapture) -> Iterator[str]:
+    """Yields the texts that are kept: names of tools and of their arguments, and the markup of calls."""
     yield _WORDS
     yield from _files(was)
     for name in formats.names():
@@ -254,19 +253,19 @@ def _names(was: Captured) -> Iterator[str]:
     for number in range(1, was.asked + 1):
         for tool in was.json(f"{number}/values.json").get("tools", ()):
             yield tool.get("name", "")
-            with suppress(msgspec.DecodeError, RecursionError):  # one that is none names nothing
+            with suppress(msgspec.DecodeError, RecursionError):  # a schema that is not JSON names nothing
                 yield from _schema_names(msgspec.json.decode(tool.get("parameters", Tool("").parameters)))
         for count in range(1, was.heard(number) + 1):
             yield from _sent_names(was.files.get(f"{number}/sent-{count}.json", b""))
 
 
-def _files(was: Captured) -> Iterator[str]:
-    """The last parts of models' names that are paths."""
+def _files(was: LoadedCapture) -> Iterator[str]:
+    """Yields the last parts of model names that are paths."""
     told = [was.files.get("body", b""), *(was.files.get(f"{n}/backend.json", b"") for n in range(1, was.asked + 1))]
     for name in re.findall(r'"model":\s*"((?:[^"\\]|\\.)*)"', b"\n".join(told).decode("utf-8", "replace")):
         if not _MODEL.fullmatch(name):
             last = re.split(r"[/\\]", name)[-1]
-            yield from (last, last[1:])  # behind a backslash its first letter counts as escaped
+            yield from (last, last[1:])  # after a backslash its first letter counts as escaped
 
 
 class _Sent(msgspec.Struct):
@@ -275,7 +274,7 @@ class _Sent(msgspec.Struct):
 
 
 def _sent_names(sent: bytes) -> Iterator[str]:
-    """What tools are called on their way to the model."""
+    """Yields the names of the tools as they were sent to the model."""
     with suppress(msgspec.DecodeError, RecursionError):
         body = msgspec.json.decode(sent, type=_Sent)
         yield from body.names
@@ -283,7 +282,7 @@ def _sent_names(sent: bytes) -> Iterator[str]:
 
 
 def _schema_names(schema: object, member: str = "") -> Iterator[str]:
-    """Names of members, and the values that a schema states."""
+    """Yields the names of properties, and the constant values of a schema."""
     if isinstance(schema, dict):
         for name, inner in schema.items():
             if member in ("properties", "patternProperties", "$defs", "definitions"):

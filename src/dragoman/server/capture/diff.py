@@ -1,7 +1,7 @@
-"""Two captures of one exchange, stage by stage: the same, or how they differ.
+"""Compares two captures of one exchange, stage by stage.
 
-What time and chance of the wire make of an answer is no difference: milliseconds, pings and comments of a stream, and
-where its pieces were cut, as far as the same came of them.
+Differences that depend on time or on the network are ignored: milliseconds, pings and comments of a stream, and the
+boundaries of its chunks if the same events result.
 """
 
 import difflib
@@ -13,52 +13,58 @@ from typing import Any, Final, NamedTuple
 
 from dragoman import dialects
 from dragoman.server.capture.files import piece_of
-from dragoman.server.capture.load import Captured
+from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.replay_backend import KINDS
 
 LINES: Final = 12
-"""Of a difference, as many are shown."""
+"""Maximum number of lines shown of a difference."""
 _JOINED: Final = ("TextDelta", "ReasoningDelta", "RefusalDelta", "ToolCallDelta")
 _COMMENT: Final = re.compile(r"^:[^\n]*\n\n", re.MULTILINE)
 _VARYING: Final = ("x-dragoman-warnings", "content-length", "server-timing")
-"""Headers that say what was known when the first byte left, which another cut changes, and times."""
+"""Headers with times, and with what was known when the first byte was sent, which other chunks change."""
 
 
-class Stage(NamedTuple):
-    """One, in both captures."""
+class StageDiff(NamedTuple):
+    """One stage in both captures."""
 
     name: str
     difference: tuple[str, ...]
-    """Lines of it; none where both are the same."""
+    """The lines of the difference; empty if both are the same."""
 
 
-def compare(was: Captured, now: Captured, *, recut: bool = False) -> Iterator[Stage]:
-    """All stages, in the order of the line. `recut`: the model's words came in other pieces the second time."""
-    yield Stage("values", _documents(was, now, "values.json"))
+def compare(was: LoadedCapture, now: LoadedCapture, *, recut: bool = False) -> Iterator[StageDiff]:
+    """Yields all stages, in their order.
+
+    Args:
+        was: the original capture.
+        now: the capture of the replay.
+        recut: whether the replay had the model's text in other chunks.
+    """
+    yield StageDiff("values", _documents(was, now, "values.json"))
     for number in range(1, max(was.asked, now.asked) + 1):
-        yield Stage(f"asked {number}", _documents(was, now, f"{number}/values.json"))
-        is_known = was.json(f"{number}/backend.json").get("kind") in KINDS  # of others only the events are replayed
+        yield StageDiff(f"asked {number}", _documents(was, now, f"{number}/values.json"))
+        is_known = was.json(f"{number}/backend.json").get("kind") in KINDS  # of others only events are replayed
         for count in range(1, max(was.heard(number), now.heard(number)) + 1 if is_known else 1):
             label = f"sent {number}" if count == 1 else f"sent {number}, {count}"
-            yield Stage(label, _sent(was, now, number, count))
-        yield Stage(f"events {number}", _events(was, now, f"{number}/events.jsonl", recut))
+            yield StageDiff(label, _sent(was, now, number, count))
+        yield StageDiff(f"events {number}", _events(was, now, f"{number}/events.jsonl", recut))
     if "events.jsonl" in was.files or "events.jsonl" in now.files:
-        yield Stage("events", _events(was, now, "events.jsonl", recut))
-    if was.json("summary.json").get("log", {}).get("status") != 499:  # which had what was written until it left
-        yield Stage("reply", _replies(was, now, recut))
+        yield StageDiff("events", _events(was, now, "events.jsonl", recut))
+    if was.json("summary.json").get("log", {}).get("status") != 499:  # the client left before the end
+        yield StageDiff("reply", _replies(was, now, recut))
 
 
-def _sent(was: Captured, now: Captured, number: int, count: int) -> tuple[str, ...]:
+def _sent(was: LoadedCapture, now: LoadedCapture, number: int, count: int) -> tuple[str, ...]:
     prompt = f"{number}/prompt-{count}.txt"
     words = difference(_text(was, prompt), _text(now, prompt))
     return words or _documents(was, now, f"{number}/sent-{count}.json")
 
 
-def _documents(was: Captured, now: Captured, name: str) -> tuple[str, ...]:
+def _documents(was: LoadedCapture, now: LoadedCapture, name: str) -> tuple[str, ...]:
     return difference(_pretty(was, name), _pretty(now, name))
 
 
-def _pretty(of: Captured, name: str) -> list[str]:
+def _pretty(of: LoadedCapture, name: str) -> list[str]:
     text = "\n".join(_text(of, name))
     try:
         return json.dumps(json.loads(text), indent=1, ensure_ascii=False).splitlines() if text else []
@@ -66,17 +72,22 @@ def _pretty(of: Captured, name: str) -> list[str]:
         return text.splitlines()
 
 
-def _text(of: Captured, name: str) -> list[str]:
+def _text(of: LoadedCapture, name: str) -> list[str]:
     return of.files.get(name, b"").decode("utf-8", "replace").splitlines()
 
 
-def _events(was: Captured, now: Captured, name: str, recut: bool) -> tuple[str, ...]:
+def _events(was: LoadedCapture, now: LoadedCapture, name: str, recut: bool) -> tuple[str, ...]:
     one, other = ([json.dumps(e, ensure_ascii=False) for e in joined(c.lines(name), recut)] for c in (was, now))
     return difference(one, other)
 
 
 def joined(events: Sequence[Mapping[str, Any]], recut: bool = False) -> list[dict[str, Any]]:
-    """Events without their times, texts that follow one another as one; `recut`: without what cuts may change."""
+    """Returns the events without times, with adjacent texts joined.
+
+    Args:
+        events: the events as captured.
+        recut: whether to drop what depends on the chunks.
+    """
     bare = [{k: v for k, v in event.items() if k != "ms"} for event in events]
     kept = [event for event in bare if not (recut and event["event"] == "UsageUpdate")]
     out: list[dict[str, Any]] = []
@@ -89,15 +100,15 @@ def joined(events: Sequence[Mapping[str, Any]], recut: bool = False) -> list[dic
     return out
 
 
-def _replies(was: Captured, now: Captured, recut: bool) -> tuple[str, ...]:
+def _replies(was: LoadedCapture, now: LoadedCapture, recut: bool) -> tuple[str, ...]:
     one, other = (reply(c) for c in (was, now))
-    if recut:  # what the bytes say has been compared, as events
+    if recut:  # the content of the bytes has been compared, as events
         one, other = one[:1], other[:1]
     return difference(one, other)
 
 
-def reply(of: Captured) -> list[str]:
-    """The status, and the bytes that a client gets, as lines; without what keeps a silent stream open."""
+def reply(of: LoadedCapture) -> list[str]:
+    """Returns the status and the bytes of the response as lines, without keep-alive data."""
     lines = of.lines("reply.jsonl")
     heads = [line for line in lines if "status" in line]
     text = b"".join(piece_of(line) for line in lines if "status" not in line).decode("utf-8", "replace")
@@ -109,7 +120,7 @@ def reply(of: Captured) -> list[str]:
 
 
 def difference(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
-    """Lines that only one of them has, `-` then and `+` now; the first of them where there are many."""
+    """Returns at most `LINES` lines that only one of the two has, with `-` for the first and `+` for the second."""
     if list(one) == list(other):
         return ()
     lines = [line for line in difflib.unified_diff(one, other, n=0, lineterm="") if line[:2] not in ("--", "++", "@@")]

@@ -1,15 +1,15 @@
-"""A captured exchange as files, each a stage that people and machines can read.
+"""A captured exchange as files, one for each stage, readable by people and programs.
 
-    request.json   what came: its line and headers          body          … and its bytes
-    values.json    what it was read as
-    1/backend.json which backend was asked first, and how   1/values.json with what
-    1/sent-1.json  what it sent on                          1/prompt-1.txt … the prompt in that, where there is one
-    1/said-1.jsonl what the model said, cut as it came      1/text-1.txt  … the text in that
-    1/events.jsonl what was made of it
-    events.jsonl   what left, once it was guarded           reply.jsonl   the bytes for the client
-    summary.json   versions, settings, warnings, how it went; the line of the log
+    request.json   the request line and its headers         body          … and its bytes
+    values.json    the parsed request
+    1/backend.json the first backend that was called, and its settings  1/values.json its request
+    1/sent-1.json  what it sent to the model                1/prompt-1.txt … the prompt in that, if there is one
+    1/said-1.jsonl the model's output, in chunks            1/text-1.txt  … the text in that
+    1/events.jsonl the events that were read from it
+    events.jsonl   the events for the client, after the guard   reply.jsonl   the bytes of the response
+    summary.json   versions, settings, warnings, outcome; the log line
 
-Lines of `.jsonl` say at `ms` when they came. Of secrets nothing is in any of these (redaction/redact.py).
+In `.jsonl` files, `ms` is the time of arrival in milliseconds. None of them contains secrets (redaction/redact.py).
 """
 
 import base64
@@ -31,7 +31,7 @@ from dragoman.core.messages import Request
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction import redact
 from dragoman.redaction.redact import Redactor
-from dragoman.server.capture.recorder import Asked, Capture, Heard, Timed
+from dragoman.server.capture.recorder import BackendCall, CaptureRecorder, ModelOutput, Timed
 from dragoman.wire import sse
 from dragoman.wire.dialect import ResponseReader
 
@@ -40,8 +40,17 @@ _PACKAGES: Final = ("aiohttp", "jsonschema-rs", "llguidance", "msgspec", "uvicor
 Files = dict[str, bytes]
 
 
-def files(capture: Capture, outcome: Mapping[str, object], policy: GuardPolicy, hide: Redactor) -> Files:
-    """All of the exchange; `outcome` is the line of the log."""
+def capture_files(
+    capture: CaptureRecorder, outcome: Mapping[str, object], policy: GuardPolicy, hide: Redactor
+) -> Files:
+    """Returns all files of the exchange.
+
+    Args:
+        capture: the recorded exchange.
+        outcome: the fields of its log line.
+        policy: the guard's settings.
+        hide: replaces secrets.
+    """
     came = {
         "method": capture.method,
         "path": capture.path,
@@ -51,9 +60,9 @@ def files(capture: Capture, outcome: Mapping[str, object], policy: GuardPolicy, 
     if capture.body:
         made["body"] = capture.body
     if capture.request is not None:
-        made["values.json"] = _pretty(plain(capture.request))
+        made["values.json"] = _pretty(to_json_value(capture.request))
     for number, asked in enumerate(capture.asked, 1):
-        made |= {f"{number}/{name}": data for name, data in _asked(asked, hide).items()}
+        made |= {f"{number}/{name}": data for name, data in _call_files(asked, hide).items()}
     if capture.events:
         made["events.jsonl"] = _lines(capture.events, event_json)
     if capture.reply:
@@ -62,7 +71,7 @@ def files(capture: Capture, outcome: Mapping[str, object], policy: GuardPolicy, 
     return {n: hide.stream(data) if n.endswith(".jsonl") else hide.data(data) for n, data in made.items()}
 
 
-def _summary(capture: Capture, outcome: Mapping[str, object], policy: GuardPolicy) -> dict[str, object]:
+def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: GuardPolicy) -> dict[str, object]:
     warnings = [event for _, event in capture.events if isinstance(event, Notice)]
     return {
         "dragoman": __version__,
@@ -78,18 +87,18 @@ def _summary(capture: Capture, outcome: Mapping[str, object], policy: GuardPolic
     }
 
 
-def _asked(asked: Asked, hide: Redactor) -> Files:
+def _call_files(asked: BackendCall, hide: Redactor) -> Files:
     about: dict[str, object] = {"ms": asked.ms, "backend": asked.name, "model": asked.request.model, **asked.facts}
     about["is_read"] = asked.is_read
     if asked.error is not None:
         about["error"] = error_json(asked.error)
-    made = {"backend.json": _pretty(about), "values.json": _pretty(plain(asked.request))}
+    made = {"backend.json": _pretty(about), "values.json": _pretty(to_json_value(asked.request))}
     for number, heard in enumerate(asked.heard, 1):
-        sent = heard.sent if isinstance(heard.sent, bytes) else _pretty(plain(heard.sent))
+        sent = heard.sent if isinstance(heard.sent, bytes) else _pretty(to_json_value(heard.sent))
         made[f"sent-{number}.json"] = sent
         if prompt := _prompt(sent):
             made[f"prompt-{number}.txt"] = prompt.encode()
-        made[f"said-{number}.jsonl"] = _said(heard, hide)
+        made[f"said-{number}.jsonl"] = _output_files(heard, hide)
         if text := _text(heard, asked.request):
             made[f"text-{number}.txt"] = text.encode()
     if asked.events:
@@ -97,11 +106,11 @@ def _asked(asked: Asked, hide: Redactor) -> Files:
     return made
 
 
-def _said(heard: Heard, hide: Redactor) -> bytes:
-    """What came, in pieces, behind a line of where it was asked for, and before one of how it ended."""
+def _output_files(heard: ModelOutput, hide: Redactor) -> bytes:
+    """Returns the model's output in chunks, after a line with the request's target and before one with how it ended."""
     lines: list[dict[str, object]] = [{"ms": heard.ms, "to": heard.to}]
     if all(isinstance(piece, bytes) for _, piece in heard.pieces):
-        cleaned = recut(hide.stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces])
+        cleaned = rechunk(hide.stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces])
         lines += [{"ms": ms, **line_of(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
     else:
         lines += [{"ms": ms, **_piece(piece)} for ms, piece in heard.pieces]
@@ -113,7 +122,7 @@ def _said(heard: Heard, hide: Redactor) -> bytes:
 
 
 def _piece(piece: object) -> Mapping[str, object]:
-    """A piece of whatever kind a backend hears."""
+    """Returns the JSON object for a piece of any type that a backend receives."""
     match piece:
         case bytes():
             return line_of(piece)
@@ -123,16 +132,16 @@ def _piece(piece: object) -> Mapping[str, object]:
             told: Mapping[str, object] = piece._asdict()
             return told
         case _:
-            return {"said": plain(piece)}
+            return {"said": to_json_value(piece)}
 
 
-def recut(data: bytes, sizes: Iterable[int]) -> list[bytes]:
-    """The data in pieces of these sizes."""
+def rechunk(data: bytes, sizes: Iterable[int]) -> list[bytes]:
+    """Returns the data in chunks of these sizes."""
     return [data[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
 def line_of(piece: bytes) -> dict[str, object]:
-    """A line of these bytes; base64 where they are no text, as when a character was cut."""
+    """Returns the JSON object for these bytes; base64 if they are not text, as when a character was cut."""
     try:
         return {"text": piece.decode()}
     except UnicodeDecodeError:
@@ -140,14 +149,14 @@ def line_of(piece: bytes) -> dict[str, object]:
 
 
 def piece_of(line: Mapping[str, Any]) -> bytes:
-    """The bytes of such a line."""
+    """Returns the bytes of such an object."""
     return base64.b64decode(line["base64"]) if "base64" in line else str(line["text"]).encode()
 
 
 def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]:
-    """The head of the answer, and its bytes in the pieces in which they were sent."""
+    """Yields the head of the response, and its bytes in the chunks in which they were sent."""
     bodies = [message.get("body", b"") for _, message in sent]
-    for (ms, message), body in zip(sent, recut(hide.stream(b"".join(bodies)), map(len, bodies)), strict=True):
+    for (ms, message), body in zip(sent, rechunk(hide.stream(b"".join(bodies)), map(len, bodies)), strict=True):
         if message["type"] == "http.response.start":
             fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
             yield {"ms": ms, "status": message["status"], "headers": fields}
@@ -156,7 +165,7 @@ def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]
 
 
 def event_json(event: AnyEvent) -> dict[str, object]:
-    """An event as JSON has it, without what is empty."""
+    """Returns an event as a JSON object, without empty fields."""
     if isinstance(event, Failure):
         return {"event": "Failure", "error": error_json(event.error)}
     fields = ((f, getattr(event, f.name)) for f in msgspec.structs.fields(type(event)))
@@ -172,31 +181,33 @@ def _builtin(value: object) -> object:
 
 
 def error_json(error: DragomanError) -> dict[str, object]:
-    """An error, with all that it knows."""
+    """Returns an error as a JSON object with all its fields."""
     known = {name: value for name, value in vars(error).items() if value is not None}
     return {"error": type(error).__name__, "said": str(error), **known}
 
 
-def plain(value: object) -> Any:
-    """A value as JSON has it: structs say what they are, and what is at its default is left out."""
+def to_json_value(value: object) -> Any:
+    """Returns a value as JSON: structs have their type's name, and fields at their default are left out."""
     match value:
         case msgspec.Struct():
             fields = ((f, getattr(value, f.name)) for f in msgspec.structs.fields(type(value)))
-            return {"is": type(value).__name__} | {f.name: plain(v) for f, v in fields if v != f.default and v != {}}
+            return {"is": type(value).__name__} | {
+                f.name: to_json_value(v) for f, v in fields if v != f.default and v != {}
+            }
         case msgspec.Raw() | str() | bytes() | bool() | int() | float() | None:
             return value
         case tuple() if hasattr(value, "_asdict"):
-            return {name: plain(each) for name, each in value._asdict().items()}
+            return {name: to_json_value(each) for name, each in value._asdict().items()}
         case list() | tuple() | set() | frozenset():
-            return [plain(each) for each in value]
+            return [to_json_value(each) for each in value]
         case Mapping():
-            return {str(name): plain(each) for name, each in value.items()}
+            return {str(name): to_json_value(each) for name, each in value.items()}
         case _:
             return msgspec.to_builtins(value)
 
 
 def jsonl(lines: Iterable[object]) -> bytes:
-    """A line of JSON for each."""
+    """Returns one line of JSON for each object."""
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
@@ -220,8 +231,8 @@ class _Prompted(msgspec.Struct):
     prompt: str = ""
 
 
-def _text(heard: Heard, request: Request) -> str:
-    """The model's text, as far as its API tells it apart."""
+def _text(heard: ModelOutput, request: Request) -> str:
+    """Returns the model's text, if its API distinguishes it from other data."""
     whole = [piece for _, piece in heard.pieces]
     if not all(isinstance(piece, bytes) for piece in whole):
         return "".join(getattr(piece, "text", "") for piece in whole)
@@ -234,7 +245,7 @@ def _text(heard: Heard, request: Request) -> str:
 
 
 def reader_of(to: str, request: Request) -> ResponseReader | None:
-    """What reads the answers from there."""
+    """Returns the reader for responses from this path, or None."""
     turn = ExchangeContext("", 0, lambda: "")
     if to == completions.PATH:
         return completions.Reader(request, turn)
@@ -249,7 +260,7 @@ def _version(package: str) -> str:
         return ""
 
 
-def stamp(seconds: float) -> str:
-    """A moment, as the names of folders begin."""
+def timestamp(seconds: float) -> str:
+    """Returns a time as it begins the name of a folder."""
     whole, part = divmod(round(seconds * 1000), 1000)
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(whole))}.{part:03}Z"

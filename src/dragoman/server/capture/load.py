@@ -1,4 +1,4 @@
-"""A captured exchange read back, from its folder or from a bundle."""
+"""Loads a captured exchange from its folder or from a bundle."""
 
 import json
 import zipfile
@@ -18,11 +18,11 @@ from dragoman.guard.policy import GuardPolicy
 from dragoman.server.capture.files import SUMMARY, Files, piece_of
 
 MOST_BYTES: Final = 512 * 1024 * 1024
-"""Of a bundle, unpacked: many times what one exchange may have."""
+"""Maximum size of an unpacked bundle: many times the limit of one exchange."""
 
 
 def load(path: Path) -> tuple[str, Files]:
-    """Its name, and its files; of a folder with several, the newest.
+    """Returns the name and the files of a capture; of a folder with several, the newest.
 
     Raises: ConfigError: there is none.
     """
@@ -32,7 +32,7 @@ def load(path: Path) -> tuple[str, Files]:
         return path.stem, _bundle(path)
     except OSError as e:
         raise ConfigError(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError):  # RuntimeError: it wants a password
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError):  # RuntimeError: encrypted
         raise ConfigError(f"{path} is no capture: expected its folder, or a bundle of it") from None
 
 
@@ -59,7 +59,7 @@ def _bundle(path: Path) -> Files:
     return made
 
 
-class _Came(msgspec.Struct, frozen=True):
+class _RequestFile(msgspec.Struct, frozen=True):
     method: str = ""
     path: str = ""
     headers: dict[str, str] = {}
@@ -71,7 +71,7 @@ class _Turn(msgspec.Struct, frozen=True):
     ids: list[str] = []
 
 
-class _Warned(msgspec.Struct, frozen=True):
+class _WarningEntry(msgspec.Struct, frozen=True):
     code: str
     message: str = ""
 
@@ -87,7 +87,7 @@ class _Summary(msgspec.Struct, frozen=True):
     dragoman: str = ""
     turn: _Turn = _Turn()
     guard: GuardPolicy = GuardPolicy()
-    warnings: list[_Warned] = []
+    warnings: list[_WarningEntry] = []
     log: _Log = _Log()
 
 
@@ -99,7 +99,7 @@ class _Error(msgspec.Struct, frozen=True):
     model: str = ""
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _BackendFile(msgspec.Struct, frozen=True):
     backend: str = ""
     model: str = ""
     kind: str = ""
@@ -138,39 +138,44 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "request.json": _Came,
+    "request.json": _RequestFile,
     SUMMARY: _Summary,
-    "backend.json": _Asked,
+    "backend.json": _BackendFile,
     "values.json": _Request,
 }
-"""What is read of each file without looking whether it is there."""
+"""The fields that are read of each file without checking that they exist."""
 
 
-class Captured:
-    """One exchange."""
+class LoadedCapture:
+    """One captured exchange."""
 
     def __init__(self, name: str, made: Files) -> None:
         self.name, self.files = name, made
 
     def json(self, name: str) -> dict[str, Any]:
-        """A file, or nothing where there is none.
+        """Returns the content of a JSON file, or {} if there is no such file.
 
-        Raises: ConfigError: it is not as it was written.
+        Raises: ConfigError: the file is damaged.
         """
         return self._read(name, self.files[name], _SHAPES.get(name.rpartition("/")[2])) if name in self.files else {}
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Those of a file; none where there is no such file.
+        """Returns the lines of a JSONL file; none if there is no such file.
 
-        Raises: ConfigError: they are not as they were written.
+        Raises: ConfigError: the file is damaged.
         """
         is_events = name.rpartition("/")[2] == "events.jsonl"
         return [self._read(name, d, _Event if is_events else _Line) for d in self.files.get(name, b"").splitlines()]
 
     def said(self, number: int, count: int) -> list[dict[str, Any]]:
-        """What a model said: where it was asked for, then its pieces.
+        """Returns the output of a model: the line with its target, then its pieces.
 
-        Raises: ConfigError: that is not there, or not as it was written.
+        Args:
+            number: the backend call, from 1.
+            count: the request to the model within that call, from 1.
+
+        Raises:
+            ConfigError: the file is missing or damaged.
         """
         name = f"{number}/said-{count}.jsonl"
         if not (lines := self.lines(name)) or "to" not in lines[0]:
@@ -181,22 +186,22 @@ class Captured:
         try:
             found: dict[str, Any] = msgspec.convert(json.loads(data), dict[str, Any])
             msgspec.convert(found, shape or dict[str, Any])
-        except (ValueError, RecursionError) as e:  # what is of another shape is a ValueError too
+        except (ValueError, RecursionError) as e:  # msgspec raises a ValueError for another shape too
             raise ConfigError(f"{self.name} is no capture: {name} is not as it was written: {e}") from None
         return found
 
     @property
     def asked(self) -> int:
-        """How often a backend was."""
+        """The number of backend calls."""
         return sum(name.endswith("/backend.json") for name in self.files)
 
     def heard(self, number: int) -> int:
-        """How often a model was sent something, of that time that a backend was asked."""
+        """Returns the number of requests to the model in this backend call."""
         return sum(name.startswith(f"{number}/said-") for name in self.files)
 
 
 def output_of(line: Mapping[str, Any]) -> bytes | Output:
-    """A piece of what a model said."""
+    """Returns a piece of a model's output."""
     if "finish" in line:
         return Done(line["finish"], line["output_tokens"], line["cached_tokens"])
     if "total" in line:
@@ -205,12 +210,12 @@ def output_of(line: Mapping[str, Any]) -> bytes | Output:
 
 
 def piece(line: Mapping[str, Any]) -> Piece:
-    """A piece of the embedded engine's text."""
+    """Returns a piece of the embedded engine's output."""
     return Piece(line["text"])
 
 
 def error_of(said: Mapping[str, Any]) -> DragomanError:
-    """The error that was told so."""
+    """Returns the error with these fields."""
     known = getattr(errors, str(said.get("error")), DragomanError)
     kind = known if isinstance(known, type) and issubclass(known, DragomanError) else DragomanError
     error = kind.__new__(kind, said.get("said", ""))
@@ -223,9 +228,9 @@ def error_of(said: Mapping[str, Any]) -> DragomanError:
 
 
 def event_of(line: Mapping[str, Any]) -> AnyEvent:
-    """The event that was told so.
+    """Returns the event with these fields.
 
-    Raises: ConfigError: it is none.
+    Raises: ConfigError: there is no such event.
     """
     if line.get("event") == "Failure":
         return Failure(error_of(line["error"]))
@@ -238,9 +243,9 @@ def event_of(line: Mapping[str, Any]) -> AnyEvent:
 
 
 def request_of(said: Mapping[str, Any]) -> Request:
-    """The request that was told so.
+    """Returns the request with these fields.
 
-    Raises: ConfigError: it is none.
+    Raises: ConfigError: they are not those of a request.
     """
     try:
         made = _value(said)
@@ -252,7 +257,7 @@ def request_of(said: Mapping[str, Any]) -> Request:
 
 
 def _value(said: Any) -> Any:
-    """A value, as `plain` tells it; what nobody looks into stays JSON."""
+    """Returns the value that `to_json_value` wrote; JSON that nothing reads stays raw."""
     if isinstance(said, list):
         return tuple(map(_value, said))
     if not isinstance(said, dict) or "is" not in said:

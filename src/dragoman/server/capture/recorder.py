@@ -1,10 +1,10 @@
-"""One exchange, kept stage by stage while it happens.
+"""Records the stages of one exchange while it happens.
 
-    came → values → asked, as often as a backend was → said → events → reply
+    body → parsed request → each backend call → model output → events → response
 
-It stands beside the straight line and changes nothing in it: as the exchange's `ExchangeObserver` it hears what
-backends are asked and what models say, and it is put around the events that leave and around what is sent to the
-client. What it has heard becomes files in `stages`; who keeps them is `captures`.
+It observes the exchange and changes nothing: as its `ExchangeObserver` it sees backend calls and model output, and it
+wraps the events for the client and the function that sends the response. `files` turns the record into files; `store`
+decides which are kept.
 """
 
 import time
@@ -18,54 +18,54 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
-from dragoman.server.observe.observer import Hearing, Send
+from dragoman.server.observe.observer import Send, ServerObserver
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of one exchange: as much as the largest body, and far longer answers than models write. What is over is not kept."""
+"""Maximum size of one record: that of the largest body, and far more than models write. The rest is dropped."""
 
 Timed: TypeAlias = tuple[int, Any]
-"""Milliseconds since the request came, and what came then."""
+"""Milliseconds since the request arrived, and what happened then."""
 T = TypeVar("T")
 
 
 @dataclass
-class Heard:
-    """One time that a model was sent something."""
+class ModelOutput:
+    """One request to a model, and its output."""
 
     to: str
-    """Where: the path of a server behind, or what else it was."""
+    """The path at the upstream server, or the name of another target."""
     sent: object
-    """Bytes, or what becomes JSON."""
+    """Bytes, or a value that is written as JSON."""
     ms: int
     pieces: list[Timed] = field(default_factory=list)
     error: DragomanError | None = None
     left: bool = False
-    """It was not heard to its end: enough had come, or the client had gone."""
+    """The output was not read to its end: no more was needed, or the client had disconnected."""
 
 
 @dataclass
-class Asked:
-    """One time that a backend was asked."""
+class BackendCall:
+    """One call of a backend."""
 
     backend: Backend
     request: Request
     ms: int
     facts: Mapping[str, object]
-    """What it told of itself."""
-    heard: list[Heard] = field(default_factory=list)
+    """What the backend reports about itself."""
+    heard: list[ModelOutput] = field(default_factory=list)
     events: list[Timed] = field(default_factory=list)
     error: DragomanError | None = None
     is_read: bool = False
-    """It gives events; else bytes that are passed on unread."""
+    """The backend yields events; else bytes that are passed through."""
 
     @property
     def name(self) -> str:
-        """The backend's."""
+        """The backend's name."""
         return str(self.backend.state().get("backend", ""))
 
 
-class Capture(Hearing):
-    """Hears one exchange, and keeps it."""
+class CaptureRecorder(ServerObserver):
+    """Observes one exchange and records it."""
 
     def __init__(
         self, method: str, path: str, headers: Mapping[str, str], now_s: Callable[[], float] = time.monotonic
@@ -74,38 +74,38 @@ class Capture(Hearing):
         self.body = b""
         self.request: Request | None = None
         self.turn = ExchangeContext("", 0, str)
-        """As the exchange had it, without this."""
+        """The exchange's own turn, without this observer."""
         self.ids: list[str] = []
-        """Those that were made for it."""
-        self.asked: list[Asked] = []
+        """The ids that were generated for the exchange."""
+        self.asked: list[BackendCall] = []
         self.events: list[Timed] = []
-        """As they left."""
+        """The events for the client."""
         self.reply: list[Timed] = []
-        """The messages by which the answer was sent."""
+        """The ASGI messages of the response."""
         self.is_cut = False
-        """It grew over `MOST_BYTES`."""
+        """The record exceeded `MOST_BYTES`."""
         self._now_s, self._began_s, self._bytes = now_s, now_s(), 0
 
     @property
     def ms(self) -> int:
-        """Since the request came."""
+        """Milliseconds since the request arrived."""
         return round((self._now_s() - self._began_s) * 1000)
 
     @property
     def size_bytes(self) -> int:
-        """About as many are kept."""
+        """Approximate size of the record."""
         return len(self.body) + self._bytes + 1000
 
-    def came(self, body: bytes) -> None:
-        """See `Hearing`; so with all that follow."""
+    def on_body(self, body: bytes) -> None:
+        """See `ServerObserver`, also for the methods below."""
         self.body = body
 
-    def read(self, request: Request) -> None:
-        """What it was read as."""
+    def on_request(self, request: Request) -> None:
+        """Records the parsed request."""
         self.request = request
 
-    def tapped(self, turn: ExchangeContext) -> ExchangeContext:
-        """The same, heard from now on."""
+    def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
+        """Returns the turn with this observer, and records the ids that it generates."""
         self.turn = turn
         return ExchangeContext(turn.id, turn.created, self._noted(turn.new_id), turn.leave, self)
 
@@ -119,7 +119,7 @@ class Capture(Hearing):
     def asks(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
         shown = backend.shown(request) if isinstance(backend, SupportsReplay) else request
-        self.asked.append(Asked(backend, shown, self.ms, _facts(backend, request)))
+        self.asked.append(BackendCall(backend, shown, self.ms, _facts(backend, request)))
 
     async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `ExchangeObserver`."""
@@ -147,22 +147,22 @@ class Capture(Hearing):
             heard.error, heard.left = error, False
             raise
 
-    def _heard(self, to: str, sent: object) -> Heard:
-        asked, heard = self.asked[-1], Heard(to, sent, self.ms, left=True)
-        if not asked.heard:  # by now it has made up its mind
+    def _heard(self, to: str, sent: object) -> ModelOutput:
+        asked, heard = self.asked[-1], ModelOutput(to, sent, self.ms, left=True)
+        if not asked.heard:  # the backend has chosen its mode by now
             asked.facts = _facts(asked.backend, asked.request)
         asked.heard.append(heard)
         return heard
 
-    async def leaving(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """The events for the client, kept on their way."""
+    async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """Records the events for the client."""
         async with aclosing(events):
             async for event in events:
                 self._keep(self.events, event, 100)
                 yield event
 
-    def sending(self, send: Send) -> Send:
-        """What sends the answer, with all of it kept."""
+    def wrap_send(self, send: Send) -> Send:
+        """Records the messages of the response."""
 
         async def kept(message: MutableMapping[str, Any]) -> None:
             self._keep(self.reply, dict(message), len(message.get("body", b"")) + 100)
@@ -179,7 +179,7 @@ class Capture(Hearing):
 
 
 def _facts(backend: Backend, request: Request) -> Mapping[str, object]:
-    """What it tells of itself; an answer does not fail for that it cannot, as where its template's file is gone."""
+    """Returns the facts of the backend; if it cannot report them, as when a template file is gone, the error."""
     try:
         return backend.facts(request.model) if isinstance(backend, SupportsReplay) else {}
     except DragomanError as error:

@@ -1,9 +1,9 @@
-"""An exchange once more, from what was captured of it: the same straight line, with the model's words put in its place.
+"""Replays a captured exchange: the same pipeline, with the captured output in place of the model.
 
-    captured body → values → what would be sent now → the captured answer → reader, guard, writer → reply
+    captured body → parsed request → what would be sent now → captured output → reader, guard, writer → response
 
-It is the real server that answers, and what it does is captured again; so a difference between the two captures is one
-of today's code, settings or cuts, and of nothing else.
+The real server answers, and the replay is captured again. So a difference between the two captures comes from today's
+code, settings or chunk boundaries, and from nothing else.
 """
 
 import asyncio
@@ -22,45 +22,52 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import Memory, Recalled
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
-from dragoman.server.capture.files import Files, files
-from dragoman.server.capture.load import Captured, error_of, event_of, output_of, piece, request_of
-from dragoman.server.capture.recorder import Capture
-from dragoman.server.capture.replay_backend import Cut, FollowsCapturedModes, Learns, Read, Recut, played
+from dragoman.server.capture.files import Files, capture_files
+from dragoman.server.capture.load import LoadedCapture, error_of, event_of, output_of, piece, request_of
+from dragoman.server.capture.recorder import CaptureRecorder
+from dragoman.server.capture.replay_backend import (
+    Cut,
+    FollowsCapturedModes,
+    ReadSettings,
+    ReceivesFacts,
+    Rechunker,
+    replay_backend,
+)
 from dragoman.server.client_watch import ClientDisconnectedError
 from dragoman.server.exchange import Exchange
 from dragoman.server.http_exchange import Route
-from dragoman.server.observe.access_log import Record
+from dragoman.server.observe.access_log import AccessRecord
 
 _LEFT: Final = 499
-"""The status of an exchange whose client went."""
+"""The status of an exchange whose client disconnected."""
 T = TypeVar("T")
 
 
-class Replay(Capture):
-    """Captures the exchange once more, and is the model in it."""
+class Replay(CaptureRecorder):
+    """Captures the exchange again, and supplies the model's output."""
 
-    def __init__(self, was: Captured, cut: Cut = "recorded", seed: int = 0) -> None:
+    def __init__(self, was: LoadedCapture, cut: Cut = "recorded", seed: int = 0) -> None:
         came, summary = was.json("request.json"), was.json("summary.json")
         super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
         self._was, self._cut, self._seed = was, cut, seed
         self._summary = summary
         self._turn = summary.get("turn", {})
         self._left = summary.get("log", {}).get("status") == _LEFT
-        self.reads: list[Read] = []
-        """How text was read, each time that something began to read it."""
-        self.read_of: dict[tuple[int, int], Read] = {}
-        """By the number of the question, and of what was sent."""
+        self.reads: list[ReadSettings] = []
+        """How text was read, each time that a reader was created."""
+        self.read_of: dict[tuple[int, int], ReadSettings] = {}
+        """The same, by the number of the backend call and of the request to the model."""
 
-    def tapped(self, turn: ExchangeContext) -> ExchangeContext:
-        """As it was: the same ids, at the same time."""
+    def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
+        """Returns the turn with the ids and the time of the capture."""
         told = self._turn
         more = iter([*told.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
-        return super().tapped(
+        return super().wrap_turn(
             ExchangeContext(told.get("id", turn.id), told.get("created", 0), more.__next__, turn.leave)
         )
 
     async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """What was heard then; nobody is asked."""
+        """Yields the captured output; no model is called."""
         number, asked = len(self.asked), self.asked[-1]
         if not to:
             for line in self._was.lines(f"{number}/events.jsonl"):
@@ -86,9 +93,9 @@ class Replay(Capture):
             raise ClientDisconnectedError
 
     def _pieces(self, to: str, lines: list[dict[str, Any]]) -> Iterator[object]:
-        """The pieces, cut otherwise where that is asked for and can be."""
-        recut = Recut(self._cut, self._seed)
-        if to.startswith("/"):  # bytes over HTTP may be cut anywhere
+        """Yields the pieces, in other chunks if that is asked for and possible."""
+        recut = Rechunker(self._cut, self._seed)
+        if to.startswith("/"):  # bytes over HTTP may be split anywhere
             said = b"".join(cast(bytes, output_of(line)) for line in lines)
             if self._cut == "recorded":
                 yield from map(output_of, lines)
@@ -107,7 +114,7 @@ class Replay(Capture):
             yield from map(output_of, lines)
 
     def gateway(self) -> Gateway:
-        """One with the backends that were asked then."""
+        """Returns a gateway with the backends that were called then."""
         policy = msgspec.convert(self._summary.get("guard", {}), GuardPolicy)
         asked: dict[tuple[str, str], Backend] = {}
         order = []
@@ -119,45 +126,51 @@ class Replay(Capture):
                 order.append((asked[key], key[1]))
             elif isinstance(again := asked[key], FollowsCapturedModes):
                 again.expect(facts)
-            if isinstance(backend := asked[key], Learns) and f"{number}/values.json" in self._was.files:
+            if isinstance(backend := asked[key], ReceivesFacts) and f"{number}/values.json" in self._was.files:
                 backend.learn(request_of(self._was.json(f"{number}/values.json")))
         unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
         return _Gateway(order, policy, _Memory(self._was), is_relayed=1 in unread)
 
     def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
         try:
-            return played(facts, model, self.reads, self._cut, self._seed)
+            return replay_backend(facts, model, self.reads, self._cut, self._seed)
         except KeyError as e:
             raise ConfigError(f"{self._was.name} is no capture: {name} does not tell {e}") from None
         except (TypeError, msgspec.ValidationError) as e:
             raise ConfigError(f"{self._was.name} is no capture: {name} is not as it was written: {e}") from None
 
     def _cost_usd(self, number: int) -> float | None:
-        """What a backend told of that, which it was not in the model's words."""
+        """Returns the cost that a backend reported outside of the model's output."""
         told = (line["usage"].get("cost_usd") for line in self._was.lines(f"{number}/events.jsonl") if "usage" in line)
         return next((cost for cost in told if cost is not None), None)
 
     async def answered(self) -> Files:
-        """All stages, as they are now.
+        """Replays the exchange, and returns the files of all stages.
 
-        Raises: ConfigError: this is no exchange that was to be answered.
+        Raises: ConfigError: the capture is not of a request that can be replayed.
         """
-        return await answered(self, self.gateway(), self._was, str(self._turn.get("id", "")))
+        return await run_replay(self, self.gateway(), self._was, str(self._turn.get("id", "")))
 
 
-class Again(Capture):
-    """Captures the exchange once more, with a backend that is really asked."""
+class LiveReplay(CaptureRecorder):
+    """Captures the exchange again, with a real backend."""
 
-    def __init__(self, was: Captured, gateway: Gateway, model: str) -> None:
-        """`model`: the name of the one that is asked; empty: that of the request."""
+    def __init__(self, was: LoadedCapture, gateway: Gateway, model: str) -> None:
+        """Args:
+        was: the capture.
+        gateway: answers the request.
+        model: the name of the model to use; empty: that of the request.
+        """
         came = was.json("request.json")
         super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
         self._was, self._gateway, self._model = was, gateway, model
 
     async def answered(self) -> Files:
-        """All stages, as they are now.
+        """Runs the exchange, and returns the files of all stages.
 
-        Raises: ConfigError: this is no exchange that was to be answered. DragomanError: a backend did not come up.
+        Raises:
+            ConfigError: the capture is not of a request that can be replayed.
+            DragomanError: a backend did not start.
         """
         body = self._was.files.get("body", b"")
         if self._model:
@@ -165,20 +178,20 @@ class Again(Capture):
             body = msgspec.json.encode({**fields, "model": self._model})
         try:
             await self._gateway.start()
-            return await answered(self, self._gateway, Captured("", {**self._was.files, "body": body}))
+            return await run_replay(self, self._gateway, LoadedCapture("", {**self._was.files, "body": body}))
         finally:
             await self._gateway.close()
 
 
-async def answered(capture: Capture, gateway: Gateway, was: Captured, id: str = "") -> Files:
-    """What comes of the captured body now.
+async def run_replay(capture: CaptureRecorder, gateway: Gateway, was: LoadedCapture, id: str = "") -> Files:
+    """Sends the captured body to the gateway, and returns the files of all stages.
 
-    Raises: ConfigError: this is no exchange that was to be answered.
+    Raises: ConfigError: the capture is not of a request that can be replayed.
     """
     routes = {(dialect := dialects.get(name)).path: Route(dialect) for name in dialects.names()}
     if capture.path not in routes:
         raise ConfigError(f"only answers are replayed: {', '.join(routes)}; this was {capture.method} {capture.path}")
-    record = Record(capture.method, capture.path)
+    record = AccessRecord(capture.method, capture.path)
     if id:
         record.turn_id, record.id = id, f"req_{id}"
     body = [{"type": "http.request", "body": was.files.get("body", b"")}]
@@ -186,7 +199,7 @@ async def answered(capture: Capture, gateway: Gateway, was: Captured, id: str = 
     async def receive() -> MutableMapping[str, Any]:
         if body:
             return body.pop()
-        await asyncio.Event().wait()  # the client stays
+        await asyncio.Event().wait()  # the client stays connected
         raise AssertionError
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -196,18 +209,18 @@ async def answered(capture: Capture, gateway: Gateway, was: Captured, id: str = 
     config = ServerConfig(body_bytes=2**40)
     await Exchange(routes[capture.path], gateway, config, record, receive, send, capture).run(capture.headers)
     record.close()
-    return files(capture, record.facts(), gateway.policy, Redactor(gateway.secrets()))
+    return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secrets()))
 
 
 class _Memory(Memory):
-    """Knows what the first backend was asked, where that went on from an earlier answer."""
+    """Returns the conversation that the first backend received, if it continued a stored response."""
 
-    def __init__(self, was: Captured) -> None:
+    def __init__(self, was: LoadedCapture) -> None:
         super().__init__()
         self._was = was
 
     def recall(self, request: Request) -> Recalled:
-        """See `Memory`; whole again as it was then."""
+        """See `Memory`; returns the complete request as it was then."""
         names = request.previous or any(isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts)
         if "1/values.json" not in self._was.files or not names:
             return super().recall(request)
@@ -215,13 +228,13 @@ class _Memory(Memory):
         return Recalled(msgspec.structs.replace(whole, model=request.model))
 
 
-def goes_on(was: Captured) -> bool:
-    """Whether the request names earlier answers, which are in no capture."""
+def is_continuation(was: LoadedCapture) -> bool:
+    """Whether the request refers to stored responses, which no capture contains."""
     return b'"is": "PreviousResponseRef"' in was.files.get("values.json", b"")
 
 
 class _Gateway(Gateway):
-    """One that asks whom was asked."""
+    """Routes to the captured backends."""
 
     def __init__(
         self, order: list[tuple[Backend, str]], policy: GuardPolicy, memory: Memory, *, is_relayed: bool
@@ -230,14 +243,14 @@ class _Gateway(Gateway):
         self._order, self._is_relayed = order, is_relayed
 
     def plan(self, request: Request) -> list[tuple[Backend, Request]]:
-        """In the same order, by the same names.
+        """Returns the captured backends, in the same order and with the same model names.
 
-        Raises: BackendUnavailableError: nobody was asked.
+        Raises: BackendUnavailableError: no backend was called then.
         """
         if not self._order:
             raise BackendUnavailableError("no backend was asked in the capture")
         return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
     def relay(self, request: Request, body: bytes, turn: ExchangeContext) -> PassthroughResponse | None:
-        """Where it was one."""
+        """Returns a relay if the captured response was passed through."""
         return super().relay(request, body, turn) if self._is_relayed else None

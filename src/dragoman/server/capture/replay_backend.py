@@ -1,10 +1,10 @@
-"""Backends as they were when an exchange was captured, with nothing behind them.
+"""Backends as they were when an exchange was captured, without servers or processes.
 
-    backend = played(facts, model, reads, cut)      `facts`: what `SupportsReplay.facts` told then
+    backend = replay_backend(facts, model, reads, cut)      `facts`: what `SupportsReplay.facts` returned then
 
-They ask and read as the real ones do, since they are those; what a model says to them comes from the
-exchange's `ExchangeObserver`,
-which gives what was captured in place of asking anybody. What reads the model's text is noted in `reads`.
+They are the real backend classes, so they build requests and read responses as those do. The model's output comes from
+the
+exchange's `ExchangeObserver`, which returns what was captured. How the text was read is recorded in `reads`.
 """
 
 import random
@@ -31,21 +31,21 @@ from dragoman.wire.dialect import Dialect, ResponseReader, UpstreamRequest
 
 Cut: TypeAlias = Literal["recorded", "whole", "chars", "random"]
 _LONGEST: Final = 12
-"""Characters of a piece that is cut by chance: two or three tokens."""
+"""Maximum length in characters of a random chunk: two or three tokens."""
 
 
-class Read(NamedTuple):
+class ReadSettings(NamedTuple):
     """How a model's text is read."""
 
     format: Format | None
-    """None: the server behind reads it."""
+    """None: the upstream server parses the calls."""
     tools: tuple[Tool, ...]
     tail: str = ""
     lenient: bool = False
 
 
-class Recut:
-    """Cuts text, or bytes, that comes in pieces otherwise."""
+class Rechunker:
+    """Splits text, or bytes, into other chunks than those in which it arrives."""
 
     def __init__(self, cut: Cut, seed: int) -> None:
         self._cut, self._random, self._held = cut, random.Random(seed), ""
@@ -55,7 +55,7 @@ class Recut:
         return 1 if self._cut == "chars" else self._random.randint(1, _LONGEST)
 
     def feed(self, text: str) -> list[str]:
-        """The pieces that are whole with this one."""
+        """Returns the chunks that are complete with this piece."""
         if self._cut == "recorded":
             return [text]
         self._held += text
@@ -66,23 +66,23 @@ class Recut:
         return out
 
     def close(self) -> list[str]:
-        """What is left."""
+        """Returns the rest."""
         held, self._held = self._held, ""
         return [held] if held else []
 
 
 class _CutReader:
-    """A reader whose text comes in other pieces."""
+    """A reader that gets its text in other chunks."""
 
-    def __init__(self, reader: ResponseReader, recut: Recut) -> None:
+    def __init__(self, reader: ResponseReader, recut: Rechunker) -> None:
         self._reader, self._recut = reader, recut
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
-        """As the reader behind."""
+        """See `Reader`."""
         return self._again(self._reader.feed(piece))
 
     def close(self) -> list[AnyEvent]:
-        """As the reader behind."""
+        """See `Reader`."""
         return [*self._again(self._reader.close()), *map(TextDelta, self._recut.close())]
 
     def _again(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
@@ -96,28 +96,32 @@ class _CutReader:
 
 
 class _Asking(RequestPlanner):
-    """Notes how text is read, and has it cut."""
+    """Records how text is read, and splits it into other chunks."""
 
-    def __init__(self, name: str, config: HttpConfig, dialect: Dialect, reads: list[Read], recut: Callable[[], Recut]):
+    def __init__(
+        self, name: str, config: HttpConfig, dialect: Dialect, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+    ):
         super().__init__(name, config, dialect)
         self._reads, self._recut = reads, recut
 
     def reading(
         self, request: Request, turn: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
     ) -> ResponsePipeline:
-        """As the real one."""
+        """See `Asking`."""
         reading = super().open_response(request, turn, mode, outgoing)
         tools, _ = text_mode_request.spelled(text_mode_request.offered(request), self._name_pattern(request, mode))
         known = None if mode.mode == "native" and not outgoing.written_as else self._format(request, mode)
         told = self._identified.get(mode.template)
         tail = outgoing.opened or (told.prompt_tail if told else "")
-        self._reads.append(Read(known, tools, tail, lenient=bool(tools)))
+        self._reads.append(ReadSettings(known, tools, tail, lenient=bool(tools)))
         reading.reader = _CutReader(reading.reader, self._recut())
         return reading
 
 
 class _Http(HttpBackend):
-    def __init__(self, facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> None:
+    def __init__(
+        self, facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+    ) -> None:
         mode = _way_of(facts)
         # The mode and format are left open here, so that each request uses those that were captured for it.
         stated = {"mode": "", "format": "", "endpoint": mode.endpoint, "template": ""}
@@ -146,7 +150,9 @@ def _way_of(facts: Mapping[str, Any]) -> ModelMode:
     return msgspec.convert({**facts["way"], "template": ""}, ModelMode)
 
 
-def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> Backend:
+def _embedded(
+    facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+) -> Backend:
     from dragoman.backends.embedded import backend as embedded_backend
     from dragoman.backends.embedded import gguf
     from dragoman.catalog import models as model_catalog
@@ -158,7 +164,7 @@ def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Ca
 
         def reader(self, request: Request, turn: ExchangeContext, prepared: Any) -> ReplyReader:
             tools = request.tools if prepared.has_tools else ()
-            reads.append(Read(self.format, tools, prepared.tail, lenient=prepared.has_tools))
+            reads.append(ReadSettings(self.format, tools, prepared.tail, lenient=prepared.has_tools))
             return super().reader(request, turn, prepared)
 
     config = msgspec.convert(facts["settings"], EmbeddedConfig)
@@ -167,17 +173,17 @@ def _embedded(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Ca
     return Played(Path(f"{model}.gguf"), profile, config, lambda _: None, metadata)
 
 
-def _claude(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Callable[[], Recut]) -> Backend:
+def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]) -> Backend:
     from dragoman.backends.claude_cli import backend, single_prompt
-    from dragoman.backends.claude_cli.command import Spec
+    from dragoman.backends.claude_cli.command import ModelSpec
     from dragoman.backends.claude_cli.config import ClaudeCliConfig
     from dragoman.backends.claude_cli.conversation import Conversation
-    from dragoman.backends.claude_cli.discovery import Installed
+    from dragoman.backends.claude_cli.discovery import ClaudeInstall
     from dragoman.backends.claude_cli.process import Process
     from dragoman.backends.claude_cli.session import Session
 
     class Silent(Session):
-        """Tells nobody."""
+        """Records nothing."""
 
         async def again(self, words: str, *, called: bool) -> None:
             pass
@@ -185,24 +191,24 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[Read], recut: Call
         async def cost_usd(self, *, called: bool) -> float | None:
             return cast("float | None", facts.get("cost_usd"))
 
-    class Played(backend.ClaudeCli):
+    class Played(backend.ClaudeCliBackend):
         def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
             self._tools = text_mode_request.offered(request)
             return super().ask(request, turn)
 
         @asynccontextmanager
-        async def _begun(self, kind: Spec, conversation: Conversation) -> AsyncIterator[Session]:
-            reads.append(Read(single_prompt.FORMAT if conversation.in_words else None, self._tools))
+        async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[Session]:
+            reads.append(ReadSettings(single_prompt.FORMAT if conversation.in_words else None, self._tools))
             yield Silent(cast(Process, None), conversation, 1.0)
 
     made = Played(ClaudeCliConfig(enabled=True, warm=0), {})
-    made._installed = Installed("claude", tuple(facts["version"]), facts["mode"])
+    made._installed = ClaudeInstall("claude", tuple(facts["version"]), facts["mode"])
     made._has_budget = facts["budget"]
     return made
 
 
-class _Given:
-    """One that only gives the events that it gave, as nothing else is known of it."""
+class _EventReplayBackend:
+    """A backend of which only the events are known; it yields those."""
 
     def __init__(self, facts: Mapping[str, Any], model: str) -> None:
         self._name, self._model = str(facts.get("backend", "")), ServedModel(model)
@@ -211,7 +217,7 @@ class _Given:
         return (self._model,)
 
     async def refresh(self) -> None:
-        """It has no others."""
+        """Its models do not change."""
 
     async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         async for event in turn.heard("", b"", _nothing()):
@@ -221,17 +227,17 @@ class _Given:
         return None
 
     async def start(self) -> None:
-        """Nothing to do."""
+        """Has nothing to start."""
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Has nothing to close."""
 
     def state(self) -> Mapping[str, object]:
         return {"backend": self._name, "ready": True}
 
 
 async def _nothing() -> AsyncGenerator[AnyEvent, None]:
-    """For the tap to give what it has in place of it."""
+    """Yields nothing: the tap replaces it with the captured events."""
     for event in tuple[AnyEvent, ...]():
         yield event
 
@@ -240,11 +246,11 @@ KINDS: Final[Mapping[str, Callable[..., Backend]]] = {"http": _Http, "embedded":
 
 
 @runtime_checkable
-class Learns(Protocol):
-    """One that shows a model its own turns in its own words."""
+class ReceivesFacts(Protocol):
+    """A backend that shows a model its own past turns verbatim."""
 
     def learn(self, request: Request) -> None:
-        """Remember those of this request, as it was shown to the model then."""
+        """Stores the model's turns of this request as the model was shown them."""
 
 
 @runtime_checkable
@@ -255,11 +261,11 @@ class FollowsCapturedModes(Protocol):
         """Adds the facts that were captured of the next request; requests use them in this order."""
 
 
-def played(facts: Mapping[str, Any], model: str, reads: list[Read], cut: Cut, seed: int) -> Backend:
-    """The backend that told these facts, asked for this model.
+def replay_backend(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], cut: Cut, seed: int) -> Backend:
+    """Returns the backend that reported these facts, for this model.
 
-    Raises: ConfigError: the facts are none.
+    Raises: ConfigError: the facts are not those of a known backend.
     """
     if (made := KINDS.get(facts.get("kind", ""))) is None:
-        return _Given(facts, model)
-    return made(facts, model, reads, partial(Recut, cut, seed))
+        return _EventReplayBackend(facts, model)
+    return made(facts, model, reads, partial(Rechunker, cut, seed))

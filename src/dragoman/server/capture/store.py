@@ -1,7 +1,7 @@
-"""Which exchanges are kept, and where: a folder for each, the oldest of which go.
+"""Decides which exchanges are captured, and stores each in a folder; the oldest folders are deleted.
 
-Files are written in a thread of their own once an exchange is over, so that no answer waits for a disk; where that
-fails, as on a full disk, it is told once and answers go on.
+Files are written in a thread after the exchange, so that no response waits for the disk. If writing fails, as on a full
+disk, that is logged once and the gateway continues.
 """
 
 import logging
@@ -21,23 +21,23 @@ from dragoman.config import ServerConfig
 from dragoman.core.errors import ConfigError, RequestError, one_of, quote
 from dragoman.gateway.gateway import Gateway
 from dragoman.redaction.redact import Redactor, secret_variables
-from dragoman.server.capture.files import Files, files, stamp
-from dragoman.server.capture.recorder import Capture
-from dragoman.server.observe.access_log import Record
+from dragoman.server.capture.files import Files, capture_files, timestamp
+from dragoman.server.capture.recorder import CaptureRecorder
+from dragoman.server.observe.access_log import AccessRecord
 
 log = logging.getLogger("dragoman.capture")
 
 HEADER: Final = "x-dragoman-capture"
 _ON_DEMAND: Final = ("on", "off")
 _ROUTINE: Final = frozenset({"estimated_usage"})
-"""Of a server that never tells what was used, each answer has that; it hides nothing."""
+"""Every response of a server that does not report usage has this warning, so it is no reason to capture."""
 WAITING_BYTES: Final = 256 * 1024 * 1024
-"""Of exchanges that wait to be written; one alone may be larger."""
+"""Maximum size of the exchanges that wait to be written; a single one may be larger."""
 _FOLDER: Final = re.compile(r"\d{8}T\d{6}\.\d{3}Z-req_\w+")
 
 
-class Captures:
-    """Of one server."""
+class CaptureStore:
+    """The captures of one server."""
 
     def __init__(self, config: ServerConfig, gateway: Gateway, environ: Mapping[str, str] = os.environ) -> None:
         """Raises: ConfigError: the folder cannot be written to."""
@@ -48,21 +48,21 @@ class Captures:
         self._failing = self._dropping = False
         self._lock = threading.Lock()
         self._waiting = 0
-        """Bytes of the exchanges that are still to be written."""
+        """Bytes of the exchanges that still have to be written."""
 
-    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> Capture | None:
-        """What hears this exchange, if it is to be kept.
+    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> CaptureRecorder | None:
+        """Returns the recorder for this exchange, or None if it is not captured.
 
-        Raises: RequestError: the header asks for what there is not.
+        Raises: RequestError: the header has an unknown value.
         """
         asked = headers.get(HEADER)
         if asked is not None and asked not in _ON_DEMAND:
             raise RequestError(f"unknown {quote(asked)}{one_of(asked, _ON_DEMAND, 'expected ')} - at {HEADER}")
         wanted = asked == "on" or (asked is None and self._config.capture_requests != "asked")
-        return Capture(method, path, headers) if wanted else None
+        return CaptureRecorder(method, path, headers) if wanted else None
 
-    def end(self, capture: Capture, record: Record) -> None:
-        """It is over."""
+    def end(self, capture: CaptureRecorder, record: AccessRecord) -> None:
+        """The exchange is over: stores its capture if the settings ask for it."""
         only_failed = self._config.capture_requests == "failed" and capture.headers.get(HEADER) != "on"
         if only_failed and not (record.error or record.status >= 400 or set(record.warnings) - _ROUTINE):
             return
@@ -75,20 +75,20 @@ class Captures:
         self._dropping = False
         with self._lock:
             self._waiting += size
-        name = f"{stamp(time.time() - record.seconds)}-{record.id}"
+        name = f"{timestamp(time.time() - record.seconds)}-{record.id}"
         self._writer.submit(self._keep, name, capture, record.facts()).add_done_callback(partial(self._done, size))
 
     def _done(self, size: int, done: "Future[None]") -> None:
         with self._lock:
             self._waiting -= size
-        _told(done)
+        _log_result(done)
 
     def settled(self) -> None:
-        """Wait for what is being written."""
+        """Waits until all captures are written."""
         self._writer.submit(lambda: None).result()
 
-    def _keep(self, name: str, capture: Capture, outcome: Mapping[str, object]) -> None:
-        made = files(capture, outcome, self._gateway.policy, self._redactor)
+    def _keep(self, name: str, capture: CaptureRecorder, outcome: Mapping[str, object]) -> None:
+        made = capture_files(capture, outcome, self._gateway.policy, self._redactor)
         try:
             write(self._folder / name, made)
             self._failing = False
@@ -101,9 +101,9 @@ class Captures:
 
 
 def folder(named: str) -> Path:
-    """The folder, made where there is none.
+    """Returns the folder, created if necessary.
 
-    Raises: ConfigError: it cannot be, or cannot be written to.
+    Raises: ConfigError: it cannot be created or written to.
     """
     path = Path(named).expanduser()
     try:
@@ -116,7 +116,10 @@ def folder(named: str) -> Path:
 
 
 def write(place: Path, made: Files) -> None:
-    """The files in a folder of their own, which is there when all of them are. Raises: OSError."""
+    """Writes the files to a folder that appears only when it is complete.
+
+    Raises: OSError: the disk is full, or the folder cannot be written to.
+    """
     partial = place.with_name(f".{place.name}")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -133,7 +136,7 @@ def write(place: Path, made: Files) -> None:
 
 
 def prune(place: Path, count: int, size_bytes: int) -> None:
-    """Have at most so many exchanges there, of so many bytes; the newest stay."""
+    """Deletes the oldest captures until at most `count` with `size_bytes` in total are left."""
     kept, size = 0, 0
     with suppress(OSError):
         for each in sorted(_folders(place), reverse=True):
@@ -144,11 +147,11 @@ def prune(place: Path, count: int, size_bytes: int) -> None:
 
 
 def _folders(place: Path) -> Iterable[Path]:
-    """Only what is ours may go."""
+    """Yields the folders that `write` made: only those may be deleted."""
     return (each for each in place.iterdir() if _FOLDER.fullmatch(each.name))
 
 
-def _told(done: "Future[None]") -> None:
-    """A bug here must not be silent, nor an answer's."""
+def _log_result(done: "Future[None]") -> None:
+    """Logs an unexpected exception of the writing thread."""
     if (bug := done.exception()) is not None:
         log.error("bug while keeping an exchange", exc_info=bug)

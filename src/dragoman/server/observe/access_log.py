@@ -1,4 +1,4 @@
-"""One structured line for each request: who asked for what, how it went, how long it took. Never what was said."""
+"""One structured log line for each request: client, model, result, time. It never contains messages or arguments."""
 
 import json
 import logging
@@ -27,45 +27,45 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Request, Usage
-from dragoman.server.observe.call_outcomes import NO_TOOL, Tally
+from dragoman.server.observe.call_outcomes import NO_TOOL, CallOutcomes
 
 log = logging.getLogger("dragoman.access")
 
 NAME_LIMIT_CHARS = 100
-"""Of names that the client has made up; the line is no place to fill."""
+"""Maximum length of names that the client chose."""
 
 TOOLS_LIMIT = 20
-"""Tools whose calls a line tells one by one."""
+"""Maximum number of tools whose calls are listed in a line."""
 
 
-class Record:
-    """What is remembered of one request."""
+class AccessRecord:
+    """What is recorded of one request, while it runs."""
 
     def __init__(self, method: str, path: str) -> None:
         self.turn_id = secrets.token_hex(12)
-        """As dialects take it, without a prefix."""
+        """The id as dialects use it, without a prefix."""
         self.id = f"req_{self.turn_id}"
-        """What the client is told, too."""
+        """The id in the `x-request-id` header."""
         self.path = path
         self.status = 0
         self.error = ""
         self.cause: BaseException | None = None
-        """The exception that `error` names."""
+        """The exception that `error` describes."""
         self.relayed = False
-        """The answer was passed on unread: how many calls were in it is not known."""
+        """The response was passed through: the number of its calls is unknown."""
         self.request: Request | None = None
-        """Once it has been understood."""
+        """Set once the request has been parsed."""
         self.usage = Usage()
         self.first_s: float | None = None
-        """When the backend's answer began; None: it never did."""
+        """Seconds until the backend's first event; None: there was none."""
         self.spent = conversion_time.start()
-        """Time of conversion."""
-        self.tally = Tally()
+        """Time spent on conversion."""
+        self.tally = CallOutcomes()
         self._offered: frozenset[str] = frozenset()
         self.warnings: list[str] = []
-        """The codes of all, as they came."""
+        """The codes of all warnings, in order."""
         self._labels: list[str] = []
-        """The same with the names of what they are about."""
+        """The codes with the names of what the warnings are about."""
         self._began_s = time.monotonic()
         self._facts: dict[str, object] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -74,10 +74,10 @@ class Record:
             "path": path[:NAME_LIMIT_CHARS],
         }
         self._calls = EventOrder()
-        """Only counts calls here; the writers follow every event."""
+        """Only counts calls here; the response writers check the order of events."""
 
     def asked(self, dialect: str, request: Request) -> None:
-        """The request has been understood."""
+        """The request has been parsed."""
         self.request = request
         self._offered = frozenset(tool.name for tool in request.tools)
         self._facts |= {
@@ -90,9 +90,9 @@ class Record:
         }
 
     def saw(self, event: AnyEvent) -> None:
-        """An event has passed."""
+        """Records an event of the response."""
         match event:
-            case TextDelta() | ToolCallDelta() | ReasoningDelta():  # first, as most are; nothing is done for a word
+            case TextDelta() | ToolCallDelta() | ReasoningDelta():  # first, as most events are
                 pass
             case Start(input_tokens=tokens):
                 self._facts["input_tokens"] = tokens
@@ -123,31 +123,34 @@ class Record:
                 pass
 
     def counted(self, tokens: int) -> None:
-        """The request was only to be counted."""
+        """Records that the request only counted tokens."""
         self._facts["input_tokens"] = tokens
 
     def failed(self, error: BaseException) -> None:
-        """Why it went wrong: the first reason stays. What a field held is the client's own; its place is told."""
+        """Records why the request failed; the first reason is kept.
+
+        Of an invalid field only the path is logged: its value belongs to the client.
+        """
         said = logged(error) if isinstance(error, DragomanError) else ""
         self.error = self.error or f"{type(error).__name__}: {said}".removesuffix(": ")
         self.cause = self.cause or error
 
     @property
     def seconds(self) -> float:
-        """Since it came."""
+        """Seconds since the request arrived."""
         return time.monotonic() - self._began_s
 
     def timing(self) -> dict[str, str]:
-        """The header `server-timing`: milliseconds of conversion and of all so far."""
+        """Returns the header `server-timing`: milliseconds of conversion, and in total so far."""
         return {"server-timing": f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"}
 
     def close(self) -> None:
-        """It is over, however that came."""
-        if not self.relayed:  # where a call that was passed on unread ended is not told
+        """Ends the record, whatever the result."""
+        if not self.relayed:  # of a call that was passed through, the end is not known
             self.tally.close(self.warnings)
 
     def facts(self) -> dict[str, object]:
-        """All that there is to say of it."""
+        """Returns the fields of the log line."""
         facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
         if self.first_s is not None:
             facts["first_ms"] = _ms(self.first_s)
@@ -166,12 +169,12 @@ class Record:
         return facts
 
     def log(self) -> None:
-        """Write the line."""
-        log.info("%s", _seen(msgspec.json.encode(self.facts()).decode()))
+        """Writes the log line."""
+        log.info("%s", _printable(msgspec.json.encode(self.facts()).decode()))
 
 
-def _seen(line: str) -> str:
-    """The JSON with escapes for what would steer a terminal, or turn the order of what is read."""
+def _printable(line: str) -> str:
+    """Escapes characters of the JSON that would control a terminal or change the order of its text."""
     return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 

@@ -1,15 +1,15 @@
-"""What became of the calls of one answer, by tool: counted of the events that its client is sent.
+"""Outcomes of the tool calls of one response, by tool; counted from the events that the client is sent.
 
-    valid         whole, and of the tool's schema as the model wrote it
-    mended        of the schema once something was set right (docs/warnings.md, `call_repaired`)
-    reasked       of the schema at the second try, mended or not
-    unchecked     whole; its arguments were not, or could not be, held against the schema
-    invalid       not of the schema, also after all that
-    incomplete    cut off, or no JSON
-    unknown       of a tool that is not offered, or of none
+    valid         complete, and matches the tool's schema as the model wrote it
+    mended        matches the schema after a repair (docs/warnings.md, `call_repaired`)
+    reasked       matches the schema at the second attempt, repaired or not
+    unchecked     complete; its arguments were not, or could not be, validated
+    invalid       does not match the schema, after repair and re-ask
+    incomplete    truncated, or not JSON
+    unknown       of a tool that is not offered, or without a tool's name
 
-Each call has one of these. Under the empty name stand calls of what is not offered, whose names models make up, and
-those that did not become a call in the answer, of which only a warning tells, without the tool.
+Each call has one outcome. The empty name collects calls of tools that are not offered, whose names models invent, and
+calls that are not in the response: only a warning reports those, without the tool.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ Outcome: TypeAlias = Literal["valid", "mended", "reasked", "unchecked", "invalid
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 FAILED: Final[frozenset[Outcome]] = frozenset({"invalid", "incomplete", "unknown"})
-"""Nobody can run these."""
+"""Outcomes of calls that the client cannot run."""
 
 NO_TOOL: Final = ""
 
@@ -32,27 +32,27 @@ _DROPPED: Final[Mapping[str, Outcome]] = {
     "unnamed_call": "unknown",
     "unknown_tool": "unknown",
 }
-"""Warnings of calls that are not in the answer."""
+"""Warnings about calls that are not in the response."""
 
 
-class Tally:
-    """Of one answer."""
+class CallOutcomes:
+    """Counts the calls of one response."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[tuple[str, Outcome]] = Counter()
-        """By tool and outcome."""
+        """Number of calls by tool and outcome."""
         self.steps: Counter[tuple[str, str]] = Counter()
-        """What was set right, by tool and step."""
+        """Number of repairs by tool and name of the repair."""
         self._open: str | None = None
         self._invalid = 0
-        """Calls that went out all the same."""
+        """Invalid calls that were sent to the client."""
 
     def begin(self, tool: str) -> None:
-        """A call of it begins."""
+        """A call of this tool begins."""
         self._open = tool
 
     def end(self, event: ToolCallEnd) -> None:
-        """The open call is whole."""
+        """The open call is complete."""
         if self._open is not None:
             self.outcomes[self._open, _outcome(self._open, event)] += 1
             self._invalid += event.valid is False
@@ -61,13 +61,17 @@ class Tally:
         self._open = None
 
     def cut(self) -> None:
-        """The open call is broken."""
+        """The open call is broken off."""
         if self._open is not None:
             self.outcomes[self._open, "incomplete"] += 1
         self._open = None
 
     def close(self, warnings: Sequence[str]) -> None:
-        """The answer is over; an open call is broken, and these were its warnings."""
+        """The response is complete: an open call counts as broken off.
+
+        Args:
+            warnings: the codes of the response's warnings.
+        """
         self.cut()
         for code in warnings:
             if code in _DROPPED:
@@ -76,7 +80,7 @@ class Tally:
             self.outcomes[NO_TOOL, "invalid"] += dropped
 
     def by_tool(self, limit: int) -> dict[str, dict[str, object]]:
-        """For the log: of each tool how many calls came to what, and which steps were taken; of so many tools."""
+        """Returns, for the log, outcomes and repairs of at most `limit` tools."""
         told: dict[str, dict[str, object]] = {}
         for (tool, what), count in self.outcomes.items():
             if tool in told or len(told) < limit:

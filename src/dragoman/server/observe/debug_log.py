@@ -1,4 +1,4 @@
-"""`--log debug`: the steps of each exchange, a line each, by which one can follow it; never what was said.
+"""`--log debug`: one line for each step of an exchange; never the content of messages.
 
 req_6b2b… came: 317 bytes
 req_6b2b… is openai_chat for smollm2-135m: 1 message, tool get_weather, streamed
@@ -29,19 +29,19 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.core.messages import Request
-from dragoman.server.observe.observer import Hearing, Send
+from dragoman.server.observe.observer import Send, ServerObserver
 
 log = logging.getLogger("dragoman.steps")
 
-NAMED: Final = 8
-"""Tools that a line names."""
+MAX_TOOLS: Final = 8
+"""Maximum number of tools in a line."""
 NAME_CHARS: Final = 100
-"""Of a name that a client, or a model, has made up."""
+"""Maximum length of a name that a client or a model chose."""
 T = TypeVar("T")
 
 
-class Steps(Hearing):
-    """Tells of one exchange."""
+class DebugLog(ServerObserver):
+    """Logs the steps of one exchange."""
 
     def __init__(self, id: str) -> None:
         self._id, self._began_s = id, time.monotonic()
@@ -53,30 +53,30 @@ class Steps(Hearing):
     def _ms(self) -> int:
         return round((time.monotonic() - self._began_s) * 1000)
 
-    def came(self, body: bytes) -> None:
-        """See `Hearing`; so with all that follow."""
+    def on_body(self, body: bytes) -> None:
+        """See `ServerObserver`, also for the methods below."""
         self._say(f"came: {len(body)} bytes")
 
-    def read(self, request: Request) -> None:
-        """What it asks for."""
+    def on_request(self, request: Request) -> None:
+        """Logs the size of the request."""
         count = len(request.messages)
         how = "streamed" if request.stream else "whole"
-        tools = _named(tool.name for tool in request.tools)
+        tools = _tool_names(tool.name for tool in request.tools)
         what = f"{count} message{'s' * (count != 1)}, {tools}, {how}"
         self._say(f"is {request.dialect} for {request.model[:NAME_CHARS]!r}: {what}")
 
     def asks(self, backend: Backend, request: Request) -> None:
-        """Which backend, and for which of its models."""
+        """Logs the backend and the model."""
         self._say(f"asks {backend.state().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
 
     async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """What was read of its answer."""
+        """Logs what is read from the backend."""
         async with aclosing(self._told("read", events)) as told:
             async for event in told:
                 yield event
 
-    async def leaving(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """What goes to the client."""
+    async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """Logs what is sent to the client."""
         async with aclosing(self._told("leaves", events)) as told:
             async for event in told:
                 yield event
@@ -85,7 +85,7 @@ class Steps(Hearing):
         try:
             async with aclosing(events):
                 async for event in events:
-                    if said := _said(event):
+                    if said := _event_text(event):
                         self._say(f"{what}: {said}")
                     yield event
         except DragomanError as error:
@@ -93,7 +93,7 @@ class Steps(Hearing):
             raise
 
     async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """What passes between here and the model."""
+        """Logs the size and duration of the exchange with the model."""
         size = f"{len(sent)} bytes: " if isinstance(sent, bytes) else ""
         self._say(f"sends {size}{to}")
         count, began_ms = 0, self._ms
@@ -107,8 +107,8 @@ class Steps(Hearing):
         finally:
             self._say(f"heard {count} piece{'s' * (count != 1)} in {self._ms - began_ms} ms")
 
-    def sending(self, send: Send) -> Send:
-        """The status."""
+    def wrap_send(self, send: Send) -> Send:
+        """Logs the status of the response."""
 
         async def told(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -118,14 +118,14 @@ class Steps(Hearing):
         return told
 
 
-def _named(tools: Iterable[str]) -> str:
+def _tool_names(tools: Iterable[str]) -> str:
     names = [name[:NAME_CHARS] for name in tools]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"tools {', '.join(names[:NAMED])}{more}" if names else "no tools"
+    more = f" and {len(names) - MAX_TOOLS} more" if len(names) > MAX_TOOLS else ""
+    return f"tools {', '.join(names[:MAX_TOOLS])}{more}" if names else "no tools"
 
 
-def _said(event: AnyEvent) -> str:
-    """What there is to tell of an event; of words, nothing."""
+def _event_text(event: AnyEvent) -> str:
+    """Returns the text for an event, or "" for one that contains the model's text."""
     match event:
         case ToolCallStart(_, _, name):
             return f"call {name[:NAME_CHARS]}"

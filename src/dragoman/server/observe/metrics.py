@@ -1,8 +1,8 @@
-"""What Prometheus is told at /metrics: requests, time, tokens, and by model and tool what became of calls.
+"""Prometheus metrics at /metrics: requests, durations, tokens, and outcomes of tool calls by model and tool.
 
-All is counted once a request is over, from its record, so that nothing is done for a word that streams by. Names of
-models and tools come from clients, so both are bounded: models that are served, the first `_PAIRS` of tools, and of the
-rest all together.
+Everything is counted at the end of a request, from its record, so that deltas cost nothing. Names of models and tools
+come from clients, so both are bounded: models that are served, the first `_PAIRS` pairs of model and tool, and `other`
+for all the rest.
 
 Source: https://prometheus.io/docs/practices/naming/, https://prometheus.io/docs/practices/instrumentation/ (2026-11).
 """
@@ -20,30 +20,30 @@ from dragoman.core.errors import BackendUnavailableError, UnknownModelError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.http_exchange import Route
-from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, Record
+from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
 from dragoman.server.observe.call_outcomes import OUTCOMES
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 OTHER: Final = "other"
-"""Stands for models that are not served, and for tools and models beyond the bounds."""
+"""Label for models that are not served, and for tools and models beyond the bounds."""
 _MODELS: Final = 200
 _LABELS: Final = 1000
 _PAIRS: Final = 500
-"""Of a model and a tool: ten models in front of an agent with fifty tools."""
+"""Maximum number of pairs of model and tool: ten models with an agent that has fifty tools."""
 _BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 30, 60, 120, 300, 600)
-"""From a cloud's first word to a local model that reads a long prompt for minutes (`first_byte_s`)."""
+"""From the first token of a cloud model to a local model that reads a long prompt for minutes (`first_byte_s`)."""
 
 _CONVERSION_BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 
 
 class Metrics:
-    """Of one application, in a registry of its own."""
+    """The metrics of one application, in a registry of its own."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._models: set[str] = set()
         self._labels: dict[tuple[str, str], str] = {}
-        """Of names that models were asked by; to find out costs more than all the rest where a backend has hundreds."""
+        """Labels by the model names of requests: finding one is slow if a backend has hundreds of models."""
         self._pairs: set[tuple[str, str]] = set()
         self.registry = r = _Registry(auto_describe=False)
         Info("dragoman_build", "Which version runs.", registry=r).info({"version": __version__})
@@ -100,22 +100,22 @@ class Metrics:
         )
 
     async def text(self) -> bytes:
-        """All of it, as `CONTENT_TYPE`."""
+        """Returns all metrics as text, of the type `CONTENT_TYPE`."""
         ready: dict[str, bool] = {}
-        for state in self._gateway.state():  # two backends may have one name
+        for state in self._gateway.state():  # two backends may have the same name
             name = str(state.get("backend", ""))
             ready[name] = ready.get(name, True) and bool(state["ready"])
         for name, is_ready in ready.items():
             self._up.labels(name).set(is_ready)
-        # With every bound reached this takes a fifth of a second, for which no stream is to stand still.
+        # At the maximum number of series this takes 0.2 s, which must not block the streams.
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def begin(self) -> None:
-        """A request is being answered."""
+        """A request begins."""
         self._in_flight.inc()
 
-    def end(self, route: Route, record: Record) -> None:
-        """It is over; its record says how that went."""
+    def end(self, route: Route, record: AccessRecord) -> None:
+        """Counts a finished request from its record."""
         self._in_flight.dec()
         dialect, model = route.label, self._model(record)
         (self._counts if route.counting else self._requests).labels(dialect, model, str(record.status)).inc()
@@ -126,7 +126,7 @@ class Metrics:
         if record.first_s is not None:
             self._answered(model, record, record.first_s)
 
-    def _answered(self, model: str, record: Record, first_s: float) -> None:
+    def _answered(self, model: str, record: AccessRecord, first_s: float) -> None:
         self._seconds.labels(model).observe(record.seconds)
         if record.request and record.request.stream:
             self._first_seconds.labels(model).observe(first_s)
@@ -141,15 +141,15 @@ class Metrics:
         for (tool, step), count in record.tally.steps.items():
             self._steps.labels(model, self._tool(model, tool), step).inc(count)
 
-    def _model(self, record: Record) -> str:
-        """The model's own name, whatever it was asked by; the alias, where that stands for several."""
+    def _model(self, record: AccessRecord) -> str:
+        """Returns the model's own name for any alias; the alias itself if it stands for several models."""
         if (request := record.request) is None:
             return OTHER
         asked = (request.dialect, request.model)
         if (known := self._labels.get(asked)) is not None:
             return known
         name = self._planned(request)
-        # A backend may take names that it does not list: one of which it made an answer is a model.
+        # A backend may accept names that it does not list: one that it answered for is a model.
         if name is None or not (record.first_s is not None or self._is_listed(name)):
             return OTHER
         if name not in self._models and len(self._models) >= _MODELS:
@@ -176,7 +176,7 @@ class Metrics:
         if len(self._pairs) >= _PAIRS:
             return OTHER
         self._pairs.add(pair)
-        for outcome in OUTCOMES:  # from 0 on, or the share of what has not happened yet is none in place of 0
+        for outcome in OUTCOMES:  # at 0: a series that does not exist yet has no rate
             self._calls.labels(model, tool, outcome)
         return tool
 
@@ -192,7 +192,7 @@ def _conversion(registry: CollectorRegistry) -> Histogram:
 
 
 class _Registry(CollectorRegistry):
-    """Without the time at which each series began, which the library adds to the text as as many series again."""
+    """Without the `_created` series, which would double the number of series."""
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():

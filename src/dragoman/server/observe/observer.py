@@ -1,8 +1,8 @@
-"""What may stand beside one exchange and hear it: nothing of the exchange depends on it.
+"""Observers of one exchange. The exchange does not depend on them.
 
-    came(body) → read(request) → tapped(turn) → asks, gave, heard, as often as a model is asked → leaving(events)
+    on_body → on_request → wrap_turn → (asks, gave, heard) for each backend call → wrap_client_events
 
-`sending` is put around what sends the answer. `Several` are as one.
+`wrap_send` wraps the function that sends the response. A `CompositeObserver` combines several observers.
 """
 
 from collections.abc import AsyncGenerator, Callable, MutableMapping
@@ -17,17 +17,17 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Any]
 T = TypeVar("T")
 
 
-class Hearing:
-    """Hears nothing; a base for what does. It is the exchange's `Tap`."""
+class ServerObserver:
+    """Base class that observes nothing. It is also the `Tap` of the exchange's turn."""
 
-    def came(self, body: bytes) -> None:
-        """The body is here."""
+    def on_body(self, body: bytes) -> None:
+        """The body has been received."""
 
-    def read(self, request: Request) -> None:
-        """It has been understood."""
+    def on_request(self, request: Request) -> None:
+        """The request has been parsed."""
 
-    def tapped(self, turn: ExchangeContext) -> ExchangeContext:
-        """The turn by which backends are asked, heard from now on."""
+    def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
+        """Returns the turn for the backends, observed from here on."""
         return replace(turn, tap=self)
 
     def asks(self, backend: Backend, request: Request) -> None:
@@ -41,62 +41,62 @@ class Hearing:
         """See `Tap`."""
         return pieces
 
-    def leaving(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """The events for the client."""
+    def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """Wraps the events for the client."""
         return events
 
-    def sending(self, send: Send) -> Send:
-        """What sends the answer."""
+    def wrap_send(self, send: Send) -> Send:
+        """Wraps the function that sends the response."""
         return send
 
 
-class Several(Hearing):
-    """Hears for all of these."""
+class CompositeObserver(ServerObserver):
+    """Forwards to several observers, in order."""
 
-    def __init__(self, *each: Hearing) -> None:
+    def __init__(self, *each: ServerObserver) -> None:
         self._each = each
 
-    def came(self, body: bytes) -> None:
-        """See `Hearing`; so with all that follow."""
+    def on_body(self, body: bytes) -> None:
+        """See `ServerObserver`, also for the methods below."""
         for one in self._each:
-            one.came(body)
+            one.on_body(body)
 
-    def read(self, request: Request) -> None:
-        """Each hears it."""
+    def on_request(self, request: Request) -> None:
+        """Forwards to each."""
         for one in self._each:
-            one.read(request)
+            one.on_request(request)
 
-    def tapped(self, turn: ExchangeContext) -> ExchangeContext:
-        """Each has its part in it."""
+    def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
+        """Lets each wrap the turn."""
         for one in self._each:
-            turn = one.tapped(turn)
+            turn = one.wrap_turn(turn)
         return replace(turn, tap=self)
 
     def asks(self, backend: Backend, request: Request) -> None:
-        """Each hears it."""
+        """Forwards to each."""
         for one in self._each:
             one.asks(backend, request)
 
     def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """Through each."""
+        """Lets each wrap the events."""
         for one in self._each:
             events = one.gave(events)
         return events
 
     def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """Through each."""
+        """Lets each wrap the output."""
         for one in self._each:
             pieces = one.heard(to, sent, pieces)
         return pieces
 
-    def leaving(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """Through each."""
+    def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+        """Lets each wrap the events."""
         for one in self._each:
-            events = one.leaving(events)
+            events = one.wrap_client_events(events)
         return events
 
-    def sending(self, send: Send) -> Send:
-        """Through each."""
+    def wrap_send(self, send: Send) -> Send:
+        """Lets each wrap the function."""
         for one in self._each:
-            send = one.sending(send)
+            send = one.wrap_send(send)
         return send

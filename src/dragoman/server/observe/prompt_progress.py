@@ -1,4 +1,4 @@
-"""The line about a prompt that is being read: for the screen, for a comment in the stream, for the log."""
+"""The text about a prompt that is being read: for the terminal, for a comment in the stream, for the log."""
 
 import time
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from typing import Final, TypeAlias
 
 from dragoman.core.progress import PromptProgress
 
-_TELL_S: Final = 10.0
-"""Between two lines of the log."""
+_LOG_EVERY_S: Final = 10.0
+"""Time between two log lines."""
 Listener: TypeAlias = Callable[[str], None]
-"""Takes the line to show while a prompt is read, and "" at the end of that."""
+"""Receives the text to show while a prompt is read, and "" when that ends."""
 
 
-class Reading:
-    """The prompt of one request, from its first token to the first of the answer."""
+class PromptProgressReport:
+    """Progress of the prompt of one request, until the first token of the response."""
 
     def __init__(self, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._listener = listener
@@ -23,7 +23,7 @@ class Reading:
         self._told_s = 0.0
 
     def saw(self, progress: PromptProgress) -> None:
-        """Take what the backend reports."""
+        """Records the progress that the backend reports."""
         if self._first is None:
             self._first = (self._clock(), progress.done)
             self._told_s = self._first[0]
@@ -38,7 +38,7 @@ class Reading:
 
     @property
     def line(self) -> str:
-        """`prompt 2048/7600 tokens, about 40 s left`; empty where nothing is read."""
+        """Returns `prompt 2048/7600 tokens, about 40 s left`, or "" if no prompt is being read."""
         if not self.is_on or self._first is None:
             return ""
         began_s, cached = self._first
@@ -49,15 +49,15 @@ class Reading:
         return text
 
     def is_due(self) -> bool:
-        """Whether the log should have another line now."""
+        """Whether another log line is due."""
         now_s = self._clock()
-        due = self.is_on and now_s - self._told_s >= _TELL_S
+        due = self.is_on and now_s - self._told_s >= _LOG_EVERY_S
         if due:
             self._told_s = now_s
         return due
 
     def over(self) -> None:
-        """The answer has begun, or the request has ended."""
+        """The response has begun, or the request has ended."""
         if self.is_on and self._listener is not None:
             self._listener("")
         self._now = PromptProgress(0, 0)
