@@ -297,12 +297,9 @@ _WRONG = re.compile(r"Expected `(\w+)`(?: ([<>]=?) ([\d.]+))?.* - at `\$\.(([\w-
 
 
 def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], within: str = "") -> str:
-    """Returns msgspec's message about a wrong value, with the key as the settings name it.
+    """Returns msgspec's `message` about a wrong value, with the key as the settings name it.
 
     Args:
-        message: msgspec's message.
-        tables: the settings as they were read.
-        origin: where each key comes from.
         within: what precedes the table's name in the key.
     """
     if not (found := _WRONG.fullmatch(message)):

@@ -337,9 +337,7 @@ class ToolCallGuard:
     def merge_reask(self, second: "ToolCallGuard", events: Iterable[AnyEvent]) -> None:
         """Replaces rejected calls by the model's second response.
 
-        Args:
-            second: The guard of the second response.
-            events: The events that `second` let through.
+        `events` are those that `second`, its guard, let through.
         """
         self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
         calls = reask.collect_calls(events, self._valid)
