@@ -18,7 +18,7 @@ from dragoman.core.errors import RequestError
 from dragoman.core.messages import Reasoning, Request, ToolCall, ToolResult
 from dragoman.core.token_estimate import GENERIC
 from dragoman.gateway.gateway import Gateway
-from dragoman.wire.context_edits import CLEARED, Edited, EditsContext, edited
+from dragoman.wire.context_edits import CLEARED, EditedRequest, EditsContext, apply_edits
 from far import server
 from gateway import MESSAGES
 from scripted import Scripted, plain, serving
@@ -47,9 +47,9 @@ def amount(unit: str, value: int) -> dict[str, Any]:
     return {"type": unit, "value": value}
 
 
-def carried_out(messages: list[dict[str, Any]], *edits: dict[str, Any]) -> Edited:
+def carried_out(messages: list[dict[str, Any]], *edits: dict[str, Any]) -> EditedRequest:
     body = {"model": "m", "max_tokens": 9, "messages": messages, "context_management": {"edits": edits}}
-    return edited(dialects.get("anthropic_messages").read_request(json.dumps(body)), GENERIC)
+    return apply_edits(dialects.get("anthropic_messages").read_request(json.dumps(body)), GENERIC)
 
 
 def results(request: Request) -> str:
@@ -167,7 +167,7 @@ def test_a_wrong_edit_is_refused(edit: Any, path: str) -> None:
 
 def test_another_apis_member_of_that_name_is_left_alone() -> None:
     asked = Request("m", (), extra={"context_management": Raw(b"[]")}, dialect="openai_responses")
-    assert edited(asked, GENERIC) == Edited(asked)
+    assert apply_edits(asked, GENERIC) == EditedRequest(asked)
 
 
 def test_a_long_conversation_takes_linear_time() -> None:

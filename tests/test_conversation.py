@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core import messages as v
-from dragoman.wire.history import NO_RESULT, in_order
+from dragoman.wire.history import NO_RESULT, repair_history
 
 DATA = Path(__file__).parent / "data" / "conversations.txt"
 CASES = [block.partition("\n") for block in re.split(r"^# ", DATA.read_text(), flags=re.M)[1:]]
@@ -33,7 +33,7 @@ def part(word: str) -> v.Part:
 def test_case(text: str) -> None:
     given_lines, expected = (block.strip("\n").splitlines() for block in text.split("\n---\n"))
     messages = tuple(map(read, given_lines))
-    mended, warnings = in_order(messages)
+    mended, warnings = repair_history(messages)
     if expected == ["as it is"]:
         assert (mended, warnings) == (messages, ())
         return
@@ -59,8 +59,8 @@ def conversations(draw: st.DrawFn) -> tuple[v.Message, ...]:
 
 @given(conversations())
 def test_what_comes_out_is_in_order_and_nothing_is_lost(messages: tuple[v.Message, ...]) -> None:
-    mended, warnings = in_order(messages)
-    assert in_order(mended) == (mended, ())
+    mended, warnings = repair_history(messages)
+    assert repair_history(mended) == (mended, ())
     assert bool(warnings) == (mended != messages)
     before, after = (sorted(words(m)) for m in (messages, mended))
     assert all(after.count(word) >= before.count(word) for word in set(before))
@@ -98,7 +98,7 @@ def words(messages: tuple[v.Message, ...]) -> list[str]:
 )
 def test_arguments_of_a_past_call_become_an_object(given: str, sent: object) -> None:
     call, result = v.ToolCall("c", "f", given), v.ToolResult("c", (v.Text("ok"),))
-    (said, _), warnings = in_order((v.Message("assistant", (call,)), v.Message("tool", (result,))))
+    (said, _), warnings = repair_history((v.Message("assistant", (call,)), v.Message("tool", (result,))))
     (part,) = said.parts
     assert isinstance(part, v.ToolCall)
     assert json.loads(part.arguments) == sent

@@ -30,7 +30,7 @@ from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.exchange import LARGE_BYTES
-from dragoman.wire.history import in_order
+from dragoman.wire.history import repair_history
 from far import Server, server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,7 +110,7 @@ async def posted(app: App, path: str, body: bytes) -> int:
 def asked_here(api: str, how: str) -> Callable[[bytes], Awaitable[object]]:
     async def work(body: bytes) -> object:
         request = dialects.get(api).read_request(body)
-        request = replace(request, messages=in_order(request.messages)[0])
+        request = replace(request, messages=repair_history(request.messages)[0])
         with suppress(RequestError):  # a picture is none of the small models'
             HERE[how](request)
         return None

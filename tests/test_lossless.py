@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from crossing import lost
 from dragoman import dialects
 from dragoman.core.errors import UnsupportedError
-from dragoman.wire.history import in_order
+from dragoman.wire.history import repair_history
 from vendors import Json, requests
 
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
@@ -50,7 +50,7 @@ def test_what_comes_back_from_another_api_is_what_went(near: str, far: str) -> N
     def there_and_back(body: Json) -> None:
         counts["all"] += 1
         asked = dialects.get(near).read_request(json.dumps(body))
-        asked = replace(asked, messages=in_order(asked.messages)[0])  # as the gateway does
+        asked = replace(asked, messages=repair_history(asked.messages)[0])  # as the gateway does
         try:
             there = dialects.get(far).write_request(asked, asked.model)
             back = dialects.get(near).write_request(dialects.get(far).read_request(there.body), asked.model)

@@ -39,7 +39,7 @@ from dragoman.core.events import (
 from dragoman.core.token_estimate import GENERIC
 from dragoman.prompting.chat_renderer import as_chat
 from dragoman.prompting.trim import trimmed
-from dragoman.wire.history import in_order
+from dragoman.wire.history import repair_history
 from scripted import Scripted, Sent, served
 from servers import real
 from test_template import CHATML, HERMES_TEMPLATE
@@ -161,7 +161,7 @@ def as_body(name: str, member: str) -> Callable[[v.Request], str]:
 
 def ordered(request: v.Request) -> v.Request:
     """As the gateway asks a backend."""
-    return replace(request, messages=in_order(request.messages)[0])
+    return replace(request, messages=repair_history(request.messages)[0])
 
 
 def cut(shown: Callable[[v.Request], str], tier: str) -> Callable[[v.Request], str]:

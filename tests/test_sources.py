@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.core.events import BREAK, AnyEvent, Detail, Finish, ReasoningDelta, TextDelta, ToolCallStart
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
-from dragoman.wire.web_sources import Sources
+from dragoman.wire.web_sources import WebSourceConverter
 from test_deviations import VALIDATES, answered, frames, messages, over, wide
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"
@@ -70,7 +70,7 @@ END = Detail(BREAK, "", MESSAGES)
 
 
 def spans(client: str, *events: AnyEvent) -> list[tuple[int, int]]:
-    made, out = Sources(client), []
+    made, out = WebSourceConverter(client), []
     for event in events:
         if isinstance(event, TextDelta):
             made.text(event)
@@ -95,8 +95,8 @@ def test_a_source_is_not_lost_where_its_block_has_no_end(last: AnyEvent) -> None
 
 @pytest.mark.parametrize("found", [OF_DOCUMENT, {**FOUND, "url": 3}, {"type": "other"}])
 def test_other_citations_stay_as_they_are(found: Any) -> None:
-    assert Sources(CHAT).pass_on(cited(found)) == [cited(found)]
+    assert WebSourceConverter(CHAT).pass_on(cited(found)) == [cited(found)]
 
 
 def test_a_messages_client_gets_its_own() -> None:
-    assert Sources(MESSAGES).pass_on(cited(FOUND)) == [cited(FOUND)]
+    assert WebSourceConverter(MESSAGES).pass_on(cited(FOUND)) == [cited(FOUND)]

@@ -19,7 +19,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import DragomanError
 from dragoman.wire.dialect import Dialect
-from dragoman.wire.passthrough import StreamRewriter, named
+from dragoman.wire.passthrough import StreamRewriter, replace_model_name
 from test_dialects import ANSWERS, CASES, STREAMS, Case, each, stream
 from test_dialects import whole as whole_body
 from test_upstream import body as upstream_body
@@ -211,10 +211,16 @@ def test_of_a_long_stream_in_one_piece_the_ends_are_read() -> None:
 
 def test_only_the_name_of_the_model_is_another() -> None:
     data = b'{"id": "1",  "x": 1.50, "big": 9223372036854775808123, "model": "m", "tools": [{"model": "m"}]}'
-    assert named(data, "n") == b'{"id":"1","x":1.50,"big":9223372036854775808123,"model":"n","tools":[{"model": "m"}]}'
-    assert named(b'{"type": "x", "message": {"model": "m"}}', "n", "message") == b'{"type":"x","message":{"model":"n"}}'
+    assert (
+        replace_model_name(data, "n")
+        == b'{"id":"1","x":1.50,"big":9223372036854775808123,"model":"n","tools":[{"model": "m"}]}'
+    )
+    assert (
+        replace_model_name(b'{"type": "x", "message": {"model": "m"}}', "n", "message")
+        == b'{"type":"x","message":{"model":"n"}}'
+    )
     for other in (b'{"delta": {"model": "m"}}', b'{"model": ', b"[1]"):
-        assert named(other, "n", "message") == other
+        assert replace_model_name(other, "n", "message") == other
 
 
 # Whole replies

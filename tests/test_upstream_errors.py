@@ -6,7 +6,7 @@ import pytest
 
 from dragoman import dialects
 from dragoman.core.errors import ContextOverflowError, UpstreamError
-from dragoman.wire.upstream_errors import answered_error
+from dragoman.wire.upstream_errors import error_from_response
 
 PROMPT = [
     "prompt is too long: 5000 tokens > 4096 maximum",
@@ -71,7 +71,7 @@ NO_NUMBERS = [
 
 def said(error: object, status: int = 400) -> tuple[str, str, str | None]:
     """What clients of Anthropic's and of OpenAI's APIs read, and the code that the latter get."""
-    made = answered_error(status, json.dumps({"error": error}).encode())
+    made = error_from_response(status, json.dumps({"error": error}).encode())
     anthropics = json.loads(dialects.get("anthropic_messages").write_error(made))["error"]
     openais = json.loads(dialects.get("openai_chat").write_error(made))["error"]
     assert made.status_hint == 400 or isinstance(made, UpstreamError)
@@ -117,7 +117,7 @@ def test_it_is_not_told_by_how_much(error: dict[str, object]) -> None:
     ],
 )
 def test_other_words_about_tokens_are_not_taken_for_it(words: str) -> None:
-    error = answered_error(429, json.dumps({"error": {"message": words}}).encode())
+    error = error_from_response(429, json.dumps({"error": {"message": words}}).encode())
     assert not isinstance(error, ContextOverflowError)
     assert isinstance(error, UpstreamError)
     assert error.status == 429
@@ -125,16 +125,18 @@ def test_other_words_about_tokens_are_not_taken_for_it(words: str) -> None:
 
 @pytest.mark.parametrize("page", [b"<" * 65536, b"<style>" * 9362, b"<style>a</style>" * 4000, b"</" * 32768])
 def test_a_page_made_to_be_read_for_long_is_not(page: bytes) -> None:
-    error = answered_error(502, page + b"Bad Gateway")
+    error = error_from_response(502, page + b"Bad Gateway")
     assert error.message.startswith("the server answered 502: ")
 
 
 def test_the_words_of_a_page_are_told_without_what_is_not_shown() -> None:
     page = b"<html><style>b {}</style><p>Bad <b>Gateway</b></p><script>if (a < b) c()</script> 2 < 3"
-    assert answered_error(502, page).message == "the server answered 502: Bad Gateway 2 < 3"
+    assert error_from_response(502, page).message == "the server answered 502: Bad Gateway 2 < 3"
 
 
 def test_a_number_of_tokens_that_nobody_can_have() -> None:
-    error = answered_error(400, json.dumps({"error": f"prompt is too long: {'9' * 5000} tokens > 1 maximum"}).encode())
+    error = error_from_response(
+        400, json.dumps({"error": f"prompt is too long: {'9' * 5000} tokens > 1 maximum"}).encode()
+    )
     assert isinstance(error, ContextOverflowError)
     assert error.input_tokens == 0

@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.backends.http.hide_key import SecretRedactor
 from dragoman.core.errors import UpstreamError
-from dragoman.wire.upstream_headers import of_error, passed_on
+from dragoman.wire.upstream_headers import client_error_headers, client_headers
 from far import END, FRONTS, HEAD, Play, ask, gateway, piece, server, told, whole
 from gateway import CHAT
 
@@ -74,9 +74,9 @@ async def test_rate_limits_and_the_id_of_a_good_answer_go_on(stream: bool, trust
 
 async def test_headers_of_a_server_are_bounded() -> None:
     many = {f"x-ratelimit-{n}": "1" for n in range(100)}
-    assert len(passed_on(many)) == 32
-    assert passed_on({"x-ratelimit-a": "1\r\nx: y", "x-ratelimit-b": "x" * 300, "request-id": "é"}) == {}
-    assert of_error({"x-should-retry": "perhaps", "retry-after-ms": "soon"}) == {}
+    assert len(client_headers(many)) == 32
+    assert client_headers({"x-ratelimit-a": "1\r\nx: y", "x-ratelimit-b": "x" * 300, "request-id": "é"}) == {}
+    assert client_error_headers({"x-should-retry": "perhaps", "retry-after-ms": "soon"}) == {}
 
 
 async def test_a_redirect_says_where_to_and_which_setting_to_change() -> None:

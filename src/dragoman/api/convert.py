@@ -24,7 +24,7 @@ from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, Names
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.schema.targets import Target, relaxing
 from dragoman.wire.dialect import Dialect, ObjectForm, ObjectKind
-from dragoman.wire.translation import fitted
+from dragoman.wire.translation import adapt_request_schemas
 
 Thing: TypeAlias = Tool | ToolCall | ToolResult
 Values: TypeAlias = tuple[str, list[Any]]
@@ -100,7 +100,7 @@ def _converted(values: Iterable[Values], kind: ObjectKind, api: str, target: Tar
     for source_api, things in values:
         request, told = _request(kind, things, source_api), tuple[Notice, ...]()
         if target is not None:
-            request, told = fitted(request, target)
+            request, told = adapt_request_schemas(request, target)
         outgoing = dialect.write_request(request, "-")
         found: Any = json.loads(outgoing.body)
         for step in dialect.forms[kind].written:

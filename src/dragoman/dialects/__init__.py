@@ -1,4 +1,4 @@
-"""API JSON to values and events and back: one folder an API, listed by the folder itself."""
+"""The APIs that Dragoman reads and writes, one package each; new packages are found automatically."""
 
 import importlib
 import pkgutil
@@ -10,15 +10,16 @@ from dragoman.wire.dialect import Dialect
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all, sorted."""
+    """Returns the names of all dialects, sorted."""
     return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
 
 
 @cache
 def get(name: str) -> Dialect:
-    """The dialect of this name.
+    """Returns the dialect with this name.
 
-    Raises: ConfigError: there is none; the message offers the nearest.
+    Raises:
+        ConfigError: There is no such dialect; the message suggests the nearest name.
     """
     if name not in names():
         raise ConfigError(f"unknown dialect {quote(name)}{one_of(name, names(), 'there are ')}")

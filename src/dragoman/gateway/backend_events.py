@@ -11,11 +11,15 @@ from dragoman.core.events import AnyEvent, Failure, Finish, Notice
 from dragoman.core.messages import Request
 from dragoman.gateway.client_events import OF_ITSELF, ForClient, says
 from dragoman.gateway.usage import UsageFiller
-from dragoman.wire.context_edits import Edited
+from dragoman.wire.context_edits import EditedRequest
 
 
 async def answered(
-    answer: AsyncGenerator[AnyEvent, None], edit: Edited, request: Request, warnings: tuple[Notice, ...], large: bool
+    answer: AsyncGenerator[AnyEvent, None],
+    edit: EditedRequest,
+    request: Request,
+    warnings: tuple[Notice, ...],
+    large: bool,
 ) -> AsyncGenerator[AnyEvent, None]:
     """What one backend answers, as it is for the client who sent the request; what is told of that, behind Start.
 

@@ -19,7 +19,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import Request
 from dragoman.core.response_details import PROGRESS, SERVICE, SPOKEN, is_for
-from dragoman.wire.web_sources import Sources
+from dragoman.wire.web_sources import WebSourceConverter
 
 _SAYS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
 OF_ITSELF: Final = ("stop", "tool_calls")
@@ -42,7 +42,7 @@ class ForClient:
         self._warnings = warnings
         self._dropped: set[str] = set()
         """Names of details that were reported."""
-        self._sources = Sources(request.dialect)
+        self._sources = WebSourceConverter(request.dialect)
 
     def pass_on(self, events: Iterable[AnyEvent]) -> Generator[AnyEvent, None, None]:
         """The events that these become."""

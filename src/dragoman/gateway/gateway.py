@@ -55,9 +55,9 @@ from dragoman.gateway.compaction import Seal
 from dragoman.gateway.response_store import Memory, Passed, Recalled
 from dragoman.guard.policy import Delivery, GuardPolicy
 from dragoman.off_loop import off_loop
-from dragoman.wire.context_edits import EditsContext, edited_for
-from dragoman.wire.history import in_order
-from dragoman.wire.translation import one_choice
+from dragoman.wire.context_edits import EditsContext, apply_edits_for
+from dragoman.wire.history import repair_history
+from dragoman.wire.translation import require_single_choice
 
 log = logging.getLogger("dragoman.gateway.gateway")
 
@@ -203,7 +203,7 @@ class Gateway:
         if (others and request.choices == 1) or id(backend) not in self._relays or compaction.concerns(request):
             return None
         relay = self._relays[id(backend)].relay(planned, body, request.model, turn)
-        if relay is None or in_order(planned.messages)[1]:
+        if relay is None or repair_history(planned.messages)[1]:
             return None
         if any(isinstance(part, PreviousResponseRef) for message in planned.messages for part in message.parts):
             return None
@@ -232,7 +232,7 @@ class Gateway:
     def _answer(
         self, request: Request, turn: ExchangeContext, delivery: Delivery | None
     ) -> AsyncGenerator[AnyEvent, None]:
-        one_choice(request)
+        require_single_choice(request)
         recalled = self.memory.recall(one_call(request))
         recalled = recalled._replace(request=self._understood(recalled.request))
         turn = dataclasses.replace(turn, leave=self._policy.disabled_repairs)
@@ -309,11 +309,11 @@ class Gateway:
         if not request.model:
             return Count(await off_loop(large, GENERIC.estimate_request, request), estimated=True)
         (backend, planned), *_ = await self.find(request)
-        messages, mended = await off_loop(large, in_order, planned.messages)
+        messages, mended = await off_loop(large, repair_history, planned.messages)
         if mended:
             planned = msgspec.structs.replace(planned, messages=messages)
         vocabulary = tokenizers.find(planned.model)
-        edit = await off_loop(large, edited_for, backend, planned, vocabulary)
+        edit = await off_loop(large, apply_edits_for, backend, planned, vocabulary)
         cleared = edit.cleared_tokens if edit.applied else None
         if (tokens := await backend.count_tokens(edit.request)) is not None:
             return Count(tokens, estimated=False, cleared=cleared)
@@ -332,10 +332,10 @@ class Gateway:
     ) -> AsyncGenerator[AnyEvent, None]:
         """Of the first backend that begins an answer."""
         (backend, planned), *others = await self.find(request)
-        messages, warnings = await off_loop(turn.large, in_order, request.messages)
+        messages, warnings = await off_loop(turn.large, repair_history, request.messages)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
-            edit = await off_loop(turn.large, edited_for, backend, ordered, tokenizers.find(planned.model))
+            edit = await off_loop(turn.large, apply_edits_for, backend, ordered, tokenizers.find(planned.model))
             answer = _asked(backend, edit.request, turn, policy)
             try:
                 async with aclosing(answered(answer, edit, request, tuple(warnings), turn.large)) as events:

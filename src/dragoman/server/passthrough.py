@@ -34,7 +34,7 @@ from dragoman.server.http_exchange import HttpExchange, Route, Send, encode_head
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.text import json_cursor
 from dragoman.wire.sse import Decoder, encode
-from dragoman.wire.upstream_headers import passed_on
+from dragoman.wire.upstream_headers import client_headers
 
 _MODEL_BYTES: Final = 1024
 _WHOLE_BYTES: Final = 8 * 1024 * 1024
@@ -168,7 +168,7 @@ class Passthrough(HttpExchange):
         self._sent = True
         kind = fields.get("content-type", "application/octet-stream")
         self._usage.is_stream = kind.startswith(_STREAM)
-        told = {name: fields[name] for name in _KEPT if name in fields} | passed_on(fields)
+        told = {name: fields[name] for name in _KEPT if name in fields} | client_headers(fields)
         if self._usage.is_stream:
             self._ending = lambda error: encode(self._dialect.write_error(error))
             told["cache-control"] = "no-cache"

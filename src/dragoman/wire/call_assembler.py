@@ -1,25 +1,26 @@
-"""An answer as a server behind sends it, to events in their order.
+"""Assembles tool calls from the chunks of an upstream server's response, and emits the response's events in order.
 
-    out = Assembler(Turn("1", 0, new_id), "some-model", ["weather"])
+    out = ToolCallAssembler(ExchangeContext("1", 0, new_id), "some-model", ["weather"])
     out.start()
     out.call(0, "call_1", "weather", '{"city":')
     out.call(0, "", "", '"Bern"}')
     out.finish("tool_calls")
-    out.take()                          # Start, ToolCallStart, two deltas, ToolCallEnd, Finish
+    out.drain()                         # Start, ToolCallStart, two deltas, ToolCallEnd, Finish
 
-Servers send the pieces of calls in many ways: interleaved, without an index or an id, under one index, the name in
-pieces or again in each, the arguments before it, the whole call a second time. Events never overlap, so what comes
-while a call is open waits until the call's JSON has ended; all other pieces go on at once.
+Servers send the chunks of calls in many ways: interleaved, without an index or an id, all under one index, the name in
+chunks or repeated in each, arguments before the name, the whole call twice. Events never overlap, so chunks that arrive
+while a call is open wait until the call's JSON has ended; all other chunks are emitted immediately.
 
-- A piece belongs to the call of its index, else to that of its id, else to the last one.
-- A named piece begins another call where that call is whole, unless it has the same id, or no id and the same words;
-  and where that call is not whole, but is of another name, and no piece of one.
-- A name is complete where it is an offered tool's and begins no other, or where arguments have come and it is not
-  merely the beginning of a tool's. A piece that repeats it is dropped.
-- No arguments, or `null`, are `{}`; an object written in a JSON string, or in a code fence, is taken out of it.
-- JSON with slips in it is passed on mended (text/json_repairs.py).
-- An id is the server's own, in letters that every API takes; a missing one, or one that a call before had, is made
-  here.
+- A chunk belongs to the call of its index, else to the call of its id, else to the last call.
+- A chunk with a name begins another call if the current call is complete, unless it has the same id, or no id and the
+  same content. If the current call is not complete, the chunk begins another call if its name is a different one and
+  not a chunk of the current name.
+- A name is complete if it equals an offered tool's name and is not the beginning of another one's, or if arguments
+  have arrived and it is not merely the beginning of a tool's name. A chunk that repeats the name is dropped.
+- Missing arguments and `null` become `{}`; an object inside a JSON string or a code fence is extracted.
+- JSON errors in arguments are repaired (text/json_repairs.py).
+- An id is the server's own, in characters that every API accepts; a missing or repeated id is replaced by a generated
+  one.
 """
 
 from collections import deque
@@ -54,43 +55,43 @@ from dragoman.text.tolerant_json import TolerantJsonStream
 from dragoman.text.unwrap_arguments import unwrap_arguments
 
 _ONE_LINE: Final = str.maketrans("\r\n", "  ")
-"""JSON as an event of a stream has it."""
+"""Replaces line breaks, for JSON in a line of an SSE stream."""
 
 
 class _Call:
-    """One call on its way."""
+    """One call that is being assembled."""
 
     __slots__ = ("_buf", "_json", "closed", "id", "index", "name", "named", "raw", "streams")
 
     def __init__(self, id: str, mends: Collection[str]) -> None:
         self.id = id
-        """The server's."""
+        """Id from the server."""
         self.name = ""
         self.named = False
         """The name is complete."""
         self.index: int | None = None
-        """Its number, once it has been announced."""
+        """Number of the call, once ToolCallStart was emitted."""
         self.closed = False
-        """No more of it comes."""
+        """No more chunks will arrive."""
         self.raw: list[str] = []
-        """The arguments as they came."""
+        """The arguments as received."""
         self._json = TolerantJsonStream(mends)
         self._buf = ""
         self.streams: bool | None = None
-        """The arguments are an object; None while no character of it has come."""
+        """The arguments begin with `{`; None before their first character."""
 
     @property
     def whole(self) -> bool:
-        """The arguments are one whole object."""
+        """Whether the arguments are one complete JSON object."""
         return self._json.done
 
     @property
     def problem(self) -> str:
-        """Why the arguments are no object."""
+        """Why the arguments are not an object; empty: no problem."""
         return "expected '{'" if self.streams is False else self._json.problem
 
     def feed(self, text: str) -> str:
-        """Take more of the arguments; what stands behind their end is given back."""
+        """Adds a chunk of the arguments and returns the text after their end."""
         if self.whole or not text:
             return text
         self.raw.append(text)
@@ -103,21 +104,21 @@ class _Call:
         return self._buf if self.whole else ""
 
     def take(self) -> str:
-        """The arguments that may be sent on."""
+        """Returns the arguments that can be emitted now."""
         return self._json.drain()
 
     def same(self, arguments: str) -> bool:
-        """These arguments are its own once more."""
+        """Returns whether these arguments are empty or repeat the call's own."""
         return not arguments.strip() or arguments.strip() == "".join(self.raw).strip()
 
     @property
     def slips(self) -> tuple[str, ...]:
-        """What was mended in the arguments."""
+        """Names of the repairs that were applied to the arguments."""
         return tuple(self._json.repairs)
 
 
 class ToolCallAssembler:
-    """Takes what the server says piece by piece; `take` gives the events that have come of it."""
+    """Assembles one response; feed it the server's chunks and `drain` the events."""
 
     __slots__ = (
         *("_back", "_by_id", "_by_key", "_facts", "_last", "_lost", "_mends", "_model", "_nameless", "_out", "_queue"),
@@ -133,11 +134,19 @@ class ToolCallAssembler:
         back: Callable[[str], str] = str,
         used: Iterable[str] = (),
     ) -> None:
-        """`tools` as the server knows them, `back` gives the client's name; ids `used` before are not used again."""
+        """Creates an assembler.
+
+        Args:
+            turn: Id, time and id generator of the exchange.
+            model: The client's name of the model.
+            tools: Tool names as the server knows them.
+            back: Converts a server's tool name to the client's.
+            used: Call ids that must not be used again.
+        """
         self.phase = "new"
-        """`new`, `open` or `ended`; nothing is taken once it has ended."""
+        """`new`, `open` or `ended`; chunks after the end are ignored."""
         self.calls = 0
-        """Calls announced."""
+        """Number of calls announced by ToolCallStart."""
         self._turn, self._model, self._tools = turn, model, frozenset(tools)
         self._out: list[AnyEvent] = []
         self._queue: deque[_Call | AnyEvent] = deque()
@@ -149,42 +158,42 @@ class ToolCallAssembler:
         self._back = back
         self._mends = ALL_REPAIRS.difference(turn.leave)
         self.halves = Halves()
-        """Of characters that the server has cut in two."""
+        """Joins characters that the server split between two chunks."""
         self._facts: dict[str, str] = {}
         self._told_broken = False
         self._nameless = ""
         """The arguments of a call that has no name."""
 
     def take(self) -> list[AnyEvent]:
-        """The events since the last take."""
+        """Returns the events since the last call of `drain`."""
         events, self._out = self._out, []
         return events
 
     def start(self, input_tokens: int = 0) -> None:
-        """The server has begun, as it has where anything else comes; said again, it changes nothing."""
+        """Begins the response; called implicitly by all other methods, and repeated calls have no effect."""
         if self.phase == "new":
             self.phase = "open"
             self._out.append(Start(self._turn.id, self._model, self._turn.created, input_tokens))
 
     def text(self, text: str) -> None:
-        """More of the answer's text."""
+        """Adds response text."""
         if self.halves.found:
             text = self._joined("text", text)
         self._say(TextDelta(text), text)
 
     def reasoning(self, text: str, signature: str = "", redacted: str = "") -> None:
-        """More of the thoughts."""
+        """Adds reasoning."""
         if self.halves.found:
             text = self._joined("reasoning", text)
         self._say(ReasoningDelta(text, signature, redacted), text or signature or redacted)
 
     def vendor(self, dialect: str, type: str, json: str) -> None:
-        """A part that only this API has."""
+        """Adds a part that only this API has."""
         json = self.halves.settled(json) if self.halves.found else json
         self._say(VendorBlock(dialect, type, json), json)
 
     def detail(self, name: str, json: str, dialect: str = "") -> None:
-        """Something besides text and calls; the same fact once more is passed over."""
+        """Adds a detail other than text and calls; a repeated value of the same detail is ignored."""
         json = json.translate(_ONE_LINE)
         if name in SERVICE and self._facts.get(name) == json:
             return
@@ -192,42 +201,42 @@ class ToolCallAssembler:
         self._say(Detail(name, self.halves.settled(json) if self.halves.found else json, dialect), json or name)
 
     def refusal(self, text: str) -> None:
-        """More of the words that decline."""
+        """Adds refusal text."""
         if self.halves.found:
             text = self._joined("refusal", text)
         self._say(RefusalDelta(text), text)
 
     def usage(self, usage: Usage) -> None:
-        """The counts so far."""
+        """Sets the token counts so far."""
         self.start()
         self._out.append(UsageUpdate(usage))
 
     def warn(self, code: str, message: str, raw: str = "", detail: str = "") -> None:
-        """Something was not as the API has it."""
+        """Adds a notice about a deviation from the API."""
         self.start()
         self._out.append(Notice(code, message, raw, detail))
 
     def broken(self, message: str) -> None:
-        """A character came broken; told once."""
+        """Adds a notice about broken characters, once per response."""
         if not self._told_broken:
             self._told_broken = True
             self.warn("invalid_utf8", message)
 
     def _joined(self, place: Hashable, text: str) -> str:
-        """The text with the characters whole that the server has cut in two."""
+        """Returns the text with split characters joined."""
         text = self.halves.joined(place, text)
         if self.halves.lost:
             self.broken("half of a surrogate pair in the answer was read as U+FFFD")
         return text
 
     def _end_text(self) -> None:
-        """Say what waits of text whose last character is still half."""
+        """Emits text that waits for the second half of its last character."""
         for place, say in (("reasoning", self.reasoning), ("text", self.text), ("refusal", self.refusal)):
             if left := self.halves.left(place):
                 say(left)
 
     def lost(self, what: str) -> None:
-        """Something that no event has a place for; told once."""
+        """Reports content that has no event type, once per kind."""
         if what not in self._lost:
             self._lost.add(what)
             self.warn("content_dropped", f"{what} of the server's answer: no place here", detail=what)
@@ -235,10 +244,15 @@ class ToolCallAssembler:
     def call(
         self, key: int | None, id: str, name: str, arguments: str, *, apart: bool = False, named: bool = False
     ) -> None:
-        """A piece of a call under its index, any of them empty where the server left it out.
+        """Adds a chunk of a call; values that the server did not send are empty.
 
-        `apart`: it is another call than the piece before, as it stood beside that in one list. `named`: the name
-        is complete, as this API never sends it in pieces.
+        Args:
+            key: Index of the call.
+            id: Id of the call.
+            name: Name of the tool, or a chunk of it.
+            arguments: Chunk of the arguments.
+            apart: The chunk is from another call than the chunk before it in the same list.
+            named: The name is complete, because this API never splits it.
         """
         self.start()
         if self.halves.found:
@@ -264,12 +278,12 @@ class ToolCallAssembler:
         self._drain()
 
     def end_call(self, key: int) -> None:
-        """The call of this index is over, as far as the server says so."""
+        """Ends the call of this index, by report of the server."""
         if call := self._by_key.pop(key, None):
             call.closed = True
 
     def finish(self, reason: FinishReason, stop_sequence: str = "") -> None:
-        """The answer is complete; a call whose arguments are not is incomplete."""
+        """Ends the response; a call with incomplete arguments becomes incomplete."""
         if self.phase == "ended":
             return
         self.start()
@@ -287,7 +301,7 @@ class ToolCallAssembler:
         self.phase = "ended"
 
     def fail(self, error: DragomanError) -> None:
-        """The answer ends here because something broke."""
+        """Ends the response with an error."""
         if self.phase != "ended":
             self._close(cut=True)
             self._out.append(Failure(error))
@@ -296,7 +310,7 @@ class ToolCallAssembler:
     def _say(self, event: AnyEvent, said: str) -> None:
         if said:
             self.start()
-            if not self._queue:  # as nearly always
+            if not self._queue:  # the most frequent case
                 self._out.append(event)
                 return
             self._queue.append(event)
@@ -317,7 +331,7 @@ class ToolCallAssembler:
         return found
 
     def _is_another(self, call: _Call, id: str, name: str, arguments: str) -> bool:
-        """Whether a piece under the index of this call begins another one."""
+        """Whether a chunk under the index of this call begins another one."""
         other_id = bool(id and call.id and id != call.id)
         if not name or not call.name:
             return bool(name) and other_id
@@ -336,7 +350,7 @@ class ToolCallAssembler:
         return any(tool.startswith(name) and tool != name for tool in self._tools)
 
     def _close(self, cut: bool) -> None:
-        """Nothing more comes. Where the answer was `cut`, so was the last call, unless it is whole."""
+        """Emits everything that waits. If the response was `cut` off, so was the last call, unless it is complete."""
         last = self._queue[-1] if self._queue else None
         for waiting in self._queue:
             if isinstance(waiting, _Call):
@@ -349,7 +363,7 @@ class ToolCallAssembler:
                 self._out.append(head)
 
     def _drain(self) -> None:
-        """Send on all that need not wait; a call that the server has closed waits for what comes behind it."""
+        """Emits everything that need not wait; a call that the server has closed waits for the next item."""
         while self._queue:
             head = self._queue[0]
             if isinstance(head, _Call):
@@ -363,7 +377,7 @@ class ToolCallAssembler:
             self._queue.popleft()
 
     def _advance(self, call: _Call) -> None:
-        """Announce the call as soon as its name is complete, and send on what there is of its arguments."""
+        """Emits ToolCallStart as soon as the name is complete, and the arguments available so far."""
         if call.index is None:
             if not call.named:
                 return

@@ -1,4 +1,4 @@
-"""What a message holds, as all APIs write it: a string, or an array of blocks, each with its `type`."""
+"""Content of a message in all APIs: a string, or an array of blocks, each with a `type`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,12 +13,17 @@ P = TypeVar("P")
 def read_parts(
     content: Cursor | None, readers: Mapping[str, Callable[[Fields], P]]
 ) -> tuple[P | Text | UnknownPart, ...]:
-    """Returns the parts, one reader a type. Empty texts are left out.
+    """Returns the parts of the content. Empty texts are omitted.
 
-    An object in place of the list is its only part. A part of a type without a reader is carried as it is, one without
-    a type as one of type ""; the model reads their JSON as text.
+    A single object in place of the list is accepted as the only part. A part of a type without a reader becomes an
+    `UnknownPart`, and one without a type an `UnknownPart` of type ""; the model reads their JSON as text.
 
-    Raises: RequestError: what is wrong, and where.
+    Args:
+        content: A string, an array, an object or null.
+        readers: One reader per block type.
+
+    Raises:
+        RequestError: The content is invalid; the message contains the problem and its position.
     """
     if content is None:
         return ()
@@ -33,22 +38,22 @@ def read_parts(
 
 
 def read_text(fields: Fields) -> Text:
-    """A block of type `text`."""
+    """Reads a block of type `text`."""
     return Text(fields.need("text").string(), fields.rest())
 
 
-def media_at(url: str) -> MediaSource:
-    """What an URL names: the data in it, where it begins with `data:`, else itself."""
+def media_from_url(url: str) -> MediaSource:
+    """Returns the source for a URL: inline data of a `data:` URL, else the URL itself."""
     inline = re.match(r"data:([^,]*);base64,", url, re.IGNORECASE)
     return MediaSource(media_type=inline[1], data=url[inline.end() :]) if inline else MediaSource(url=url)
 
 
-_PICTURES = {"iVBORw0KGgo": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+_IMAGE_TYPES = {"iVBORw0KGgo": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 
 
-def picture_type(data: str) -> str:
-    """What the first bytes of a picture in base64 say that it is, or "": clients call a JPEG `image/png`."""
-    return next((kind for begins, kind in _PICTURES.items() if data.startswith(begins)), "")
+def image_type(data: str) -> str:
+    """Returns the MIME type by the first bytes of a base64 image, or "": clients send JPEG as `image/png`."""
+    return next((kind for begins, kind in _IMAGE_TYPES.items() if data.startswith(begins)), "")
 
 
 def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | Text | UnknownPart:

@@ -1,4 +1,4 @@
-"""Anthropic's `context_management` edits that only remove, carried out for a server that does not know them.
+"""Anthropic's `context_management` edits that only remove content, applied for servers that do not support them.
 
     {"edits": [{"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}},
                {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 30000},
@@ -6,14 +6,14 @@
                 "exclude_tools": ["web_search"], "clear_tool_inputs": false}]}
 
 `clear_thinking_20251015` removes the reasoning of all turns but the last `keep` (1) that have some; a turn ends at a
-message of the user without tool results. `clear_tool_uses_20250919` replaces all tool results but the last `keep` (3)
-by a short text, once the prompt exceeds its `trigger` (100,000 tokens), unless that removes less than `clear_at_least`;
-calls keep their results, and with `clear_tool_inputs` lose their arguments.
+user message without tool results. `clear_tool_uses_20250919` replaces all tool results but the last `keep` (3) with a
+short text when the prompt exceeds its `trigger` (100,000 tokens), unless that removes less than `clear_at_least`.
+Calls keep their results, and with `clear_tool_inputs` lose their arguments.
 
-The client sends the whole conversation each time, and nothing is stored here. So that a prompt cache holds between two
-clearings, the conversation is gone through as it grew: at each answer the prompt is what the clearings before it left,
-and the next clearing comes where that exceeds the trigger again. The same beginning of a conversation is so always
-edited in the same way.
+The client sends the whole conversation each time, and nothing is stored here. To keep the prompt cache valid between
+two clearings, the conversation is replayed as it grew: at each response the prompt is what earlier clearings left, and
+the next clearing happens when that exceeds the trigger again. So the same beginning of a conversation is always edited
+in the same way.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/context-editing and the types in the anthropic package
 (2026-11). The page does not state the text of the placeholder or whether excluded tools count for `keep`; here they do.
@@ -29,7 +29,7 @@ from dragoman.core.events import AnyEvent, Detail, Finish, Notice
 from dragoman.core.messages import JsonText, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from dragoman.core.token_estimate import MESSAGE_TOKENS, TokenEstimator
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.translation import warned
+from dragoman.wire.translation import notices_by_name
 
 DIALECT: Final = "anthropic_messages"
 MEMBER: Final = "context_management"
@@ -44,50 +44,52 @@ _NO_INPUT: Final = "{}"
 
 @runtime_checkable
 class EditsContext(Protocol):
-    """A backend with a server that gets requests in their own API, and so carries such edits out itself."""
+    """A backend that may forward requests to a server of their own API, which applies such edits itself."""
 
     def edits_context(self, request: Request) -> bool:
-        """Whether it does so for this request."""
+        """Returns whether the upstream server applies the edits of this request."""
 
 
-class Edited(NamedTuple):
-    """A request whose edits were carried out."""
+class EditedRequest(NamedTuple):
+    """A request after its context edits were applied."""
 
     request: Request
-    """Without the member that asks for them."""
+    """The request without its `context_management` field."""
     applied: JsonText = ""
-    """What the answer's `context_management` is; empty where the request asks for no edits."""
+    """Value of `context_management` in the response; empty if the request contains no edits."""
     warnings: tuple[Notice, ...] = ()
-    """The types of edits that are not known here."""
+    """Notices of unknown edit types."""
     cleared_tokens: int = 0
-    """Estimated."""
+    """Tokens removed, estimated."""
 
     def before(self, event: AnyEvent) -> tuple[Detail, ...]:
-        """Returns the report of the edits before the answer's Finish, nothing before any other event."""
+        """Returns the report of the edits before Finish; nothing before any other event."""
         return (Detail(MEMBER, self.applied, DIALECT),) if self.applied and isinstance(event, Finish) else ()
 
 
-def edited_for(backend: object, request: Request, vocabulary: TokenEstimator) -> Edited:
-    """Returns the request as this backend is to get it.
+def apply_edits_for(backend: object, request: Request, vocabulary: TokenEstimator) -> EditedRequest:
+    """Returns the request as this backend must receive it.
 
-    Raises: RequestError: an edit has a member that is not what it should be.
+    Raises:
+        RequestError: A field of an edit has an invalid value.
     """
-    if not _asks(request) or (isinstance(backend, EditsContext) and backend.edits_context(request)):
-        return Edited(request)
-    return edited(request, vocabulary)
+    if not _has_edits(request) or (isinstance(backend, EditsContext) and backend.edits_context(request)):
+        return EditedRequest(request)
+    return apply_edits(request, vocabulary)
 
 
-def edited(request: Request, vocabulary: TokenEstimator) -> Edited:
-    """Returns the request with its edits carried out in their order, and what they removed.
+def apply_edits(request: Request, vocabulary: TokenEstimator) -> EditedRequest:
+    """Applies the edits of the request in order.
 
     Args:
-        request: Its messages are in order: each call has its result after it.
-        vocabulary: Estimates the tokens that triggers and the report are about.
+        request: Its messages are in order: each call is followed by its result.
+        vocabulary: Estimates the tokens for triggers and for the report.
 
-    Raises: RequestError: an edit has a member that is not what it should be.
+    Raises:
+        RequestError: A field of an edit has an invalid value.
     """
-    if not _asks(request):
-        return Edited(request)
+    if not _has_edits(request):
+        return EditedRequest(request)
     applied: list[dict[str, object]] = []
     unknown: dict[str, str] = {}
     messages: Sequence[Message] = request.messages
@@ -95,25 +97,25 @@ def edited(request: Request, vocabulary: TokenEstimator) -> Edited:
         fields = edit.fields()
         match fields.need("type").string():
             case "clear_thinking_20251015":
-                messages, cleared = _clear_thinking(messages, _kept_turns(fields), vocabulary)
+                messages, cleared = _clear_thinking(messages, _read_kept_turns(fields), vocabulary)
             case "clear_tool_uses_20250919":
-                messages, cleared = _ToolUses(fields, replace(request, messages=()), vocabulary).clear(messages)
+                messages, cleared = _ToolUsesEdit(fields, replace(request, messages=()), vocabulary).clear(messages)
             case type:
                 unknown[f"{MEMBER}.{type}"], cleared = type, {}
         applied += [cleared] if cleared else []
     extra = {name: raw for name, raw in request.extra.items() if name != MEMBER}
-    told = warned("content_dropped", "context edit {} is not carried out here", unknown)
+    told = notices_by_name("content_dropped", "context edit {} is not carried out here", unknown)
     tokens = sum(int(str(each["cleared_input_tokens"])) for each in applied)
     report = json.dumps({"applied_edits": applied})
-    return Edited(replace(request, messages=tuple(messages), extra=extra), report, tuple(told), tokens)
+    return EditedRequest(replace(request, messages=tuple(messages), extra=extra), report, tuple(told), tokens)
 
 
-def _asks(request: Request) -> bool:
+def _has_edits(request: Request) -> bool:
     return request.dialect == DIALECT and bytes(request.extra.get(MEMBER, b"null")) != b"null"
 
 
-def _without(messages: Sequence[Message], gone: set[int]) -> list[Message]:
-    """The messages, those of these numbers without reasoning; a message that has nothing else is left out."""
+def _without_reasoning(messages: Sequence[Message], gone: set[int]) -> list[Message]:
+    """Returns the messages with reasoning removed from those at the indices `gone`; empty messages are dropped."""
     left: list[Message] = []
     for n, message in enumerate(messages):
         parts = tuple(part for part in message.parts if n not in gone or not isinstance(part, Reasoning))
@@ -124,8 +126,8 @@ def _without(messages: Sequence[Message], gone: set[int]) -> list[Message]:
     return left
 
 
-def _kept_turns(fields: Fields) -> int | None:
-    """How many turns keep their reasoning; None: all."""
+def _read_kept_turns(fields: Fields) -> int | None:
+    """Returns how many turns keep their reasoning; None: all."""
     keep = fields.take("keep")
     if keep is None:
         return _KEPT_TURNS
@@ -143,7 +145,7 @@ def _clear_thinking(
     if keep is None:
         return messages, {}
     turns: dict[int, list[int]] = {}
-    """Of each turn that has reasoning, the messages with it."""
+    """Indices of the messages with reasoning, per turn."""
     turn = 0
     for n, message in enumerate(messages):
         turn += message.role == "user" and not any(isinstance(part, ToolResult) for part in message.parts)
@@ -155,20 +157,20 @@ def _clear_thinking(
     removed = (part for n in gone for part in messages[n].parts if isinstance(part, Reasoning))
     tokens = sum(map(vocabulary.estimate_part, removed))
     cleared = {"type": THINKING, "cleared_thinking_turns": len(turns) - keep, "cleared_input_tokens": tokens}
-    return _without(messages, gone), cleared
+    return _without_reasoning(messages, gone), cleared
 
 
-class _ToolUses:
-    """One edit of the other type."""
+class _ToolUsesEdit:
+    """One `clear_tool_uses_20250919` edit."""
 
     def __init__(self, fields: Fields, bare: Request, vocabulary: TokenEstimator) -> None:
-        """`bare`: the request without its messages."""
+        """Reads the edit; `bare` is the request without its messages."""
         self._vocabulary = vocabulary
-        trigger = _amount(fields, "trigger", "input_tokens", "tool_uses")
+        trigger = _read_amount(fields, "trigger", "input_tokens", "tool_uses")
         self._unit, self._trigger = trigger or ("input_tokens", _TRIGGER_TOKENS)
-        keep = _amount(fields, "keep", "tool_uses")
+        keep = _read_amount(fields, "keep", "tool_uses")
         self._keep = _KEPT_USES if keep is None else keep[1]
-        least = _amount(fields, "clear_at_least", "input_tokens")
+        least = _read_amount(fields, "clear_at_least", "input_tokens")
         self._least = least[1] if least else 0
         self._excluded = {item.string() for item in fields.items("exclude_tools")}
         inputs = fields.take("clear_tool_inputs")
@@ -176,16 +178,16 @@ class _ToolUses:
         self._inputs_of = {item.string() for item in inputs.items()} if inputs and is_list else set()
         self._all_inputs = bool(inputs and not is_list and inputs.boolean())
         self._tokens = vocabulary.estimate_request(bare)
-        """Of the prompt so far, without what was cleared."""
+        """Tokens of the prompt so far, without what was cleared."""
         self._calls: dict[str, ToolCall] = {}
         self._uses: list[ToolResult] = []
         self._saved, self._counted = [0], [0]
-        """Tokens and number of what can be cleared of the first so many uses."""
+        """Tokens and number of the clearable results among the first n uses, by n."""
         self._upto = 0
-        """How many of the first uses have been cleared."""
+        """Number of leading uses that are cleared."""
 
     def clear(self, messages: Sequence[Message]) -> tuple[Sequence[Message], dict[str, object]]:
-        """Returns the conversation after all clearings, and the report."""
+        """Returns the messages after all clearings, and the report."""
         before = ""
         for message in messages:
             if message.role == "assistant" and before != "assistant":
@@ -202,7 +204,7 @@ class _ToolUses:
         return [self._left(message, ids) for message in messages], cleared
 
     def _clear(self) -> None:
-        """Clears what can be, where the prompt that is about to be sent exceeds the trigger."""
+        """Clears results if the prompt that is about to be sent exceeds the trigger."""
         upto, at = len(self._uses) - self._keep, self._upto
         if upto <= at or self._counted[upto] == self._counted[at]:
             return
@@ -224,7 +226,7 @@ class _ToolUses:
     def _use(self, result: ToolResult, tokens: int) -> None:
         saved, call = 0, self._calls.get(result.call_id)
         if is_clearable := self._is_clearable(result):
-            saved = max(0, tokens - self._vocabulary.estimate_part(_emptied(result)))
+            saved = max(0, tokens - self._vocabulary.estimate_part(_cleared(result)))
             if call is not None and self._loses_input(call):
                 saved += max(0, self._vocabulary.estimate(call.arguments) - self._vocabulary.estimate(_NO_INPUT))
         self._uses.append(result)
@@ -244,18 +246,18 @@ class _ToolUses:
 
     def _part(self, part: Part, ids: set[str]) -> Part:
         if isinstance(part, ToolResult) and part.call_id in ids:
-            return _emptied(part)
+            return _cleared(part)
         if isinstance(part, ToolCall) and part.id in ids and self._loses_input(part):
             return replace(part, arguments=_NO_INPUT)
         return part
 
 
-def _emptied(result: ToolResult) -> ToolResult:
+def _cleared(result: ToolResult) -> ToolResult:
     return replace(result, parts=(Text(CLEARED),))
 
 
-def _amount(fields: Fields, name: str, *units: str) -> tuple[str, int] | None:
-    """A number with its unit, `{"type": "input_tokens", "value": 30000}`."""
+def _read_amount(fields: Fields, name: str, *units: str) -> tuple[str, int] | None:
+    """Reads a number with its unit, `{"type": "input_tokens", "value": 30000}`."""
     found = fields.take(name)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Details of a response (`core/response_details.py`) as the JSON of APIs has them."""
+"""JSON of response details (`core/response_details.py`) in the vendors' APIs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,8 +18,8 @@ _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def logprobs(entries: Sequence[Fields]) -> JsonText:
-    """Probabilities of tokens, with the members that the vendors' types require."""
+def logprobs_json(entries: Sequence[Fields]) -> JsonText:
+    """Returns token probabilities as JSON, with the fields that the vendors' types require."""
     return _encode([_entry(each) for each in entries]).decode()
 
 
@@ -40,26 +40,26 @@ def _inner(fields: Fields) -> dict[str, object]:
     return made
 
 
-def given(fields: Fields, *known: str) -> dict[str, Raw]:
-    """The members that are not `known`, and say something."""
+def nonempty_fields(fields: Fields, *known: str) -> dict[str, Raw]:
+    """Returns the fields that are not in `known` and have a value."""
     found = ((name, bytes(raw).translate(_ONE_LINE)) for name, raw in fields.rest().items() if name not in known)
     return {name: Raw(json) for name, json in found if json not in _NOTHING}
 
 
-def beside(counts: Fields, known: Mapping[str, tuple[str, ...]]) -> ExtraFields:
-    """Members of a usage that have no count here; `known` are those that have one, and what is known within them."""
-    found = given(counts)
+def unmodelled_counts(counts: Fields, known: Mapping[str, tuple[str, ...]]) -> ExtraFields:
+    """Returns usage fields that `Usage` does not model; `known` contains the modelled fields and their inner fields."""
+    found = nonempty_fields(counts)
     for name, inner in known.items():
         within = lenient_values.fields(counts.peek(name)) if inner else None
-        rest = given(within, *inner) if within is not None else {}
+        rest = nonempty_fields(within, *inner) if within is not None else {}
         found.pop(name, None)
         if rest:
             found[name] = Raw(_encode(rest))
     return found
 
 
-def counted(counts: dict[str, object], usage: Usage, dialect: str) -> dict[str, object]:
-    """The counts of a usage with what the server said beside them, for a client of the same API."""
+def with_unmodelled_counts(counts: dict[str, object], usage: Usage, dialect: str) -> dict[str, object]:
+    """Adds the server's other usage fields to `counts`, for a client of the same API."""
     for name, raw in usage.extra.items() if usage.dialect == dialect else ():
         own = counts.get(name)
         counts[name] = {**_members(raw), **own} if isinstance(own, dict) else raw

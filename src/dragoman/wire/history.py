@@ -1,18 +1,18 @@
-"""A conversation as every server takes it: behind each turn with calls their results, each once, and no others.
+"""Repair of message order: each turn with calls is followed by the calls' results, each once, and by no others.
 
     assistant: call 1, call 2          assistant: call 1, call 2
     user: result 1, "and?"         →   tool: result 1, result 2
     user: result 2                     user: "and?"
 
-Clients send results spread over messages, behind the user's words, twice, or not at all (the user broke the tool off);
-servers refuse all of that. Results go right behind their calls. A call without one gets an error that says so. A result
-without a call becomes words of the user, and so does a second one for the same call. Of two calls with one id, as
-servers that count from 0 in each reply make them, the later gets an id of its own; a result belongs to the last call of
-its id before it. Messages of the model in a row are one turn, as an API has them whose items are messages: the results
-of its calls stand behind all of them. A conversation that is in order stays as it is.
+Clients send results spread over several messages, after user text, twice, or not at all (the user cancelled the tool).
+Servers reject all of these. Results are moved directly after their calls. A call without a result gets an error result
+that says so. A result without a call, or a second result for the same call, becomes user text. If two calls have the
+same id, as from servers that count from 0 in each response, the later one gets a new id; a result belongs to the last
+call of its id before it. Consecutive assistant messages are one turn, as in APIs whose items are messages: the results
+of its calls come after all of them. A conversation in valid order is not changed.
 
-What only some servers take is for their dialects to ask for: `system_first`, and `told_to_go_on` for a conversation
-that ends with the beginning of the answer.
+Further rules apply to some servers only and are called by their dialects: `hoist_system_messages`, and
+`append_continue_prompt` for a conversation that ends with the beginning of the response.
 """
 
 from collections import deque
@@ -24,20 +24,20 @@ from msgspec.structs import replace
 
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Part, Text, ToolCall, ToolResult
-from dragoman.wire.past_arguments import with_objects
+from dragoman.wire.past_arguments import repair_past_arguments
 
-GO_ON: Final = (
+CONTINUE_PROMPT: Final = (
     "Your last message is the beginning of your answer. Go on from exactly where it ends, and repeat nothing of it."
 )
 NO_RESULT: Final = "The call was broken off; it has no result."
 
 
-def in_order(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Notice, ...]]:
-    """The conversation in order, and what had to be mended."""
-    messages, told = with_objects(messages)
+def repair_history(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Notice, ...]]:
+    """Returns the messages in valid order, and notices of the repairs."""
+    messages, told = repair_past_arguments(messages)
     if _is_in_order(messages):
         return messages, told
-    mending = _Mending()
+    mending = _HistoryRepair()
     for message in messages:
         mending.add(message)
     mending.settle()
@@ -65,7 +65,7 @@ def _is_in_order(messages: Sequence[Message]) -> bool:
 
 
 def _answers(parts: Sequence[Part], waiting: set[str]) -> bool:
-    """Whether these are results of waiting calls, each once, and words behind them only where none waits any more."""
+    """Whether the parts are results of waiting calls, each once, then others only if no call is left."""
     results = list(takewhile(lambda part: isinstance(part, ToolResult), parts))
     ids = {part.call_id for part in results if isinstance(part, ToolResult)}
     rest = parts[len(results) :]
@@ -73,21 +73,22 @@ def _answers(parts: Sequence[Part], waiting: set[str]) -> bool:
     return bool(ids) and ids <= waiting and len(ids) == len(results) and alone and (not rest or ids == waiting)
 
 
-def system_first(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The conversation with one system message at most, at its beginning; a later one becomes a reminder by the user.
+def hoist_system_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Merges leading system messages into one; a later system message becomes a user message with a reminder.
 
-    For open servers: their models' templates refuse any other (https://github.com/vllm-project/vllm/issues/44000), and
-    clients such as Claude Code send them in mid-conversation.
+    For open-weight servers: their chat templates reject other positions
+    (https://github.com/vllm-project/vllm/issues/44000), and clients such as Claude Code send system messages in
+    mid-conversation.
     """
-    first = tuple(takewhile(_is_systems, messages))
-    rest = tuple(reminder(m) if _is_systems(m) and m.parts else m for m in messages[len(first) :])
+    first = tuple(takewhile(_is_system, messages))
+    rest = tuple(system_reminder(m) if _is_system(m) and m.parts else m for m in messages[len(first) :])
     extra = {name: raw for message in first for name, raw in message.extra.items()}
     parts = tuple(part for message in first for part in message.parts)
     return (Message("system", parts, extra), *rest) if first else rest
 
 
-def reminder(message: Message) -> Message:
-    """The system's words, said by the user; behind them what else it showed."""
+def system_reminder(message: Message) -> Message:
+    """Returns a user message with the system text in `<system-system_reminder>` tags, followed by its other parts."""
     words = [part for part in message.parts if isinstance(part, Text)]
     others = (part for part in message.parts if not isinstance(part, Text))
     text = "\n".join(part.text for part in words)
@@ -96,37 +97,37 @@ def reminder(message: Message) -> Message:
     return Message("user", (*told, *others), message.extra)
 
 
-def _is_systems(message: Message) -> bool:
+def _is_system(message: Message) -> bool:
     return message.role in ("system", "developer")
 
 
-def told_to_go_on(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The conversation with a word of the user at its end, where it ends with the beginning of the model's answer."""
+def append_continue_prompt(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Appends a user message that asks to continue, if the messages end with the beginning of a response."""
     last = next((m for m in reversed(messages) if m.parts), None)
     parts = last.parts if last is not None and last.role == "assistant" else ()
     if any(isinstance(part, Text) for part in parts) and not any(isinstance(part, ToolCall) for part in parts):
-        return (*messages, Message("user", (Text(GO_ON),)))
+        return (*messages, Message("user", (Text(CONTINUE_PROMPT),)))
     return tuple(messages)
 
 
-class _Mending:
-    """What has been put in order so far."""
+class _HistoryRepair:
+    """State of a repair: the messages in valid order so far."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self._waiting: dict[str, deque[str]] = {}
-        """Calls of the last turn that have no result yet: the client's id, and those that they have here."""
+        """Calls of the last turn without a result: the client's id, and the new ids of its calls."""
         self._results: list[Message] = []
-        """Of the last turn."""
+        """Results of the last turn."""
         self._behind: list[Message] = []
-        """What was said behind that turn, until the next."""
+        """Messages after the last turn's calls, until the next turn."""
         self._seen: set[str] = set()
         self._last: dict[str, int] = {}
-        """Of each id of the client that came again, the last number that was put behind it."""
+        """The last number appended to each repeated id."""
         self._made = self._astray = self._renamed = 0
 
     def add(self, message: Message) -> None:
-        """The next message."""
+        """Adds the next message."""
         if message.role == "assistant":
             if self._results or self._behind:
                 self.settle()
@@ -149,7 +150,7 @@ class _Mending:
             self._behind.append(Message(role, tuple(rest), {} if message.role == "tool" else message.extra))
 
     def settle(self) -> None:
-        """The turn is over: what it lacks is made."""
+        """Ends the turn: adds error results for calls without one."""
         for id in chain.from_iterable(self._waiting.values()):
             self._made += 1
             self._results.append(Message("tool", (ToolResult(id, (Text(NO_RESULT),), is_error=True),)))
@@ -157,7 +158,7 @@ class _Mending:
         self._waiting, self._results, self._behind = {}, [], []
 
     def warnings(self) -> tuple[Notice, ...]:
-        """What was mended, as one warning."""
+        """Returns one notice of all repairs."""
         told = {
             "calls without a result": self._made,
             "results without a call": self._astray,
@@ -167,7 +168,7 @@ class _Mending:
         return (Notice("history_repaired", said or "results that did not stand right behind their calls"),)
 
     def _own(self, id: str) -> str:
-        """The id of the call that is meant: of several with this id, the first that waits."""
+        """Returns the new id of the first waiting call with this id."""
         found = self._waiting[id].popleft()
         if not self._waiting[id]:
             del self._waiting[id]
@@ -182,9 +183,7 @@ class _Mending:
         while id in self._seen:
             n += 1
             id = f"{call.id}_{n}"
-            self._last[call.id] = (
-                n  # the next search begins here: from 1 again, the same id 10,000 times would take minutes
-            )
+            self._last[call.id] = n  # start here: counting from 1 again for 10,000 equal ids would take minutes
         self._renamed += id != call.id
         self._seen.add(id)
         self._waiting.setdefault(call.id, deque()).append(id)

@@ -1,4 +1,4 @@
-"""How OpenAI's APIs tell an error, and who asks: one body and one table of codes for all of them.
+"""Errors and authentication of OpenAI's APIs: one body and one table of codes for all of them.
 
     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
 
@@ -38,28 +38,28 @@ _CODES: Final[dict[type[DragomanError], str]] = {
     UpstreamTimeoutError: "timeout",
 }
 _UPSTREAM: Final = {400: 400, 413: 413, 422: 400, 429: 429, 503: 503, 529: 503}
-"""What an upstream's own status becomes; any other (a key of ours that it refuses, say) is 502."""
+"""HTTP status for an upstream status; any other (such as a rejected API key of the gateway) becomes 502."""
 
 
 def status(error: DragomanError) -> int:
-    """The HTTP status for an error that comes before the answer has begun."""
+    """Returns the HTTP status for an error that occurs before the response has begun."""
     if isinstance(error, UpstreamError) and error.status is not None:
         return _UPSTREAM.get(error.status, error.status_hint)
     return error.status_hint
 
 
 def error_fields(error: DragomanError) -> dict[str, str | None]:
-    """What there is to say of an error; `param` is the field's path without `$.`."""
+    """Returns the fields of an error; `param` is the field's path without `$.`."""
     message, number = error.message, status(error)
     if isinstance(error, ContextOverflowError):
-        message = _too_long(error)
+        message = _context_overflow_message(error)
     kind = "server_error" if number >= 500 else "rate_limit_error" if number == 429 else "invalid_request_error"
     path = error.path.removeprefix("$").removeprefix(".") if isinstance(error, RequestError) else ""
     return {"message": message, "type": kind, "param": path or None, "code": _CODES.get(type(error))}
 
 
-def _too_long(error: ContextOverflowError) -> str:
-    """Clients look for these words and shorten the conversation, or ask for less."""
+def _context_overflow_message(error: ContextOverflowError) -> str:
+    """Returns the vendor's message: clients match its text to shorten the conversation or request fewer tokens."""
     limit = f"This model's maximum context length is {error.limit_tokens} tokens."
     if error.output_tokens:
         both, asked = error.input_tokens + error.output_tokens, f"{error.output_tokens} in the completion"
@@ -71,11 +71,11 @@ def _too_long(error: ContextOverflowError) -> str:
     return "Your messages exceed this model's maximum context length. Please reduce the length of the messages."
 
 
-def sign(key: str) -> dict[str, str]:
-    """The header that carries a key."""
+def auth_headers(key: str) -> dict[str, str]:
+    """Returns the authentication header for a key; none if the key is empty."""
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def write_error(error: DragomanError) -> bytes:
-    """The body of an error."""
+    """Returns the body of an error response."""
     return msgspec.json.encode({"error": error_fields(error)})

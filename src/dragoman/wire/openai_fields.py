@@ -1,4 +1,4 @@
-"""Fields of a request that both of OpenAI's APIs have, under the same name or another.
+"""Request fields that both of OpenAI's APIs have, under the same name or another.
 
     Chat Completions                     Responses
     the names in `SHARED`                the same
@@ -25,14 +25,14 @@ SHARED: Final = frozenset(
     )
 )
 DETAILS: Final = (b'"auto"', b'"low"', b'"high"')
-"""Values of an image's `detail` that both have."""
+"""Values of an image's `detail` in both APIs."""
 _LOGPROBS: Final = "message.output_text.logprobs"
 
 Json = dict[str, object]
 
 
-def in_chat(extra: ExtraFields) -> tuple[Json, ExtraFields]:
-    """Returns these fields of a Responses request in the terms of Chat Completions, and the fields left over."""
+def to_chat_fields(extra: ExtraFields) -> tuple[Json, ExtraFields]:
+    """Converts fields of a Responses request to Chat Completions; also returns the fields without an equivalent."""
     said: Json = {name: raw for name, raw in extra.items() if name in SHARED}
     left = {name: raw for name, raw in extra.items() if name not in SHARED}
     if (text := _members(left, "text")) and "verbosity" in text:
@@ -50,10 +50,10 @@ def in_chat(extra: ExtraFields) -> tuple[Json, ExtraFields]:
     return said, left
 
 
-def in_responses(extra: ExtraFields) -> tuple[Json, ExtraFields]:
-    """Returns these fields of a Chat Completions request in the terms of Responses, and the fields left over.
+def to_responses_fields(extra: ExtraFields) -> tuple[Json, ExtraFields]:
+    """Converts fields of a Chat Completions request to Responses; also returns the fields without an equivalent.
 
-    `text` and `include` are objects and lists to be merged into those of the request.
+    `text` and `include` must be merged with those of the request.
     """
     said: Json = {name: raw for name, raw in extra.items() if name in SHARED}
     left = {name: raw for name, raw in extra.items() if name not in SHARED}
@@ -66,8 +66,8 @@ def in_responses(extra: ExtraFields) -> tuple[Json, ExtraFields]:
     return said, left
 
 
-def custom_in_responses(extra: ExtraFields) -> tuple[Json, ExtraFields]:
-    """Returns the fields of a Chat Completions custom tool in the terms of Responses, and the fields left over."""
+def to_responses_custom_tool(extra: ExtraFields) -> tuple[Json, ExtraFields]:
+    """Converts fields of a Chat Completions custom tool to Responses; also returns those without an equivalent."""
     form, left = _members(extra, "format"), {name: raw for name, raw in extra.items() if name != "format"}
     if grammar := _members(form, "grammar"):
         more = {f"format.{name}": raw for name, raw in form.items() if name not in ("type", "grammar")}
@@ -78,8 +78,8 @@ def custom_in_responses(extra: ExtraFields) -> tuple[Json, ExtraFields]:
     return {"type": "custom"}, extra
 
 
-def merged(body: Json, shared: Json) -> Json:
-    """Returns the body with these fields, objects and lists of both put together."""
+def merge_fields(body: Json, shared: Json) -> Json:
+    """Returns the body with these fields; objects and lists of the same name are merged."""
     for name, more in shared.items():
         match body.get(name), more:
             case dict(had), dict():

@@ -1,15 +1,15 @@
-"""A stream on its way to a client of the server's own API: whole events as they came, the model as the client calls it.
+"""Passthrough of a stream to a client of the server's own API: events unchanged, only the model name is replaced.
 
-    splice = Splice(dialect.passing, model="as-the-client-calls-it")
-    splice.feed(piece)          # bytes for the client
-    splice.over                 # an event has come with which the answer is over
-    splice.ending()             # all that has to be read: who speaks, and how it ended
+    stream = StreamRewriter(dialect.passthrough, model="as-the-client-calls-it")
+    stream.feed(piece)          # bytes for the client
+    stream.finished             # an event that ends the response has arrived
+    stream.boundary_events()    # the first and last events, the only ones that must be parsed
 
-Only whole events leave here, so what breaks off in the middle of one can still be ended with an error, and a ping may
-stand between any two pieces.
+Only whole events are returned, so a stream that breaks off inside an event can still be ended with an error event, and
+a ping may be inserted between any two chunks.
 
-Source: https://html.spec.whatwg.org/multipage/server-sent-events.html (2026-11); what tells the end of a stream is
-stated by each dialect (`StreamPassthrough`).
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html (2026-11). Each dialect describes the end of its
+stream (`StreamPassthrough`).
 """
 
 import re
@@ -26,37 +26,44 @@ _EVENT: Final = re.compile(rb".*?(?:\n\r?\n|\Z)", re.DOTALL)
 _CR_ALONE: Final = re.compile(rb"\r[^\n]")
 _DATA: Final = re.compile(rb"^(data: ?)(\{.*\})", re.MULTILINE)
 _MODEL: Final = b'"model"'
-"""In a string of JSON the quotes have a backslash before them, so this is a member, if not always the one meant."""
-_LAST: Final = 4
-"""Events that are the end of any stream: why it ended, its usage, the end itself, and a comment between them."""
+"""Inside a JSON string the quotes would be escaped, so this is a field, though not always the one meant."""
+_MAX_END_EVENTS: Final = 4
+"""Maximum events at the end of a stream: finish reason, usage, the end event, and a comment between them."""
 
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class StreamRewriter:
-    """One stream."""
+    """Rewrites one stream, chunk by chunk."""
 
     __slots__ = ("_cr", "_last", "_model", "_passing", "_rest", "_unasked", "first", "over")
 
     def __init__(self, passing: StreamPassthrough, model: str | None = None, *, hides_usage: bool = False) -> None:
-        """`model`: what the client calls it, where the server does not. `hides_usage`: it has not asked for it."""
+        """Creates a rewriter.
+
+        Args:
+            passing: Description of the API's stream.
+            model: The client's name of the model if the server uses another one.
+            hides_usage: The client did not request usage: events that only report it are removed.
+        """
         self._passing = passing
         self._model = model
         self._unasked = passing.unasked if hides_usage else ()
         self._rest = bytearray()
         self._cr = ""
-        """Lines end with CR alone: how the last piece ended, `cr` or `other`."""
+        """If lines end with CR alone: how the last chunk ended, `cr` or `other`."""
         self.first = b""
         """The first event."""
-        self._last: deque[bytes] = deque(maxlen=_LAST)
-        """Pieces that came behind it, of late."""
+        self._last: deque[bytes] = deque(maxlen=_MAX_END_EVENTS)
+        """The most recent chunks after it."""
         self.over = False
 
     def feed(self, piece: bytes) -> bytes:
-        """What the client gets for these bytes.
+        """Returns the bytes for the client.
 
-        Raises: UpstreamError: one event is longer than any may be.
+        Raises:
+            UpstreamError: An event is longer than `EVENT_LIMIT_BYTES`.
         """
         if self._cr or b"\r" in piece or self._rest.endswith(b"\r"):
             piece = self._lines(piece)
@@ -74,24 +81,24 @@ class StreamRewriter:
         return self._named(whole) if self._model is not None and _MODEL in whole else whole
 
     def close(self) -> bytes:
-        """What is left where the server has left out the last blank line; half an event is left behind."""
+        """Returns the last event if the server omitted its final blank line; an incomplete event is discarded."""
         rest = bytes(self._rest).strip()
-        data = self.feed(b"\n\n") if rest == self._passing.end.strip() or _is_whole(rest) else b""
+        data = self.feed(b"\n\n") if rest == self._passing.end.strip() or _is_complete(rest) else b""
         self.over = self.over or any(self._passing.ends.match(event.lstrip()) for event in self.ending())
         return data
 
     def ending(self) -> list[bytes]:
-        """The first event and the last ones: all that has to be read."""
+        """Returns the first event and the last ones, the only ones that must be parsed."""
         pieces = b"".join(self._last)
         at = len(pieces)
-        for _ in range(_LAST + 1):
+        for _ in range(_MAX_END_EVENTS + 1):
             if at < 0:
                 break
             at = max(pieces.rfind(b"\n\n", 0, at), pieces.rfind(b"\n\r\n", 0, at))
         return [self.first, *_EVENT.findall(pieces, max(at, 0))]
 
     def _lines(self, piece: bytes) -> bytes:
-        """The piece with LF for CR, if CR alone ends the stream's lines; a string of JSON holds neither as it is."""
+        """Replaces CR by LF if CR alone ends the lines; JSON strings contain neither character unescaped."""
         if not self._cr:
             if not _CR_ALONE.search(self._rest[-1:] + piece):
                 return piece
@@ -102,8 +109,8 @@ class StreamRewriter:
         return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _whole(self, piece: bytes) -> bytes:
-        """As much as ends with an event."""
-        if not self._rest and piece.endswith(b"\n\n"):  # as nearly always
+        """Returns the bytes up to the end of the last whole event."""
+        if not self._rest and piece.endswith(b"\n\n"):  # the most frequent case
             return piece
         searched = max(0, len(self._rest) - 2)
         self._rest += piece
@@ -117,23 +124,25 @@ class StreamRewriter:
         return whole
 
     def _begin(self, whole: bytes) -> None:
-        """Comments may come before the first event."""
+        """Finds the first event after any comments."""
         first = next((event for event in _EVENT.finditer(whole) if b"data:" in event[0]), None)
         if first is not None:
             self.first = first[0]
             self._last.append(whole[first.end() :])
 
     def _ends(self, whole: bytes) -> bool:
-        """Whether the last of these events is an end; where a comment stands behind it, `close` finds it."""
+        """Whether the last of these events ends the response; if a comment follows it, `close` detects it."""
         last = max(whole.rfind(b"\n\n", 0, -2) + 2, whole.rfind(b"\n\r\n", 0, -3) + 3)
         return self._passing.ends.match(whole, last if last > 2 else 0) is not None
 
     def _named(self, whole: bytes) -> bytes:
-        return _DATA.sub(lambda found: found[1] + named(found[2], self._model or "", self._passing.within), whole)
+        return _DATA.sub(
+            lambda found: found[1] + replace_model_name(found[2], self._model or "", self._passing.within), whole
+        )
 
 
-def _is_whole(event: bytes) -> bool:
-    """Whether nothing is missing but the blank line."""
+def _is_complete(event: bytes) -> bool:
+    """Whether only the blank line is missing."""
     found = _DATA.search(event)
     try:
         return found is not None and bool(_members(found[2]))
@@ -141,12 +150,12 @@ def _is_whole(event: bytes) -> bool:
         return False
 
 
-def named(data: bytes, model: str, within: str = "") -> bytes:
-    """This JSON with another model's name in it, or in the member `within`; all else stays as it was written."""
+def replace_model_name(data: bytes, model: str, within: str = "") -> bytes:
+    """Returns the JSON with another model name in it, or in its member `within`; the rest is not changed."""
     try:
         members = _members(data)
         if within and within in members:
-            members[within] = msgspec.Raw(named(bytes(members[within]), model))
+            members[within] = msgspec.Raw(replace_model_name(bytes(members[within]), model))
         elif not within and "model" in members:
             members["model"] = msgspec.Raw(_encode(model))
         else:

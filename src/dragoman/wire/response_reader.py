@@ -1,13 +1,13 @@
-"""The bytes of a server behind, to the JSON objects in them: a stream of server-sent events, or one whole body.
+"""Parses bytes of an upstream server into JSON objects: a stream of server-sent events, or one whole body.
 
-Servers answer a request for a stream with a whole body, and the other way round; what came is told by its first
-character. Anything else, such as a proxy's page of HTML, is an error of the server's. Bytes that are no UTF-8, as of a
-character that was cut between two tokens, are read as U+FFFD, and told of. `NaN` and `Infinity`, which Python's servers
-write where they measure their own speed, are read as null.
+Some servers answer a streaming request with a whole body, or the reverse; the first character shows which one it is.
+Anything else, such as a proxy's HTML page, is an error of the server. Invalid UTF-8, such as a character split between
+two tokens, is read as U+FFFD and reported. `NaN` and `Infinity`, which Python servers write in timing fields, are read
+as null.
 
-An answer is whole where the server says why it ended. One that says nothing at all is an error. A stream that ends with
-`[DONE]` alone was cut: its finish is "length", unless calls in it are whole. An event, or a line of the stream, that is
-named `error` is the server's error, whatever the fields of its JSON.
+A response is complete if the server reports why it ended. An empty response is an error. A stream that ends with only
+`[DONE]` was cut off: its finish reason is "length", unless it contains complete calls. An event, or a line of the
+stream, named `error` is an error of the server, whatever fields its JSON has.
 """
 
 import re
@@ -26,11 +26,18 @@ from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.text.surrogates import has_halves
 from dragoman.wire.call_assembler import ToolCallAssembler
 from dragoman.wire.sse import ERROR, EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
-from dragoman.wire.upstream_errors import said_error, told_error
+from dragoman.wire.upstream_errors import error_from_body, error_from_event
 
 
-def assembler(request: Request, turn: ExchangeContext, dialect: str, legal: re.Pattern[str]) -> ToolCallAssembler:
-    """For the answer to this request of a server of this API, whose names of tools are of this form."""
+def new_assembler(request: Request, turn: ExchangeContext, dialect: str, legal: re.Pattern[str]) -> ToolCallAssembler:
+    """Creates the assembler for the response to this request.
+
+    Args:
+        request: The request as the client sent it.
+        turn: The context of the exchange.
+        dialect: Name of the server's API.
+        legal: Tool names that the API accepts.
+    """
     form = ANY if request.dialect == dialect else legal
     names = Names((tool.name for tool in request.tools if tool.name), form)
     used = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
@@ -38,45 +45,45 @@ def assembler(request: Request, turn: ExchangeContext, dialect: str, legal: re.P
 
 
 _DONE: Final = b"[DONE]"
-NOT_THAT: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises where JSON is not of a type."""
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Exceptions of msgspec for JSON that does not match a type."""
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
 _BOM: Final = b"\xef\xbb\xbf"
-_NO_STREAM: Final = (b"{", b"[", b"<")
+_BODY_STARTS: Final = (b"{", b"[", b"<")
 _CONSTANT: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|-?\b(?:NaN|nan|Infinity|inf)\b', re.DOTALL)
-"""What is no JSON in Python's, and strings, in which the same letters are text."""
-_SAID_CHARS: Final = 200
-"""Of an error that is no JSON."""
+"""Matches Python constants that are not valid JSON, and strings, in which they are plain text."""
+_QUOTED_CHARS: Final = 200
+"""Maximum characters quoted from an error that is not JSON."""
 
 
-class UpstreamReader:
-    """Reads one answer: `feed` what comes, `close` at its end.
+class BaseResponseReader:
+    """Reads one response: `feed` chunks, then `close`.
 
-    Never raises: an answer that breaks off, or is none, ends with Failure.
+    It never raises: a truncated or invalid response ends with Failure.
     """
 
     __slots__ = ("_body", "_event_name", "_is_broken", "_out", "_sse", "_whole_body")
 
     _nothing = "its end alone"
-    """What an answer has been where `_is_empty`."""
+    """Description of a response for which `_is_empty` is True."""
 
     def __init__(self, out: ToolCallAssembler) -> None:
         self._out = out
         self._sse: Decoder | None = None
         self._body = bytearray()
         self._whole_body: bool | None = None
-        """Not a stream; None before the first character."""
+        """The response is not a stream; None before the first character."""
         self._event_name = ""
-        """Of the event that is being read, for servers that leave `type` out of its JSON."""
+        """Name of the current SSE event, for servers that omit `type` in its JSON."""
         self._is_broken = False
-        """Something was no UTF-8."""
+        """The response contained invalid UTF-8."""
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
-        """The events that this piece adds."""
+        """Returns the events that this chunk adds."""
         return self._taken(lambda: self._feed(piece))
 
     def close(self) -> list[AnyEvent]:
-        """The events that the end of the answer adds: at least Finish or Failure, unless one came before."""
+        """Returns the events that the end adds: at least Finish or Failure, unless one was emitted before."""
         return self._taken(self._close)
 
     def _taken(self, step: Callable[[], None]) -> list[AnyEvent]:
@@ -95,7 +102,7 @@ class UpstreamReader:
         self._body += piece
         if self._whole_body is None:
             begun = bytes(self._body.lstrip(_BLANK)[:1])
-            self._whole_body = begun in _NO_STREAM if begun else None
+            self._whole_body = begun in _BODY_STARTS if begun else None
         if self._whole_body is False:
             self._sse = Decoder()
             self._events(self._sse.feed(bytes(self._body)))
@@ -116,44 +123,44 @@ class UpstreamReader:
                 self._object(data, self._frame)
 
     def _error(self, data: bytes) -> DragomanError:
-        """The error of an event that is named so."""
+        """Returns the error of an event named `error`."""
         try:
             fields = self._read(data).fields()
         except DragomanError:
-            return UpstreamError(data.decode("utf-8", "replace")[:_SAID_CHARS])
-        return said_error(fields) or told_error(fields)
+            return UpstreamError(data.decode("utf-8", "replace")[:_QUOTED_CHARS])
+        return error_from_event(fields) or error_from_body(fields)
 
     def _quick(self, data: bytes) -> bool:
-        """Take an event that is nothing but a piece of words or arguments, as nearly all are, just as the API has it.
+        """Fast path for an event that is only a chunk of text or arguments in the API's exact form, as most are.
 
-        False where it is anything else: then all of it is looked at, by `_frame`.
+        Returns False for any other event; `_frame` then parses all of it.
         """
         return False
 
-    # Overridden, and not passed in as bound methods, which would keep each reader alive until a garbage collection.
+    # Overridden instead of passed in as bound methods, which would keep each reader alive until a garbage collection.
 
     def _frame(self, fields: Fields) -> None:
-        """Takes an event's JSON."""
+        """Reads the JSON of an event."""
         raise NotImplementedError
 
     def _whole(self, fields: Fields) -> None:
-        """Takes the JSON of a body that is not a stream."""
+        """Reads the JSON of a body that is not a stream."""
         self._frame(fields)
 
     def _ended(self) -> bool:
-        """Whether the answer may end here; if so, it has been ended."""
+        """Ends the response if it may end here; returns whether it did."""
         raise NotImplementedError
 
     def _close(self) -> None:
         if self._sse is not None:
-            self._events([last for last in self._sse.close() if _is_whole(last.data)])
+            self._events([last for last in self._sse.close() if _is_complete(last.data)])
             self._finish(done=False)
         elif self._out.phase != "ended":
             self._object(bytes(self._body).strip().removeprefix(_BOM), self._whole)
             self._finish(done=True)
 
     def _finish(self, done: bool, *, bare: bool = False) -> None:
-        """The answer is over; `done` where the server says so, `bare` where by a word that it may send at any place."""
+        """Ends the response; `done` if the server reports its end, `bare` if by a marker that may appear anywhere."""
         if self._out.phase == "ended" or self._ended():
             return
         if not done:
@@ -162,23 +169,25 @@ class UpstreamReader:
         if self._is_empty():
             raise UpstreamError(f"expected an answer of the server, got {self._nothing}")
         was_cut = bare and not self._out.calls
-        self._out.warn("unknown_finish", f"the server did not say why it ended; it is taken for {_CUT[was_cut]!r}")
-        self._out.finish(_CUT[was_cut])
+        self._out.warn(
+            "unknown_finish", f"the server did not say why it ended; it is taken for {_DEFAULT_FINISH[was_cut]!r}"
+        )
+        self._out.finish(_DEFAULT_FINISH[was_cut])
 
     def _is_empty(self) -> bool:
-        """Whether nothing has come that the API would call an answer."""
+        """Whether nothing has arrived that the API would call a response."""
         return self._out.phase == "new"
 
     def _object(self, data: bytes, take: Callable[[Fields], None]) -> None:
         fields = self._read(data).fields()
-        if (error := said_error(fields)) is not None:
+        if (error := error_from_event(fields)) is not None:
             raise error
         if self._is_broken:
             self._out.broken("bytes of the answer that are no UTF-8 were read as U+FFFD")
         take(fields)
 
     def _read(self, data: bytes) -> Cursor:
-        """The JSON of the server, also where it is a little less than that."""
+        """Parses the server's JSON, also with minor errors."""
         if has_halves(data):
             data = self._out.halves.marked(data)
         try:
@@ -198,12 +207,12 @@ class UpstreamReader:
         raise UpstreamError(f"expected JSON of the server, got {len(data)} bytes that begin {quote(text[:80])}")
 
 
-_CUT: Final[dict[bool, FinishReason]] = {True: "length", False: "stop"}
-"""The end of an answer that does not say why it ended."""
+_DEFAULT_FINISH: Final[dict[bool, FinishReason]] = {True: "length", False: "stop"}
+"""Finish reasons of responses that do not report one, by whether they were cut off."""
 
 
-def _is_whole(data: bytes) -> bool:
-    """The event behind which the stream ended without a blank line is not merely a beginning."""
+def _is_complete(data: bytes) -> bool:
+    """Whether the last event, which has no blank line after it, is complete."""
     if data.strip() == _DONE:
         return True
     try:

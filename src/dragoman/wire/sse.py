@@ -1,4 +1,4 @@
-"""Server-sent events, both ways, no I/O.
+"""Encoder and decoder of server-sent events; no I/O.
 
     event: message_start\\n
     data: {"type":"message_start"}\\n
@@ -13,23 +13,23 @@ from typing import Final, NamedTuple
 from dragoman.core.errors import UpstreamError
 
 EVENT_LIMIT_BYTES: Final = 64 * 1024 * 1024
-"""The largest single event that `Decoder` takes; a whole reply with images inline stays well below."""
+"""Maximum size of one event in `Decoder`; a whole response with inline images is well below."""
 
 ERROR: Final = "error"
-"""The name of an event that is an error, in every API that names events."""
+"""Name of error events, in every API that names events."""
 _NO_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
 class ServerSentEvent(NamedTuple):
-    """One event; `data` lines joined by a newline."""
+    """One event; its `data` lines are joined by newlines."""
 
     event: str
     data: bytes
 
 
 def encode(data: bytes, event: str = "") -> bytes:
-    """The bytes of one event; `data` is JSON."""
+    """Returns the bytes of one event; `data` is JSON."""
     data = one_line(data)
     if event:
         return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
@@ -37,35 +37,36 @@ def encode(data: bytes, event: str = "") -> bytes:
 
 
 def one_line(json: bytes) -> bytes:
-    """JSON without line breaks, which are white space between its tokens, as in a pretty-printed request."""
+    """Replaces line breaks in JSON by blanks; they are white space between tokens, as in pretty-printed JSON."""
     return json.translate(_NO_LINE_ENDS) if b"\n" in json or b"\r" in json else json
 
 
 def comment(text: str) -> bytes:
-    """A line that clients skip: keeps a silent connection open."""
+    """Returns a comment line, which clients ignore: keeps an idle connection open."""
     return f": {text}\n\n".encode()
 
 
 class Decoder:
-    """Takes bytes in any cut and gives the events complete so far.
+    """Decodes a stream in chunks of any size into events.
 
-    Comments, `id` and `retry` are skipped; CR, LF and CRLF end lines; a character may be split between pieces. A line
-    `error: {…}`, which llama.cpp's server wrote for long and its forks do, is an event of that name.
+    Comments, `id` and `retry` are ignored; lines end with CR, LF or CRLF; a character may be split between chunks. A
+    line `error: {…}`, which older versions of llama.cpp's server and its forks send, is an event of that name.
     """
 
     __slots__ = ("_buf", "_bytes", "_data", "_event", "_first")
 
     def __init__(self) -> None:
-        self._buf = bytearray()  # grows in place: a long line in small pieces stays linear
+        self._buf = bytearray()  # grows in place: a long line in small chunks stays linear
         self._bytes = 0
         self._data: list[bytes] = []
         self._event = ""
         self._first = True
 
     def feed(self, piece: bytes) -> list[ServerSentEvent]:
-        """The events that this piece completes.
+        """Returns the events that this chunk completes.
 
-        Raises: UpstreamError: one event is longer than `EVENT_LIMIT_BYTES`; give the connection up.
+        Raises:
+            UpstreamError: An event is longer than `EVENT_LIMIT_BYTES`; close the connection.
         """
         if len(self._buf) + len(piece) + self._bytes > EVENT_LIMIT_BYTES:
             raise UpstreamError(f"expected an event of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
@@ -81,12 +82,12 @@ class Decoder:
         return events
 
     def _lines(self, piece: bytes) -> list[bytes]:
-        """The lines that this piece completes."""
-        if not self._buf and b"\r" not in piece:  # as nearly always; a tenth of the time
+        """Returns the lines that this chunk completes."""
+        if not self._buf and b"\r" not in piece:  # the most frequent case; takes a tenth of the time
             *lines, rest = piece.split(b"\n")
             self._buf += rest
             return lines
-        searched = max(0, len(self._buf) - 1)  # what waits here holds no line end, but for a CR at its end
+        searched = max(0, len(self._buf) - 1)  # the buffer contains no line end, except for a CR at its end
         self._buf += piece
         lines, start = [], 0
         for end in _LINE_END.finditer(self._buf, searched):
@@ -96,7 +97,7 @@ class Decoder:
         return lines
 
     def close(self) -> list[ServerSentEvent]:
-        """The event that only lacks its blank line, if there is one (some servers leave it out)."""
+        """Returns the last event if only its blank line is missing (some servers omit it)."""
         return self.feed(b"\n\n") if self._buf or self._data else []
 
     def _line(self, line: bytes) -> None:

@@ -1,7 +1,7 @@
-"""A request on its way to an upstream server: its body, and what of it that server's API cannot express.
+"""Translation of a request for an upstream server, and the report of what the server's API cannot represent.
 
-What a client sent is in the terms of its own API. Sent to the same API it is passed on unchanged; for another API, what
-has no equivalent there is dropped, and each dropped thing is reported by name in a warning.
+A client's request uses the terms of its own API. It is forwarded unchanged to a server of the same API. For another
+API, content that has no equivalent there is dropped, and a notice names each dropped item.
 """
 
 import re
@@ -35,11 +35,11 @@ from dragoman.schema.adapt import Adapted, adapt, summary
 from dragoman.schema.relax import Change
 from dragoman.schema.targets import Target
 from dragoman.wire.dialect import UpstreamRequest
-from dragoman.wire.history import told_to_go_on
+from dragoman.wire.history import append_continue_prompt
 from dragoman.wire.openai_fields import APIS as OPENAI_APIS
 from dragoman.wire.openai_fields import DETAILS
 
-_READ_TOO: Final = frozenset(
+_PARSED_FIELDS: Final = frozenset(
     (
         *(
             "about_namespace",
@@ -55,44 +55,44 @@ _READ_TOO: Final = frozenset(
         *("response_format", "search_result", "source", "strict", "thinking", "type", "x-anthropic-billing-header"),
     )
 )
-"""Fields that stay in `extra` as they came though they are read: what they say is in a value, for any API, or is for
-their own vendor alone."""
-_SAYS_NOTHING: Final = frozenset(("id", "index", "status"))
-"""What a client sends back of its account of an answer; no model was ever told of it."""
-_READ_IN_PART: Final = {"reasoning": "effort", "text": "format"}
-"""Of these, only that member is read."""
-_NAMES: Final = {"in_namespace": "namespace"}
-"""What the caller knows under another name."""
+"""Fields that stay in `extra` unchanged although they are parsed: their meaning is in a typed field, for any API, or
+concerns their own vendor only."""
+_RESPONSE_ONLY_FIELDS: Final = frozenset(("id", "index", "status"))
+"""Fields of a response that a client sends back; they were never meant for the model."""
+_PARTLY_PARSED: Final = {"reasoning": "effort", "text": "format"}
+"""Of these fields, only the named member is parsed."""
+_CALLER_NAMES: Final = {"in_namespace": "namespace"}
+"""Internal field names, and the caller's names for them."""
 
 REDACTED: Final = ("redacted reasoning",)
 SIGNATURE: Final = ("signature", "signature of reasoning")
-UNPROVEN: Final = ("reasoning", "reasoning without a signature of this vendor")
-"""Reasoning that servers do not accept, as `TranslationReport.lost` takes it."""
-_MEDIA: Final = ("image", "document")
-"""Parts that are known, with a source that is not: their JSON would be nothing to read."""
-_PARTS: Final = {
+UNSIGNED: Final = ("reasoning", "reasoning without a signature of this vendor")
+"""Reasoning that servers do not accept, as arguments of `TranslationReport.dropped`."""
+_MEDIA_TYPES: Final = ("image", "document")
+"""Known parts with an unknown source: their JSON would not be readable for the model."""
+_PART_NAMES: Final = {
     Audio: "audio",
     PreviousResponseRef: "a reference to an earlier response",
     Reasoning: "reasoning",
     ToolCall: "a tool call",
     ToolResult: "a tool result",
 }
-WARNED_NAMES: Final = 64
-"""Names reported one by one for one code; a last warning has the number of those left."""
+MAX_NOTICES: Final = 64
+"""Maximum notices per code; one more notice contains the number of the remaining names."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-def told_as_error(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
-    """What came of a call that failed, for an API that has no other way to say so than "Error: " before its text."""
+def prefix_error(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
+    """Returns the parts of a failed tool result with "Error: " before the text, for APIs without an error flag."""
     match parts:
         case [Text(text, extra), *rest]:
             return (Text(f"Error: {text}", extra), *rest)
     return (Text("Error: "), *parts)
 
 
-def fitted(request: Request, target: Target) -> tuple[Request, tuple[Notice, ...]]:
-    """The request with all its schemas as this kind of server takes them, and what they lost."""
+def adapt_request_schemas(request: Request, target: Target) -> tuple[Request, tuple[Notice, ...]]:
+    """Returns the request with its schemas adapted to this server type, and a notice of the changes."""
     told: dict[str, tuple[Change, ...]] = {}
     tools = []
     for tool in request.tools:
@@ -106,39 +106,45 @@ def fitted(request: Request, target: Target) -> tuple[Request, tuple[Notice, ...
     return replace(request, tools=tuple(tools), response_schema=reply.json), warnings
 
 
-def warned(code: str, message: str, told: Mapping[str, str]) -> Iterator[Notice]:
-    """Yields one warning for each name in `told`; the description of each replaces `{}` in the message."""
-    for name, about in islice(told.items(), WARNED_NAMES):
+def notices_by_name(code: str, message: str, told: Mapping[str, str]) -> Iterator[Notice]:
+    """Yields one notice for each name in `told`; the name's description replaces `{}` in the message."""
+    for name, about in islice(told.items(), MAX_NOTICES):
         yield Notice(code, message.format(about), detail=name)
-    if (more := len(told) - WARNED_NAMES) > 0:
+    if (more := len(told) - MAX_NOTICES) > 0:
         yield Notice(code, message.format(f"{more} more"), detail=f"{more} more")
 
 
 def is_content(part: UnknownPart) -> bool:
-    """Whether it is text for the model to read as its JSON: an unknown part, and no item or call of a vendor's."""
-    return part.type not in _MEDIA and part.path.rpartition(".")[2].startswith(("content", "output"))
+    """Returns True for an unknown content part, whose JSON is shown to the model; False for a vendor's item or call."""
+    return part.type not in _MEDIA_TYPES and part.path.rpartition(".")[2].startswith(("content", "output"))
 
 
-def as_json(part: UnknownPart) -> tuple[str, str]:
-    """Returns the name and the description of a warning that a part is its JSON as text."""
+def json_text_notice(part: UnknownPart) -> tuple[str, str]:
+    """Returns the name and the description for a notice that a part is sent as its JSON text."""
     return part.type or "content", f"a part of type {quote(part.type)} is its JSON" if part.type else "it is its JSON"
 
 
-def one_choice(request: Request) -> None:
-    """Refuses a request for several choices, where its answer is not passed on unread.
+def require_single_choice(request: Request) -> None:
+    """Rejects a request for several choices (`n` > 1), unless its response is forwarded as passthrough.
 
-    Raises: UnsupportedError: it asks for more than one.
+    Raises:
+        UnsupportedError: The request asks for more than one choice.
     """
     if request.choices > 1:
         only = "only a Chat Completions server in mode native gives more, without parallel_tool_calls: false"
         raise UnsupportedError(f"expected n of 1, got {request.choices}; {only}", "$.n")
 
 
-def callable_tools(request: Request, where: str) -> tuple[Tool, ...]:
-    """Returns the tools that clients run; `where` names what the others are not available at.
+def client_run_tools(request: Request, where: str) -> tuple[Tool, ...]:
+    """Returns the tools that clients run.
 
-    Raises: UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered: a model that is
-        shown none of them makes up what they would find.
+    Args:
+        request: The request with its tools and tool choice.
+        where: Name of the place where vendor-run tools are not available, for the error message.
+
+    Raises:
+        UnsupportedError: A tool that its vendor runs must be called, or only such tools are offered. A model
+            without them would invent their results.
     """
     functions = tuple(tool for tool in request.tools if tool.kind == "function")
     hosted = list(dict.fromkeys(tool.kind for tool in request.tools if tool.kind != "function"))
@@ -149,182 +155,186 @@ def callable_tools(request: Request, where: str) -> tuple[Tool, ...]:
         what = f"tool_choice names {quote(choice.name)}, which its vendor runs and {where} does not have"
         raise UnsupportedError(f"expected a tool that the client runs; {what}", "$.tool_choice")
     if not functions:
-        what = f"{', '.join(map(quote, hosted[:WARNED_NAMES]))}, which their vendor runs and {where} does not have"
+        what = f"{', '.join(map(quote, hosted[:MAX_NOTICES]))}, which their vendor runs and {where} does not have"
         raise UnsupportedError(f"expected a tool that the client runs, got only {what}", "$.tools")
     return functions
 
 
 class TranslationReport:
-    """Says what goes along, and keeps account of what does not."""
+    """Builds the upstream request and records every field that is dropped or adapted."""
 
     __slots__ = (
-        *("_adapted", "_changed", "_dialect", "_lost", "_source", "_watched"),
-        *("native", "openai", "same", "thoughts_as"),
+        *("_adapted_schemas", "_reworded", "_dialect", "_dropped", "_source", "_stop_locally"),
+        *("is_native", "is_openai", "is_same_api", "thoughts_as"),
     )
 
     def __init__(self, request: Request, dialect: str) -> None:
-        """Raises: UnsupportedError: it goes on from an answer that only its own API's server may know."""
-        self.native = request.dialect in ("", dialect)
+        """Raises `UnsupportedError` if the request continues a response that only a server of its own API may know."""
+        self.is_native = request.dialect in ("", dialect)
         """The request's own fields are in the terms of this API."""
-        self.same = request.dialect == dialect
-        """It came by this very API, so that it can be sent on as it came."""
-        self.openai = {request.dialect, dialect} == OPENAI_APIS
-        """It came by the other of OpenAI's two APIs."""
+        self.is_same_api = request.dialect == dialect
+        """The request arrived through this same API, so that it can be forwarded unchanged."""
+        self.is_openai = {request.dialect, dialect} == OPENAI_APIS
+        """The request arrived through the other one of OpenAI's two APIs."""
         self.thoughts_as = request.thoughts_as
         self._dialect = dialect
-        self._lost: dict[str, str] = {}
-        self._changed: dict[str, str] = {}
-        self._watched: tuple[str, ...] = ()
-        self._adapted: dict[str, tuple[Change, ...]] = {}
+        self._dropped: dict[str, str] = {}
+        self._reworded: dict[str, str] = {}
+        self._stop_locally: tuple[str, ...] = ()
+        self._adapted_schemas: dict[str, tuple[Change, ...]] = {}
         self._source = request.dialect
-        if request.previous is not None and not self.same:
-            raise self.refused("a response that is continued", request.previous.path)
+        if request.previous is not None and not self.is_same_api:
+            raise self.unsendable("a response that is continued", request.previous.path)
 
-    def spelled(self, request: Request, names: re.Pattern[str], ids: re.Pattern[str]) -> Request:
-        """Returns the request with names and ids as this API takes them, and no parts that only another one has.
+    def rename(self, request: Request, names: re.Pattern[str], ids: re.Pattern[str]) -> Request:
+        """Returns the request with names and ids that this API accepts, and without parts that only another API has.
 
-        Such parts of the model's messages are dropped, all others become their JSON as text. A client of this very API
-        has chosen its own names.
+        Such parts of assistant messages are dropped; all others become their JSON as text. Names from a client of this
+        same API are not changed.
         """
-        request = spelled(request, ANY if self.same else names, ids)
-        return replace(request, messages=tuple(map(self._known, request.messages)))
+        request = spelled(request, ANY if self.is_same_api else names, ids)
+        return replace(request, messages=tuple(map(self._with_known_parts, request.messages)))
 
-    def _known(self, message: Message) -> Message:
+    def _with_known_parts(self, message: Message) -> Message:
         if not any(isinstance(part, UnknownPart | ToolResult) for part in message.parts):
             return message
         parts: list[Part] = []
         for part in message.parts:
             if isinstance(part, ToolResult):
-                part = replace(part, parts=tuple(map(self._shown, part.parts)))
-            if isinstance(part, UnknownPart) and part.type and self.native:
+                part = replace(part, parts=tuple(map(self._as_text, part.parts)))
+            if isinstance(part, UnknownPart) and part.type and self.is_native:
                 parts.append(part)
             elif isinstance(part, UnknownPart) and message.role == "assistant" and part.type:
-                self.lost(part.type, f"a part of type {quote(part.type)}")
+                self.dropped(part.type, f"a part of type {quote(part.type)}")
             else:
-                parts.append(self._shown(part) if isinstance(part, UnknownPart) and is_content(part) else part)
+                parts.append(self._as_text(part) if isinstance(part, UnknownPart) and is_content(part) else part)
         return replace(message, parts=tuple(parts))
 
-    def _shown(self, part: ResultPart) -> ResultPart:
-        if not isinstance(part, UnknownPart) or (self.native and part.type):
+    def _as_text(self, part: ResultPart) -> ResultPart:
+        if not isinstance(part, UnknownPart) or (self.is_native and part.type):
             return part
-        self.changed(*as_json(part))
+        self.adapted(*json_text_notice(part))
         return Text(bytes(part.raw).decode())
 
-    def offered(self, request: Request) -> list[Tool]:
-        """Returns the tools that this API can be sent.
+    def sendable_tools(self, request: Request) -> list[Tool]:
+        """Returns the tools that can be sent to this API.
 
-        Raises: UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered.
+        Raises:
+            UnsupportedError: A tool that its vendor runs must be called, or only such tools are offered.
         """
-        if self.native:
+        if self.is_native:
             return list(request.tools)
-        tools = callable_tools(request, f"a server of {self._dialect}")
+        tools = client_run_tools(request, f"a server of {self._dialect}")
         for tool in request.tools:
             if tool.kind != "function":
-                self.lost(tool.kind, f"tool {quote(tool.kind)}")
+                self.dropped(tool.kind, f"tool {quote(tool.kind)}")
         return list(tools)
 
-    def strict(self, tool: Tool, target: Target) -> bool:
-        """Whether the tool's schema is to be binding; `target` has what such schemas may be in this API."""
-        if self.native or not tool.strict:
+    def is_strict(self, tool: Tool, target: Target) -> bool:
+        """Returns whether the tool's schema is sent as strict; `target` describes what strict schemas may contain."""
+        if self.is_native or not tool.strict:
             return False
-        return self._binding(tool.parameters, target)
+        return self._is_binding(tool.parameters, target)
 
-    def strict_reply(self, request: Request, target: Target) -> bool:
-        """The same of the reply's schema."""
-        return request.response_strict and self._binding(request.response_schema, target)
+    def is_strict_reply(self, request: Request, target: Target) -> bool:
+        """Returns whether the response schema is sent as strict; `target` as in `is_strict`."""
+        return request.response_strict and self._is_binding(request.response_schema, target)
 
-    def _binding(self, schema: JsonText, target: Target) -> bool:
-        """What an OpenAI client called strict is strict for OpenAI; other schemas only where nothing is narrowed."""
+    def _is_binding(self, schema: JsonText, target: Target) -> bool:
+        """Schemas from an OpenAI client are strict for OpenAI; others only if adapting them changes nothing."""
         if self._source in OPENAI_APIS or not target.required or not adapt(schema, target).changes:
             return True
-        self.lost("strict")
+        self.dropped("strict")
         return False
 
-    def watch(self, stop: Sequence[str]) -> bool:
-        """Have these looked for in the answer here, as the server cannot, or does not tell which one it was.
+    def stop_locally(self, stop: Sequence[str]) -> bool:
+        """Has the gateway search the response for stop strings that the server does not support or does not report.
 
-        Whether there are any: such an answer must be streamed, as what comes behind one is cut off.
+        Returns whether there are any: such a response must be streamed, because text after a stop string is cut off.
         """
-        self._watched = tuple(stop)
+        self._stop_locally = tuple(stop)
         return bool(stop)
 
-    def going_on(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """A conversation that ends with the model's words ends with the user's, as not every server goes on from those.
+    def end_with_user(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Returns the messages with a final user message if they end with assistant text.
 
-        Sent on to its own API it goes as it came.
+        Not every server continues assistant text. Messages from a client of this same API are returned unchanged.
         """
-        told = tuple(messages) if self.same else told_to_go_on(messages)
+        told = tuple(messages) if self.is_same_api else append_continue_prompt(messages)
         if len(told) > len(messages):
-            self.changed("prefill", "the beginning of the answer is followed by a user message to continue it")
+            self.adapted("prefill", "the beginning of the answer is followed by a user message to continue it")
         return told
 
-    def kept(self, extra: ExtraFields) -> Mapping[str, msgspec.Raw]:
-        """The fields of the caller's own API, where that is this one."""
-        if self.native:
+    def native_fields(self, extra: ExtraFields) -> Mapping[str, msgspec.Raw]:
+        """Returns the caller's own fields if they are in the terms of this API; otherwise reports them as dropped."""
+        if self.is_native:
             return extra
         for name, raw in extra.items():
-            name = _NAMES.get(name, name.removeprefix("outer."))  # a dialect's own word for where it stood
-            if name in _READ_IN_PART and bytes(raw).startswith(b"{"):
+            name = _CALLER_NAMES.get(name, name.removeprefix("outer."))  # a dialect's own name for the position
+            if name in _PARTLY_PARSED and bytes(raw).startswith(b"{"):
                 members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-                self.kept({f"{name}.{inner}": x for inner, x in members.items() if inner != _READ_IN_PART[name]})
-            elif name not in _READ_TOO | _SAYS_NOTHING and bytes(raw) != b"null":
-                self.lost(name)
+                self.native_fields(
+                    {f"{name}.{inner}": x for inner, x in members.items() if inner != _PARTLY_PARSED[name]}
+                )
+            elif name not in _PARSED_FIELDS | _RESPONSE_ONLY_FIELDS and bytes(raw) != b"null":
+                self.dropped(name)
         return {}
 
-    def detail(self, extra: ExtraFields) -> dict[str, object]:
-        """Returns the resolution at which an image is to be read, from one of OpenAI's APIs for the other."""
+    def image_detail(self, extra: ExtraFields) -> dict[str, object]:
+        """Returns the `detail` field of an image, between OpenAI's two APIs."""
         found = extra.get("detail")
         if found is None or bytes(found) == b'"auto"':
             return {}
         if self._source in OPENAI_APIS and self._dialect in OPENAI_APIS and bytes(found) in DETAILS:
             return {"detail": found}
-        self.lost("detail")
+        self.dropped("detail")
         return {}
 
-    def lost(self, name: str, told: str = "") -> None:
-        """Records something that this API has no equivalent of; `told` describes it where the name does not."""
-        self._lost.setdefault(name, told or name)
+    def dropped(self, name: str, told: str = "") -> None:
+        """Records content that this API cannot represent; `told` describes it if the name is not sufficient."""
+        self._dropped.setdefault(name, told or name)
 
-    def changed(self, name: str, told: str) -> None:
-        """Records something that is expressed in another way, by the name of what it is about."""
-        self._changed.setdefault(name, told)
+    def adapted(self, name: str, told: str) -> None:
+        """Records content that is represented differently, by its name."""
+        self._reworded.setdefault(name, told)
 
-    def schema(self, schema: JsonText, target: Target, of: str, *, always: bool = False) -> msgspec.Raw:
-        """The schema of this tool, or of the reply, as such a server takes it.
+    def adapted_schema(self, schema: JsonText, target: Target, of: str, *, always: bool = False) -> msgspec.Raw:
+        """Returns the schema of a tool or of the response, adapted to the server.
 
-        What came by this very API goes as it came, as there are more servers of it than the vendor's; `always`
-        where none of them takes more.
+        A schema from a client of this same API is not changed, because other servers than the vendor's use the API too;
+        `always` adapts it nevertheless, for APIs whose servers all have the same limits.
         """
-        if self.same and not always:
+        if self.is_same_api and not always:
             return msgspec.Raw(schema.encode())
         adapted = adapt(schema, target)
         if adapted.changes:
-            self._adapted[of] = adapted.changes
+            self._adapted_schemas[of] = adapted.changes
         return msgspec.Raw(adapted.json.encode())
 
-    def raw(self, part: UnknownPart) -> msgspec.Raw:
-        """An unknown part as it came.
+    def unknown_part(self, part: UnknownPart) -> msgspec.Raw:
+        """Returns the JSON of an unknown part, unchanged.
 
-        Raises: UnsupportedError: it is of another API.
+        Raises:
+            UnsupportedError: The part belongs to another API.
         """
-        if not self.native:
-            raise self.refused(f"a part of type {quote(part.type)}", part.path)
+        if not self.is_native:
+            raise self.unsendable(f"a part of type {quote(part.type)}", part.path)
         return part.raw
 
-    def refused_part(self, part: Part) -> UnsupportedError:
-        """The error for a part that this message cannot have."""
-        return self.refused(f"{_PARTS.get(type(part), 'a part of this type')} in this message")
+    def unsendable_part(self, part: Part) -> UnsupportedError:
+        """Returns the error for a part that is not allowed in this message."""
+        return self.unsendable(f"{_PART_NAMES.get(type(part), 'a part of this type')} in this message")
 
-    def refused(self, what: str, path: str = "") -> UnsupportedError:
-        """The error for what cannot be left out without changing what is asked."""
+    def unsendable(self, what: str, path: str = "") -> UnsupportedError:
+        """Returns the error for content that cannot be dropped without changing the meaning of the request."""
         return UnsupportedError(f"{what} cannot be sent on to a server of {self._dialect}", path)
 
     def close(self, body: Mapping[str, object]) -> UpstreamRequest:
-        """The body, and the account."""
+        """Returns the upstream request with this body and the recorded notices."""
         warnings = [
-            *warned("content_dropped", f"{self._dialect} has no equivalent of: {{}}", self._lost),
-            *warned("request_adapted", f"for {self._dialect}: {{}}", self._changed),
+            *notices_by_name("content_dropped", f"{self._dialect} has no equivalent of: {{}}", self._dropped),
+            *notices_by_name("request_adapted", f"for {self._dialect}: {{}}", self._reworded),
         ]
-        if self._adapted:
-            warnings.append(Notice("schema_adapted", f"for {self._dialect}: {summary(self._adapted)}"))
-        return UpstreamRequest(_encode(body), tuple(warnings), self._watched)
+        if self._adapted_schemas:
+            warnings.append(Notice("schema_adapted", f"for {self._dialect}: {summary(self._adapted_schemas)}"))
+        return UpstreamRequest(_encode(body), tuple(warnings), self._stop_locally)

@@ -1,13 +1,13 @@
-"""What a server behind says when it refuses, as our errors.
+"""Converts error responses of upstream servers to Dragoman's errors.
 
     {"error": {"message": "…", "type": "…", "code": 429}}        {"type": "error", "error": {…}}
     {"error": "…"}        {"object": "error", "message": "…"}        {"detail": "…"}
 
-That a conversation is too long is told in many words; clients shorten it only where they read those of their own API.
-Some are about the prompt and the reply that was asked for together: then it is the reply that clients shorten.
+Servers word a context overflow in many ways; clients shorten the conversation only if they see the message of their own
+API. Some messages are about the sum of prompt and requested completion; then clients reduce the completion.
 
 Source: https://developers.openai.com/api/docs/guides/error-codes, https://docs.anthropic.com/en/api/errors (2026-11);
-the words of llama.cpp (tools/server, `exceed_context_size_error`), vLLM (vllm/renderers/params.py), SGLang and
+messages of llama.cpp (tools/server, `exceed_context_size_error`), vLLM (vllm/renderers/params.py), SGLang and
 Together (https://github.com/openclaw/openclaw/issues/129352), Ollama (https://github.com/openclaw/openclaw/pull/36074),
 LM Studio, xAI, Mistral, Gemini and others (https://github.com/earendil-works/pi/pull/5929, its issues 4943 and 5677),
 LM Studio's newer ones (https://github.com/anomalyco/opencode/issues/11141), OpenRouter
@@ -25,7 +25,7 @@ import msgspec
 from dragoman.core.errors import ContextOverflowError, DragomanError, RequestError, UpstreamError
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.upstream_headers import of_error
+from dragoman.wire.upstream_headers import client_error_headers
 
 _LIMIT: Final = r"maximum context length is (?P<limit>\d+) tokens"
 _OVERFLOW: Final = tuple(
@@ -59,51 +59,56 @@ _OVERFLOW: Final = tuple(
 )
 
 
-def answered_error(
+def error_from_response(
     status: int,
     body: bytes,
     retry_after_s: float | None = None,
     headers: Mapping[str, str] | None = None,
     setting: str = "",
 ) -> DragomanError:
-    """Returns the error of a response with this status, body and headers, and the time after which it may be retried.
+    """Returns the error for an HTTP error response.
 
-    `setting` is the name of the one that holds the server's URL, for redirects.
+    Args:
+        status: HTTP status.
+        body: Response body in any format.
+        retry_after_s: Seconds after which the request may be retried, if the server reports it.
+        headers: Response headers, names in lower case.
+        setting: Name of the setting that contains the server's URL, for the message about a redirect.
     """
     try:
         found = json_cursor.at(body)
         fields = (found.items()[0] if found.kind == "array" and found.items() else found).fields()
-        error = said_error(fields) or (told_error(fields) if fields.peek("message") is not None else None)
+        error = error_from_event(fields) or (error_from_body(fields) if fields.peek("message") is not None else None)
     except RequestError:
-        error = overflow(_plain(body))
+        error = context_overflow(_page_text(body))
     if isinstance(error, ContextOverflowError):
         return error
-    told = error.message if error is not None else _plain(body) or "no reason given"
-    if 300 <= status < 400 and (moved := _VISIBLE.match((headers or {}).get("location", ""))):
+    told = error.message if error is not None else _page_text(body) or "no reason given"
+    if 300 <= status < 400 and (moved := _VISIBLE_URL.match((headers or {}).get("location", ""))):
         where = _without_password(moved[0])
         told = f"it has moved to {where}; redirects are not followed, so set {setting} to the new URL"
-    passed = of_error(headers or {})
+    passed = client_error_headers(headers or {})
     return UpstreamError(
         f"the server answered {status}: {told}", status=status, retry_after_s=retry_after_s, headers=passed
     )
 
 
-_VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,300}")
+_VISIBLE_URL: Final = re.compile(r"[\x21-\x7e]{1,300}")
 
 
 def _without_password(url: str) -> str:
-    """The URL without user and password, and without its query, in which keys may stand."""
+    """Returns the URL without user, password and query, which may contain keys."""
     return re.sub(r"(?<=://)[^/@]*@", "", url.partition("?")[0])
 
 
-def _plain(body: bytes) -> str:
-    """The words of a page of HTML, or of plain text."""
-    text = _TAG.sub(" ", "".join(_shown(body.decode("utf-8", "replace"))))
+def _page_text(body: bytes) -> str:
+    """Returns the text of an HTML page or plain text, at most 200 characters."""
+    text = _TAG.sub(" ", "".join(_without_style_and_script(body.decode("utf-8", "replace"))))
     return " ".join(text.split())[:200]
 
 
-def _shown(page: str) -> Iterator[str]:
-    """What is neither style nor script, in time that grows with the page."""
+def _without_style_and_script(page: str) -> Iterator[str]:
+    """Yields the page without style and script, in time linear in its length."""
     at = 0
     while found := _HIDDEN.search(page, at):
         yield page[at : found.start()] + " "
@@ -114,58 +119,58 @@ def _shown(page: str) -> Iterator[str]:
 
 _TAG: Final = re.compile(r"<[^<>]*>")
 _HIDDEN: Final = re.compile(r"<(style|script)\b")
-_DIGITS: Final = 18
-"""Of a number of tokens; what has more is none."""
+_MAX_DIGITS: Final = 18
+"""Maximum digits of a token count; longer numbers are ignored."""
 
 
 _ERROR: Final = msgspec.Raw(b'"error"')
 _NO_ERROR: Final = ('""', "{}", "[]", "false")
-"""What servers write in the place of an error where there is none."""
+"""Values of an `error` field that mean "no error"."""
 
 
-def said_error(fields: Fields) -> DragomanError | None:
-    """The error that a body or an event tells of, in any of the shapes that servers have for it."""
+def error_from_event(fields: Fields) -> DragomanError | None:
+    """Returns the error in a body or event, in any of the known forms; None if there is none."""
     found = fields.take("error")
     if found is not None and found.text not in _NO_ERROR:
         return _error(found)
-    if _is_bare(fields):
-        return told_error(fields)
+    if _is_top_level(fields):
+        return error_from_body(fields)
     kind = fields.peek("object")
     if kind is not None and kind.raw == _ERROR:
-        return told_error(fields)
+        return error_from_body(fields)
     alone = fields.peek("detail")
     return _error(alone) if alone is not None and fields.peek("choices") is None else None
 
 
-def _is_bare(fields: Fields) -> bool:
-    """Whether these are the members of an error that stands in no member of its own."""
+def _is_top_level(fields: Fields) -> bool:
+    """Whether the fields of an error are at the top level, not inside an `error` field."""
     message, code = fields.peek("message"), fields.peek("code")
     return message is not None and message.kind == "string" and code is not None and fields.peek("choices") is None
 
 
-def told_error(fields: Fields) -> DragomanError:
-    """The error whose `message`, and `code` or `type`, these are."""
+def error_from_body(fields: Fields) -> DragomanError:
+    """Returns the error with this `message`, and `code` or `type`."""
     message, code = fields.take("message"), fields.take("code")
     kinds = (_word(fields.take("type")), _word(code))
     named = next((_STATUS[kind] for kind in kinds if kind in _STATUS), None)
     status = code.integer() if code is not None and code.kind == "number" else named
     said = message.string() if message is not None and message.kind == "string" else bytes(fields.raw).decode()[:200]
-    return overflow(said) or overflow(" ".join(kinds)) or UpstreamError(said, status=status)
+    return context_overflow(said) or context_overflow(" ".join(kinds)) or UpstreamError(said, status=status)
 
 
 def _error(found: Cursor) -> DragomanError:
     if found.kind == "object":
-        return told_error(found.fields())
+        return error_from_body(found.fields())
     told = found.string() if found.kind == "string" else found.text[:200]
-    return overflow(told) or UpstreamError(told)
+    return context_overflow(told) or UpstreamError(told)
 
 
-def overflow(message: str) -> ContextOverflowError | None:
-    """The error for a conversation that is too long, where this says so."""
+def context_overflow(message: str) -> ContextOverflowError | None:
+    """Returns the error for a context overflow if the message reports one, else None."""
     found = next((m for pattern in _OVERFLOW if (m := pattern.search(message))), None)
     if found is None:
         return None
-    told = {name: int(count) for name, count in found.groupdict().items() if len(count) <= _DIGITS}
+    told = {name: int(count) for name, count in found.groupdict().items() if len(count) <= _MAX_DIGITS}
     limit, output = told.get("limit", 0), told.get("output", 0)
     input = told.get("input", told.get("total", 0) - output)
     return ContextOverflowError(input, limit, output if input < limit else 0)
@@ -187,4 +192,4 @@ _STATUS: Final = {
     "rate_limit_exceeded": 429,
     "invalid_prompt": 400,
 }
-"""Where only a word for the error is told, as in the middle of a stream (both vendors' pages of errors, 2026-11)."""
+"""HTTP status for error types without one, as in mid-stream (both vendors' error pages, 2026-11)."""

@@ -1,4 +1,4 @@
-"""Which headers of an upstream's response go on to the client: whether to retry, how much is left, its id.
+"""Selects upstream response headers for the client: whether to retry, remaining rate limits, request id.
 
     {"x-ratelimit-remaining-requests": "9", "request-id": "req_1", "server": "nginx"}
     →   {"x-ratelimit-remaining-requests": "9", "x-upstream-request-id": "req_1"}
@@ -18,22 +18,22 @@ SHOULD_RETRY: Final = "x-should-retry"
 _LIMITS: Final = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit-")
 _IDS: Final = ("request-id", "x-request-id", REQUEST_ID)
 _VALUE: Final = re.compile(r"[\x20-\x7e]{1,256}")
-_MOST: Final = 32
-"""Headers of rate limits; OpenAI has six, Anthropic eighteen."""
+_MAX_LIMIT_HEADERS: Final = 32
+"""Maximum rate-limit headers; OpenAI has six, Anthropic eighteen."""
 
 
-def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+def client_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns the headers for the client; names in `headers` are in lower case."""
-    limits = [name for name in headers if name.startswith(_LIMITS)][:_MOST]
+    limits = [name for name in headers if name.startswith(_LIMITS)][:_MAX_LIMIT_HEADERS]
     found = {name: headers[name] for name in limits}
     if id := next((headers[name] for name in _IDS if name in headers), ""):
         found[REQUEST_ID] = id
     return {name: value for name, value in found.items() if _VALUE.fullmatch(value)}
 
 
-def of_error(headers: Mapping[str, str]) -> dict[str, str]:
-    """Returns the headers for the client of a response that is an error; `retry-after` is not among them."""
-    found = passed_on(headers)
+def client_error_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns the headers for the client of an error response; `retry-after` is not among them."""
+    found = client_headers(headers)
     if (asked := headers.get(SHOULD_RETRY, "").lower()) in ("true", "false"):
         found[SHOULD_RETRY] = asked
     if headers.get("retry-after-ms", "").isdigit():

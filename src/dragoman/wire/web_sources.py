@@ -1,12 +1,12 @@
-"""Web sources of Anthropic Messages as OpenAI's APIs have them: `url_citation`, with the span of text that it is about.
+"""Converts web sources of Anthropic Messages to `url_citation` of OpenAI's APIs, with the span of text they support.
 
     text block "It is 8°." with {"type": "web_search_result_location", "url": …, "title": …, …}
     →   {"type": "url_citation", "start_index": 12, "end_index": 21, "url": …, "title": …}
 
-Messages gives a source to a whole block of text. A client of OpenAI's reads all blocks in a row as one text, so the
-span is counted in characters from the beginning of that text. `cited_text` and `encrypted_index` have no place there.
-The other types of `citations` are of documents of the request, and are not converted. Nor are sources of OpenAI's APIs:
-only the vendor can write the `encrypted_index` that Messages requires.
+Messages attaches a source to a whole text block. A client of OpenAI's APIs reads consecutive blocks as one text, so the
+span is counted in characters from the beginning of that text. `cited_text` and `encrypted_index` have no equivalent.
+The other types of `citations` refer to documents of the request, and are not converted. Sources of OpenAI's APIs are
+not converted either: only the vendor can write the `encrypted_index` that Messages requires.
 
 Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-tool,
 https://platform.openai.com/docs/guides/tools-web-search (2026-11).
@@ -30,8 +30,8 @@ _source: Final = msgspec.json.Decoder(_Source).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Sources:
-    """Those of one answer, for a client of this API."""
+class WebSourceConverter:
+    """Converts the web sources of one response for a client of one API."""
 
     __slots__ = ("_began", "_chars", "_held", "_is_one_text", "_wanted")
 
@@ -39,16 +39,16 @@ class Sources:
         self._wanted = is_for("", client)
         self._is_one_text = client in ONE_TEXT
         self._chars = self._began = 0
-        """Of the text so far, and of that before the open block."""
+        """Characters of the text so far, and of the text before the open block."""
         self._held: list[_Source] = []
-        """Of the open block."""
+        """Sources of the open block."""
 
     def text(self, event: TextDelta) -> None:
-        """More text, which goes on as it is."""
+        """Counts the characters of a text event; the event itself is forwarded unchanged."""
         self._chars += len(event.text)
 
     def pass_on(self, event: AnyEvent) -> list[AnyEvent]:
-        """What the event becomes; `text` takes those of text."""
+        """Returns the events that replace this one; text events go to `text` instead."""
         if not self._wanted:
             return [event]
         match event:
@@ -75,7 +75,7 @@ class Sources:
         return []
 
     def _told(self) -> list[AnyEvent]:
-        """The sources of the block that ends here."""
+        """Returns the sources of the block that ends here."""
         held, began = self._held, self._began
         self._held, self._began = [], self._chars
         span = {"type": "url_citation", "start_index": began, "end_index": self._chars}

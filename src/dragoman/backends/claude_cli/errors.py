@@ -16,7 +16,7 @@ import msgspec
 
 from dragoman.backends.claude_cli.process import OutputLine
 from dragoman.core.errors import BackendUnavailableError, ContextOverflowError, DragomanError, UpstreamError
-from dragoman.wire.upstream_errors import overflow
+from dragoman.wire.upstream_errors import context_overflow
 
 _RUN: Final = "claude auth login"
 """What logs in, by the CLI's own words (`claude auth status`, 2.1.329); `claude login` would be a prompt."""
@@ -100,7 +100,7 @@ def _error(said: str, word: str, status: int | None, limits: RateLimits) -> Drag
     said = said[:_LONGEST] or "no reason given"
     if found := _TOO_LONG.search(said):
         return ContextOverflowError(*(int(number or 0) for number in found.groups()))
-    if (too_long := overflow(said)) is not None:
+    if (too_long := context_overflow(said)) is not None:
         return too_long
     if status is None and _NO_LOGIN.search(said):
         return UpstreamError(LOGIN, status=401)

@@ -12,7 +12,7 @@ import msgspec
 from dragoman.backends.claude_cli.command import EFFORTS
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
-from dragoman.wire.translation import warned
+from dragoman.wire.translation import notices_by_name
 
 _SUPPORTED: Final = frozenset(
     (
@@ -62,7 +62,9 @@ def unsupported_warnings(request: Request, hosted: Sequence[str]) -> tuple[Notic
     if request.effort not in EFFORTS | {"", "none", "minimal"}:
         named.append("effort")
     named += dict.fromkeys(hosted)
-    told = [*warned("content_dropped", "claude has no equivalent of: {}", dict(zip(named, named, strict=True)))]
+    told = [
+        *notices_by_name("content_dropped", "claude has no equivalent of: {}", dict(zip(named, named, strict=True)))
+    ]
     if request.effort == "minimal":
         told.append(Notice("request_adapted", "for claude: effort low, the least there", detail="effort"))
     return tuple(told)

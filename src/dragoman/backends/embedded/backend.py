@@ -46,7 +46,7 @@ from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, within
 from dragoman.text.stop_strings import StopStrings
-from dragoman.wire.translation import warned
+from dragoman.wire.translation import notices_by_name
 
 log = logging.getLogger("dragoman.embedded")
 
@@ -208,7 +208,9 @@ class Embedded:
         body |= sampling.settings(request)
         warnings = [*lost, *trimming]
         if names := sampling.ignored(request):
-            warnings += warned("unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names})
+            warnings += notices_by_name(
+                "unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names}
+            )
         has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
         if has_tools:
             # Agents such as Claude Code name no temperature; the engine's own (0.8) makes small models call at random.

@@ -37,7 +37,7 @@ from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Star
 from dragoman.core.messages import Reasoning, Request
 from dragoman.off_loop import off_loop
 from dragoman.wire.dialect import Dialect, TokenCounting, UpstreamRequest
-from dragoman.wire.upstream_headers import passed_on
+from dragoman.wire.upstream_headers import client_headers
 
 log = logging.getLogger("dragoman.backends.http.backend")
 
@@ -208,7 +208,9 @@ class HttpBackend:
             headers=self._client_headers(request),
             on_headers=head.update,
         )
-        return HttpPassthrough(self._dialect, passing, request, body, name, turn, post, clean, lambda: passed_on(head))
+        return HttpPassthrough(
+            self._dialect, passing, request, body, name, turn, post, clean, lambda: client_headers(head)
+        )
 
     def compacts(self, request: Request) -> bool:
         """Returns whether the server compacts conversations itself, as OpenAI's does; see `Compacts`."""
@@ -335,7 +337,7 @@ class HttpBackend:
             case TextDelta() | ToolCallDelta() | ReasoningDelta():  # the most frequent events
                 return event
             case Start():
-                return msgspec.structs.replace(event, headers=passed_on(head))
+                return msgspec.structs.replace(event, headers=client_headers(head))
             case Failure(error):
                 return Failure(self._connection.secrets.clean_error(error))
             case _:

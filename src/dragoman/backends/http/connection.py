@@ -33,7 +33,7 @@ from dragoman.backends.http.hide_key import SecretRedactor
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed
 from dragoman.core.errors import BackendUnavailableError, RemoteError, UpstreamTimeoutError, logged
-from dragoman.wire.upstream_errors import answered_error
+from dragoman.wire.upstream_errors import error_from_response
 
 log = logging.getLogger("dragoman.backends.http.connection")
 
@@ -237,7 +237,7 @@ class UpstreamConnection:
         fields = {name.lower(): value for name, value in response.headers.items()}
         delay_s = retry.retry_after_s(fields, datetime.now(UTC))
         head, setting = self.secrets.hide_bytes(head), f"servers.{self._name}.url"
-        error = self.secrets.clean_error(answered_error(response.status, head, delay_s, fields, setting))
+        error = self.secrets.clean_error(error_from_response(response.status, head, delay_s, fields, setting))
         return AttemptFailed(error, permanent=fields.get("x-should-retry") == "false")
 
     def _set_stall_timeout(self, response: aiohttp.ClientResponse) -> None:

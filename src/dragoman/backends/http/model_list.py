@@ -18,7 +18,7 @@ from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.core.errors import DragomanError
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.upstream_errors import answered_error
+from dragoman.wire.upstream_errors import error_from_response
 
 log = logging.getLogger("dragoman.backends.http.backend")
 
@@ -82,7 +82,7 @@ class ModelList:
         try:
             response = await self._connection.request("/v1/models")
             if response.status >= 300:
-                raise answered_error(response.status, response.body)
+                raise error_from_response(response.status, response.body)
             rows = [item.fields() for item in json_cursor.at(response.body).fields().items("data")]
             found = {fields.need("id").string(): _details(fields) for fields in rows}
         except DragomanError as e:

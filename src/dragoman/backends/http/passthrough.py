@@ -24,7 +24,7 @@ from dragoman.core.messages import Request
 from dragoman.text import json_cursor
 from dragoman.wire.dialect import Dialect
 from dragoman.wire.passing import StreamPassthrough
-from dragoman.wire.passthrough import StreamRewriter, named
+from dragoman.wire.passthrough import StreamRewriter, replace_model_name
 
 _NOT_SSE: Final = (b"{", b"[", b"<")
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
@@ -135,9 +135,11 @@ class HttpPassthrough:
             if isinstance(event, Failure):
                 raise self._clean(event.error)
         self._started = True
-        named = self._name or self._request.model
+        replace_model_name = self._name or self._request.model
         starts = (event for event in events if isinstance(event, Start))
-        self._start_events = tuple(replace(event, model=named, headers=self._headers()) for event in starts)
+        self._start_events = tuple(
+            replace(event, model=replace_model_name, headers=self._headers()) for event in starts
+        )
         self._pending_events += self._start_events
 
     def failed(self, error: DragomanError) -> bytes:
@@ -189,7 +191,7 @@ class HttpPassthrough:
         if self._request.stream:
             return b"".join(map(self._dialect.writer(self._request).send, events))
         if bytes(body.lstrip(_BLANK)[:1]) in _NOT_SSE:
-            return bytes(body) if self._name is None else named(bytes(body), self._name)
+            return bytes(body) if self._name is None else replace_model_name(bytes(body), self._name)
         return self._dialect.write_reply(collect(events, self._dialect.name), self._request)
 
     def _raise_failure(self, events: Sequence[AnyEvent]) -> None:

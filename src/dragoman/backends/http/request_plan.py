@@ -44,7 +44,7 @@ from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget
 from dragoman.schema.targets import Target, relaxing
 from dragoman.wire.dialect import Dialect, UpstreamRequest
-from dragoman.wire.translation import fitted
+from dragoman.wire.translation import adapt_request_schemas
 
 log = logging.getLogger("dragoman.backends.http.backend")
 
@@ -202,7 +202,7 @@ class RequestPlanner:
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
         fit, given_up = downgrade_tool_choice(request, self.kind.tool_choice if self.kind else ())
-        fit, adapted = fitted(fit, self._target) if self._target else (fit, ())
+        fit, adapted = adapt_request_schemas(fit, self._target) if self._target else (fit, ())
         if self.kind and self.kind.thoughts and _has_reasoning(fit):
             fit = msgspec.structs.replace(fit, thoughts_as=self.kind.thoughts)
         return fit, (*given_up, *adapted)

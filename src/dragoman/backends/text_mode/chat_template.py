@@ -23,7 +23,7 @@ from dragoman.prompting.chat_renderer import as_chat, own_markup, thoughts
 from dragoman.prompting.jinja_sandbox import Verbatim
 from dragoman.text.control_tokens import CONTROL, control_tokens
 from dragoman.text.escape import neutralise_json, neutralise_request, neutralise_strings
-from dragoman.wire.history import system_first
+from dragoman.wire.history import hoist_system_messages
 
 
 class Prompt(NamedTuple):
@@ -82,7 +82,7 @@ class ChatTemplate:
         try:
             text = self._render(messages, tools)
         except RequestError:
-            mended = system_first(asked.messages)
+            mended = hoist_system_messages(asked.messages)
             if mended == asked.messages:
                 raise
             return self.prompt(msgspec.structs.replace(asked, messages=mended), format)

@@ -33,8 +33,8 @@ from dragoman.text.control_tokens import control_tokens
 from dragoman.text.json_cursor import Fields
 from dragoman.wire.call_assembler import ToolCallAssembler
 from dragoman.wire.dialect import UpstreamRequest
-from dragoman.wire.response_reader import UpstreamReader
-from dragoman.wire.translation import warned
+from dragoman.wire.response_reader import BaseResponseReader
+from dragoman.wire.translation import notices_by_name
 
 if TYPE_CHECKING:
     from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
@@ -119,11 +119,11 @@ def written(request: Request, prompt: "Prompt") -> UpstreamRequest:
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
     named = {name: name for name in sampling.ignored(request)}
-    told = tuple(warned("unsupported_parameter", "where prompts are rendered here, {} has no effect", named))
+    told = tuple(notices_by_name("unsupported_parameter", "where prompts are rendered here, {} has no effect", named))
     return UpstreamRequest(msgspec.json.encode(body), told, request.stop, prompt.tail)
 
 
-class Reader(UpstreamReader):
+class Reader(BaseResponseReader):
     """Reads the text of one completion."""
 
     __slots__ = ("_heard", "_reason")

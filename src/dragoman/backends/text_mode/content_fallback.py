@@ -9,7 +9,7 @@ from dragoman.core.errors import quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Part, Reasoning, Request, ResultPart, Role, Text, ToolResult, UnknownPart
 from dragoman.prompting.deferred_tools import resolved
-from dragoman.wire.translation import as_json, callable_tools, warned
+from dragoman.wire.translation import client_run_tools, json_text_notice, notices_by_name
 
 _PLACEHOLDERS: Final = ("image", "document")
 """Known, with a source that is not: shown by name as their like are."""
@@ -23,7 +23,7 @@ def readable(request: Request) -> Request:
 
     Raises: UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered.
     """
-    callable_tools(request, "this model")
+    client_run_tools(request, "this model")
     request = resolved(request)
     return msgspec.structs.replace(request, messages=tuple(map(_message, request.messages)))
 
@@ -72,8 +72,8 @@ def losses(request: Request) -> tuple[Notice, ...]:
         if any(isinstance(part, Reasoning) and (n < last or not part.text) for part in message.parts):
             dropped.setdefault("reasoning", "reasoning of past turns")
         for part in _unknown(message):
-            adapted.setdefault(*as_json(part))
+            adapted.setdefault(*json_text_notice(part))
     return (
-        *warned("content_dropped", "the model is not shown: {}", dropped),
-        *warned("request_adapted", "for the model: {}", adapted),
+        *notices_by_name("content_dropped", "the model is not shown: {}", dropped),
+        *notices_by_name("request_adapted", "for the model: {}", adapted),
     )

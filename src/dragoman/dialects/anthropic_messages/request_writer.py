@@ -2,7 +2,7 @@
 
 What another API says in its own way becomes:
 
-    system messages       `system`, where they come first; a later one a `<system-reminder>` in a user's message
+    system messages       `system`, where they come first; a later one a `<system-system_reminder>` in a user's message
     `tool` messages       `tool_result` blocks; messages of the user in a row are one, as results must stand together
     thoughts              as they are with a signature; those without one, which the vendor refuses, are left out
     words of refusal      a text
@@ -57,10 +57,10 @@ from dragoman.dialects.anthropic_messages.response_writer import input_of
 from dragoman.schema.adapt import adapt
 from dragoman.schema.strictness import complexity
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT
-from dragoman.wire.content_blocks import picture_type
+from dragoman.wire.content_blocks import image_type
 from dragoman.wire.dialect import UpstreamRequest
-from dragoman.wire.history import reminder
-from dragoman.wire.translation import UNPROVEN, TranslationReport
+from dragoman.wire.history import system_reminder
+from dragoman.wire.translation import UNSIGNED, TranslationReport
 
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000
@@ -87,34 +87,34 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
 
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
-    ledger = TranslationReport(request, NAME)
-    request = ledger.spelled(request, LONG_NAME_FORM, ID)
-    first = request.instructions if ledger.same else _first(request.messages, ledger)
-    system = _system(request.messages[:first], request.extra.get(BILLING) if ledger.same else None, ledger)
+    report = TranslationReport(request, NAME)
+    request = report.rename(request, LONG_NAME_FORM, ID)
+    first = request.instructions if report.is_same_api else _first(request.messages, report)
+    system = _system(request.messages[:first], request.extra.get(BILLING) if report.is_same_api else None, report)
     body: dict[str, object] = {"model": model, "max_tokens": request.max_tokens or MAX_TOKENS}
     if system:
         body["system"] = system
-    body["messages"] = _messages(request.messages[first:], ledger)
-    body |= _tools(request, ledger)
-    body |= _thinking(request, ledger)
-    body |= _sampling(request, ledger, thinks="thinking" in body and request.effort != "none")
-    stop = [text for text in request.stop if text.strip() or ledger.same]
-    watched = ledger.watch([text for text in request.stop if not (text.strip() or ledger.same)])
+    body["messages"] = _messages(request.messages[first:], report)
+    body |= _tools(request, report)
+    body |= _thinking(request, report)
+    body |= _sampling(request, report, thinks="thinking" in body and request.effort != "none")
+    stop = [text for text in request.stop if text.strip() or report.is_same_api]
+    watched = report.stop_locally([text for text in request.stop if not (text.strip() or report.is_same_api)])
     body |= {"stop_sequences": stop} if stop else {}
     body |= {"stream": True} if request.stream or watched else {}
-    extra = {name: raw for name, raw in ledger.kept(request.extra).items() if name != BILLING}
-    if ledger.native:
-        _bound_marks(body, BREAKPOINTS - (_MARK in extra), ledger)
-    return ledger.close({**body, **extra})
+    extra = {name: raw for name, raw in report.native_fields(request.extra).items() if name != BILLING}
+    if report.is_native:
+        _bound_marks(body, BREAKPOINTS - (_MARK in extra), report)
+    return report.close({**body, **extra})
 
 
-def _bound_marks(body: Mapping[str, object], most: int, ledger: TranslationReport) -> None:
+def _bound_marks(body: Mapping[str, object], most: int, report: TranslationReport) -> None:
     """Take marks for the cache away where there are more."""
     first, later = [*_marked(body.get("tools")), *_marked(body.get("system"))], [*_marked(body["messages"])]
     spare = [*later[:-1], *first, *later[-1:]]
     for block in spare[: max(0, len(spare) - most)]:
         del block[_MARK]
-        ledger.lost(_MARK, f"more than {BREAKPOINTS} {_MARK}")
+        report.dropped(_MARK, f"more than {BREAKPOINTS} {_MARK}")
 
 
 def _marked(said: object) -> Iterator[dict[str, object]]:
@@ -127,83 +127,83 @@ def _marked(said: object) -> Iterator[dict[str, object]]:
             yield said
 
 
-def _first(messages: Sequence[Message], ledger: TranslationReport) -> int:
+def _first(messages: Sequence[Message], report: TranslationReport) -> int:
     """How many messages at the beginning are the system's."""
-    kinds = ("system",) if ledger.same else ("system", "developer")
+    kinds = ("system",) if report.is_same_api else ("system", "developer")
     for n, message in enumerate(messages):
-        if message.role not in kinds or ledger.kept(message.extra):
+        if message.role not in kinds or report.native_fields(message.extra):
             return n
     return len(messages)
 
 
-def _system(messages: Sequence[Message], billing: msgspec.Raw | None, ledger: TranslationReport) -> object:
+def _system(messages: Sequence[Message], billing: msgspec.Raw | None, report: TranslationReport) -> object:
     parts = [part for message in messages for part in message.parts]
-    return _content(parts, ledger) if billing is None else [billing, *_blocks(parts, ledger)]
+    return _content(parts, report) if billing is None else [billing, *_blocks(parts, report)]
 
 
-def _thinking(request: Request, ledger: TranslationReport) -> dict[str, object]:
+def _thinking(request: Request, report: TranslationReport) -> dict[str, object]:
     """`thinking` and `output_config`; what the caller said of them in this API's own terms is in `extra`."""
     config: dict[str, object] = {}
-    if request.response_schema == _ANY_OBJECT and not ledger.same:
-        ledger.lost("response_format", "a reply of any JSON object")
+    if request.response_schema == _ANY_OBJECT and not report.is_same_api:
+        report.dropped("response_format", "a reply of any JSON object")
     elif request.response_schema:
-        schema = ledger.schema(_described(request), ANTHROPIC_STRICT, "the reply")
+        schema = report.adapted_schema(_described(request), ANTHROPIC_STRICT, "the reply")
         config["format"] = {"type": "json_schema", "schema": schema}
     thinking = ""
-    if ledger.same:
+    if report.is_same_api:
         return {"output_config": config} if config else {}
     if request.effort == "none":
         thinking = "disabled"
     elif request.effort and request.tool_choice.mode in ("required", "named"):
-        ledger.lost("effort", "effort, with a forced tool call")
+        report.dropped("effort", "effort, with a forced tool call")
     elif request.effort:
         thinking = "adaptive"
         config["effort"] = "low" if request.effort == "minimal" else request.effort
         if request.effort == "minimal":
-            ledger.changed("effort", "effort low, the least there")
+            report.adapted("effort", "effort low, the least there")
     said: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
     return said | ({"output_config": config} if config else {})
 
 
-def _sampling(request: Request, ledger: TranslationReport, thinks: bool) -> dict[str, object]:
+def _sampling(request: Request, report: TranslationReport, thinks: bool) -> dict[str, object]:
     said: dict[str, object] = {}
     for name, value in msgspec.structs.asdict(request.sampling).items():
         if value is None:
             continue
         if name not in ("temperature", "top_p", "top_k") or (thinks and name != "top_p"):
-            ledger.lost(name)
+            report.dropped(name)
         elif value < 0:  # local servers' way to say "no limit"
-            ledger.lost(name, f"{name} {value}")
+            report.dropped(name, f"{name} {value}")
         elif name == "temperature" and value > 1:
-            ledger.changed("temperature", "temperature 1, the highest there")
+            report.adapted("temperature", "temperature 1, the highest there")
             said[name] = 1.0
         else:
             said[name] = value
     return said
 
 
-def _tools(request: Request, ledger: TranslationReport) -> dict[str, object]:
-    tools = ledger.offered(request)
+def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
+    tools = report.sendable_tools(request)
     choice = request.tool_choice
     if (choice.mode == "required" and not tools) or (
         choice.mode == "named" and choice.name not in [tool.name for tool in tools]
     ):
-        raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
+        raise report.unsendable("a choice of a tool that the vendor runs itself", "$.tool_choice")
     if not tools:
         return {}
-    binding = _binding(tools, ledger)
-    said: dict[str, object] = {"tools": [_tool(tool, ledger, tool.name in binding) for tool in tools]}
+    binding = _binding(tools, report)
+    said: dict[str, object] = {"tools": [_tool(tool, report, tool.name in binding) for tool in tools]}
     told: dict[str, object] = {"type": _MODES[choice.mode]}
     told |= {"name": choice.name} if choice.mode == "named" else {}
     one = not choice.parallel
-    if choice.mode != "none" and (one or (request.several and ledger.same)):
+    if choice.mode != "none" and (one or (request.several and report.is_same_api)):
         told["disable_parallel_tool_use"] = one
     return said if told == {"type": "auto"} else {**said, "tool_choice": told}
 
 
-def _binding(tools: Sequence[Tool], ledger: TranslationReport) -> frozenset[str]:
+def _binding(tools: Sequence[Tool], report: TranslationReport) -> frozenset[str]:
     """The tools that are sent as `strict`: of those that another API calls so, as many as this one compiles."""
-    strict = [tool for tool in tools if ledger.strict(tool, ANTHROPIC_STRICT)]
+    strict = [tool for tool in tools if report.is_strict(tool, ANTHROPIC_STRICT)]
     kept: list[str] = []
     optional = unions = 0
     for tool in strict[:STRICT_TOOLS]:
@@ -212,15 +212,15 @@ def _binding(tools: Sequence[Tool], ledger: TranslationReport) -> frozenset[str]
             break
         kept, optional, unions = [*kept, tool.name], optional + left, unions + several
     if len(kept) < len(strict):
-        ledger.lost("strict")
+        report.dropped("strict")
     return frozenset(kept)
 
 
-def _tool(tool: Tool, ledger: TranslationReport, strict: bool) -> object:
+def _tool(tool: Tool, report: TranslationReport, strict: bool) -> object:
     if tool.kind != "function":
         return dict(tool.extra)
     said: dict[str, object] = {"name": tool.name}
-    if ledger.native and "type" in tool.extra:
+    if report.is_native and "type" in tool.extra:
         return {**said, **tool.extra}
     if strict:
         said["strict"] = True
@@ -228,10 +228,10 @@ def _tool(tool: Tool, ledger: TranslationReport, strict: bool) -> object:
         said["description"] = tool.description
     return {
         **said,
-        "input_schema": ledger.schema(
+        "input_schema": report.adapted_schema(
             tool.parameters, ANTHROPIC_STRICT if strict else ANTHROPIC, tool.name, always=True
         ),
-        **ledger.kept(tool.extra),
+        **report.native_fields(tool.extra),
     }
 
 
@@ -243,21 +243,21 @@ def _described(request: Request) -> str:
     return msgspec.json.encode({**msgspec.json.decode(schema), "description": told}).decode()
 
 
-def _messages(messages: Sequence[Message], ledger: TranslationReport) -> list[object]:
-    if ledger.same:
-        return [_as_it_came(message, ledger) for message in messages]
+def _messages(messages: Sequence[Message], report: TranslationReport) -> list[object]:
+    if report.is_same_api:
+        return [_as_it_came(message, report) for message in messages]
     turns: list[tuple[str, list[object]]] = []
-    for message in ledger.going_on(messages):
+    for message in report.end_with_user(messages):
         role = "assistant" if message.role == "assistant" else "user"
-        ledger.kept(message.extra)
+        report.native_fields(message.extra)
         is_late = message.role in ("system", "developer") and message.parts
-        blocks = _blocks((reminder(message) if is_late else message).parts, ledger)
+        blocks = _blocks((system_reminder(message) if is_late else message).parts, report)
         if turns and turns[-1][0] == role:
             turns[-1][1].extend(blocks)
         elif blocks:
             turns.append((role, blocks))
     if not turns:
-        raise ledger.refused("a conversation in which nobody says anything", "$.messages")
+        raise report.unsendable("a conversation in which nobody says anything", "$.messages")
     return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
@@ -265,86 +265,86 @@ _ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
 """Of messages that this API has not, as they may have been added on the way."""
 
 
-def _as_it_came(message: Message, ledger: TranslationReport) -> dict[str, object]:
+def _as_it_came(message: Message, report: TranslationReport) -> dict[str, object]:
     role = _ROLES.get(message.role, message.role)
-    return {"role": role, "content": _content(message.parts, ledger), **message.extra}
+    return {"role": role, "content": _content(message.parts, report), **message.extra}
 
 
-def _content(parts: Sequence[Part], ledger: TranslationReport) -> object:
+def _content(parts: Sequence[Part], report: TranslationReport) -> object:
     """A string where all is one text, else blocks."""
     match [part for part in parts if not (isinstance(part, Text) and not part.text)]:
-        case [Text(text, extra)] if not ledger.kept(extra) and (ledger.same or text.strip()):
+        case [Text(text, extra)] if not report.native_fields(extra) and (report.is_same_api or text.strip()):
             return text
-    return _blocks(parts, ledger)
+    return _blocks(parts, report)
 
 
-def _blocks(parts: Sequence[Part], ledger: TranslationReport) -> list[object]:
-    return [block for part in parts for block in _block(part, ledger)]
+def _blocks(parts: Sequence[Part], report: TranslationReport) -> list[object]:
+    return [block for part in parts for block in _block(part, report)]
 
 
-def _block(part: Part, ledger: TranslationReport) -> list[object]:
+def _block(part: Part, report: TranslationReport) -> list[object]:
     match part:
         case Text(text, extra) | Refusal(text, extra):
-            says = text if ledger.same else text.strip()
-            return [{"type": "text", "text": text, **ledger.kept(extra)}] if says else []
+            says = text if report.is_same_api else text.strip()
+            return [{"type": "text", "text": text, **report.native_fields(extra)}] if says else []
         case Image(source, extra):
-            return [{"type": "image", "source": _source(source, ledger), **ledger.kept(extra)}]
-        case Document(extra=extra) if ledger.native and SEARCH_RESULT in extra:
+            return [{"type": "image", "source": _source(source, report), **report.native_fields(extra)}]
+        case Document(extra=extra) if report.is_native and SEARCH_RESULT in extra:
             own = msgspec.json.decode(extra[SEARCH_RESULT], type=dict[str, msgspec.Raw])
             rest = {name: raw for name, raw in extra.items() if name != SEARCH_RESULT}
             return [{"type": SEARCH_RESULT, **own, **rest}]
         case Document(source, title, extra):
             said = {"title": title} if title else {}
-            return [{"type": "document", "source": _source(source, ledger), **said, **ledger.kept(extra)}]
+            return [{"type": "document", "source": _source(source, report), **said, **report.native_fields(extra)}]
         case Reasoning():
-            return _thoughts(part, ledger)
+            return _thoughts(part, report)
         case ToolCall(id, name, arguments, extra):
             given = input_of(arguments)
             if isinstance(given, dict):
-                ledger.changed("arguments", f"arguments of a call, which are not an object, are in {', '.join(given)}")
-            return [{"type": "tool_use", "id": id, "name": name, "input": given, **ledger.kept(extra)}]
+                report.adapted("arguments", f"arguments of a call, which are not an object, are in {', '.join(given)}")
+            return [{"type": "tool_use", "id": id, "name": name, "input": given, **report.native_fields(extra)}]
         case ToolResult():
-            return [_result(part, ledger)]
+            return [_result(part, report)]
         case UnknownPart():
-            return [ledger.raw(part)]
+            return [report.unknown_part(part)]
         case Audio():
-            raise ledger.refused("audio")
+            raise report.unsendable("audio")
         case PreviousResponseRef():
-            raise ledger.refused("a part of an earlier answer by its id", part.path)
+            raise report.unsendable("a part of an earlier answer by its id", part.path)
         case _:
             assert_never(part)
 
 
-def _thoughts(part: Reasoning, ledger: TranslationReport) -> list[object]:
-    extra = ledger.kept(part.extra)
+def _thoughts(part: Reasoning, report: TranslationReport) -> list[object]:
+    extra = report.native_fields(part.extra)
     if part.redacted:
         return [{"type": "redacted_thinking", "data": part.redacted, **extra}]
-    if not part.signature and not ledger.same:
-        ledger.lost(*UNPROVEN)
+    if not part.signature and not report.is_same_api:
+        report.dropped(*UNSIGNED)
         return []
     return [{"type": "thinking", "thinking": part.text, "signature": part.signature, **extra}]
 
 
-def _result(result: ToolResult, ledger: TranslationReport) -> dict[str, object]:
+def _result(result: ToolResult, report: TranslationReport) -> dict[str, object]:
     said: dict[str, object] = {"type": "tool_result", "tool_use_id": result.call_id}
-    said |= {"content": _content(result.parts, ledger)} if result.parts else {}
-    return {**said, **({"is_error": True} if result.is_error else {}), **ledger.kept(result.extra)}
+    said |= {"content": _content(result.parts, report)} if result.parts else {}
+    return {**said, **({"is_error": True} if result.is_error else {}), **report.native_fields(result.extra)}
 
 
-def _source(source: MediaSource, ledger: TranslationReport) -> Mapping[str, object]:
+def _source(source: MediaSource, report: TranslationReport) -> Mapping[str, object]:
     if source.url:
         return {"type": "url", "url": source.url}
     if source.file_id:
-        if not ledger.native:
-            raise ledger.refused("a file that another vendor keeps")
+        if not report.is_native:
+            raise report.unsendable("a file that another vendor keeps")
         return {"type": "file", "file_id": source.file_id}
-    if source.text or (ledger.same and not source.data):  # a text may be empty, other data may not
+    if source.text or (report.is_same_api and not source.data):  # a text may be empty, other data may not
         return {"type": "text", "media_type": source.media_type or "text/plain", "data": source.text}
     if not source.data:
-        raise ledger.refused("data that is empty")
-    media_type = source.media_type if ledger.same else picture_type(source.data) or source.media_type
-    if not media_type and not ledger.same:
-        raise ledger.refused("data of a type that is not told")
+        raise report.unsendable("data that is empty")
+    media_type = source.media_type if report.is_same_api else image_type(source.data) or source.media_type
+    if not media_type and not report.is_same_api:
+        raise report.unsendable("data of a type that is not told")
     if media_type != source.media_type:
-        ledger.changed("media_type", f"media type {media_type} for {source.media_type or 'none'}")
+        report.adapted("media_type", f"media type {media_type} for {source.media_type or 'none'}")
     return {"type": "base64", "media_type": media_type, "data": source.data}

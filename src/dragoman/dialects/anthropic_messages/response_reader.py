@@ -31,8 +31,8 @@ from dragoman.core.response_details import CITATIONS
 from dragoman.dialects.anthropic_messages.request_writer import NAME
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.detail_fields import beside
-from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
+from dragoman.wire.detail_fields import unmodelled_counts
+from dragoman.wire.response_reader import DECODE_ERRORS, BaseResponseReader, new_assembler
 
 _FINISH: Final[dict[str, FinishReason]] = {
     "end_turn": "stop",
@@ -89,13 +89,13 @@ class _Delta(Struct):
 _delta: Final = msgspec.json.Decoder(_Delta).decode
 
 
-class MessagesResponseReader(UpstreamReader):
+class MessagesResponseReader(BaseResponseReader):
     """One answer."""
 
     __slots__ = ("_counts", "_extra", "_index", "_is_cited", "_reason", "_stop", "_vendors")
 
     def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(assembler(request, turn, NAME, LONG_NAME_FORM))
+        super().__init__(new_assembler(request, turn, NAME, LONG_NAME_FORM))
         self._reason: FinishReason | None = None
         self._stop = ""
         self._counts: dict[str, int] = {}
@@ -116,7 +116,7 @@ class MessagesResponseReader(UpstreamReader):
     def _quick(self, data: bytes) -> bool:
         try:
             event = _delta(data)
-        except NOT_THAT:
+        except DECODE_ERRORS:
             return False
         self._index = event.index
         match event.delta:
@@ -262,7 +262,7 @@ class MessagesResponseReader(UpstreamReader):
             return
         if thoughts := lenient_values.details(counts, "output_tokens_details", "thinking_tokens"):
             self._counts["thinking_tokens"] = thoughts
-        self._extra.update(beside(counts, _COUNTS))
+        self._extra.update(unmodelled_counts(counts, _COUNTS))
         for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"):
             if (count := lenient_values.count(counts.take(name))) is not None:
                 self._counts[name] = count

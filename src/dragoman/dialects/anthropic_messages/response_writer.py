@@ -13,7 +13,7 @@ from dragoman.core.messages import Part, Reply, Request, Text, ToolCall, Unknown
 from dragoman.core.response_details import CITATIONS, items
 from dragoman.text import json_cursor
 from dragoman.wire import sse
-from dragoman.wire.detail_fields import counted
+from dragoman.wire.detail_fields import with_unmodelled_counts
 
 _encode = msgspec.json.Encoder().encode
 
@@ -188,7 +188,7 @@ def _usage(usage: Usage) -> dict[str, object]:
     }
     if usage.reasoning_tokens:
         counts["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
-    return counted(counts, usage, NAME)
+    return with_unmodelled_counts(counts, usage, NAME)
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:

@@ -47,7 +47,7 @@ from dragoman.dialects.openai_chat.response_reader import ChatResponseReader
 from dragoman.dialects.openai_chat.response_writer import ChatResponseWriter, write_reply
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm
-from dragoman.wire.openai_errors import sign, status, write_error
+from dragoman.wire.openai_errors import auth_headers, status, write_error
 from dragoman.wire.passing import StreamPassthrough
 
 DIALECT: Final = Dialect(
@@ -61,7 +61,7 @@ DIALECT: Final = Dialect(
     ping=sse.comment("ping"),
     write_request=write_request,
     reader=ChatResponseReader,
-    sign=sign,
+    sign=auth_headers,
     names=NAME_FORM,
     versioned=True,
     carries=("openai-beta",),

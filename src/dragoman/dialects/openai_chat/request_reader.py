@@ -13,7 +13,7 @@ from dragoman.core.messages import Message, Part, Request, Tool, ToolCall, ToolC
 from dragoman.schema.free_text import free_text
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.content_blocks import media_at, read_parts, read_text
+from dragoman.wire.content_blocks import media_from_url, read_parts, read_text
 
 NAME_LIMIT_CHARS: Final = 128
 """Of a tool's name: the longest that any of the APIs takes."""
@@ -203,9 +203,9 @@ def _outer(fields: Fields) -> messages.ExtraFields:
 def _image(fields: Fields) -> messages.Image:
     source = fields.need("image_url")
     if source.kind == "string":
-        return messages.Image(media_at(source.word()), _outer(fields))
+        return messages.Image(media_from_url(source.word()), _outer(fields))
     inner = source.fields()
-    return messages.Image(media_at(inner.need("url").word()), {**inner.rest(), **_outer(fields)})
+    return messages.Image(media_from_url(inner.need("url").word()), {**inner.rest(), **_outer(fields)})
 
 
 def _audio(fields: Fields) -> messages.Audio:
@@ -220,7 +220,9 @@ def _file(fields: Fields) -> messages.Document:
     if not data and not file_id:
         raise RequestError("missing required field 'file_data' or 'file_id'", inner.path)
     source = (
-        media_at(data) if data.startswith("data:") else messages.MediaSource(data=data, file_id="" if data else file_id)
+        media_from_url(data)
+        if data.startswith("data:")
+        else messages.MediaSource(data=data, file_id="" if data else file_id)
     )
     return messages.Document(source, title, {**inner.rest(), **_outer(fields)})
 

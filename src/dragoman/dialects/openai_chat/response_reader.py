@@ -37,9 +37,9 @@ from dragoman.dialects.openai_chat.request_writer import NAME
 from dragoman.schema.free_text import INPUT
 from dragoman.text import lenient_values
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.detail_fields import beside, logprobs
-from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
-from dragoman.wire.upstream_errors import said_error
+from dragoman.wire.detail_fields import logprobs_json, unmodelled_counts
+from dragoman.wire.response_reader import DECODE_ERRORS, BaseResponseReader, new_assembler
+from dragoman.wire.upstream_errors import error_from_event
 
 _FINISH: Final[dict[str, FinishReason]] = {
     "stop": "stop",
@@ -122,7 +122,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _chunk: Final = msgspec.json.Decoder(_Chunk).decode
 
 
-class ChatResponseReader(UpstreamReader):
+class ChatResponseReader(BaseResponseReader):
     """One answer."""
 
     __slots__ = ("_heard", "_inputs", "_reason", "_several", "_stop")
@@ -130,7 +130,7 @@ class ChatResponseReader(UpstreamReader):
     _nothing = "no choice"
 
     def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(assembler(request, turn, NAME, NAME_FORM))
+        super().__init__(new_assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._stop = ""
         self._several = False
@@ -153,7 +153,7 @@ class ChatResponseReader(UpstreamReader):
             return False
         try:
             said = _chunk(data).choices[0].delta
-        except NOT_THAT:
+        except DECODE_ERRORS:
             return False
         if said.reasoning_content:
             self._out.reasoning(said.reasoning_content)
@@ -165,7 +165,7 @@ class ChatResponseReader(UpstreamReader):
 
     def _frame(self, fields: Fields) -> None:
         if (groq := lenient_values.fields(fields.take("x_groq"))) is not None and (
-            error := said_error(groq)
+            error := error_from_event(groq)
         ) is not None:
             raise error
         self._out.start()
@@ -183,7 +183,7 @@ class ChatResponseReader(UpstreamReader):
                 self._out.warn("extra_choice_dropped", "the server sent more than one choice; only the first is read")
             self._several = True
             return
-        if (error := said_error(choice)) is not None:
+        if (error := error_from_event(choice)) is not None:
             raise error
         self._heard = True
         said = lenient_values.fields(choice.take("delta")) or lenient_values.fields(choice.take("message"))
@@ -192,7 +192,7 @@ class ChatResponseReader(UpstreamReader):
         if (probable := lenient_values.fields(choice.take("logprobs"))) is not None:
             for name in ("content", "refusal"):
                 if entries := lenient_values.objects(probable.take(name)):
-                    self._out.detail(LOGPROBS, logprobs(entries))
+                    self._out.detail(LOGPROBS, logprobs_json(entries))
         stop, reason = choice.take("stop_reason"), lenient_values.text(choice.take("finish_reason"))
         if reason and reason != "false":
             self._finished(reason, stop)
@@ -301,7 +301,7 @@ def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:
 
 
 def _usage(counts: Fields) -> Usage:
-    extra = beside(counts, COUNTS)
+    extra = unmodelled_counts(counts, COUNTS)
     return Usage(
         input_tokens=lenient_values.details(counts, "prompt_tokens"),
         output_tokens=lenient_values.details(counts, "completion_tokens"),

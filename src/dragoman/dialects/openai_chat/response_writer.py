@@ -15,7 +15,7 @@ from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import StringMember, string_member
 from dragoman.wire import sse
-from dragoman.wire.detail_fields import counted
+from dragoman.wire.detail_fields import with_unmodelled_counts
 from dragoman.wire.openai_errors import write_error
 
 NAME: Final = "openai_chat"
@@ -172,7 +172,7 @@ def _usage(usage: Usage) -> dict[str, object]:
         "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
-    return counted(counts, usage, NAME)
+    return with_unmodelled_counts(counts, usage, NAME)
 
 
 def _nested(annotations: Raw) -> list[object]:

@@ -56,7 +56,7 @@ from dragoman.dialects.openai_responses.response_reader import ResponsesResponse
 from dragoman.dialects.openai_responses.response_writer import ResponsesResponseWriter, write_count, write_reply
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm, TokenCounting
-from dragoman.wire.openai_errors import sign, status, write_error
+from dragoman.wire.openai_errors import auth_headers, status, write_error
 from dragoman.wire.passing import StreamPassthrough
 
 DIALECT: Final = Dialect(
@@ -70,7 +70,7 @@ DIALECT: Final = Dialect(
     ping=sse.comment("ping"),
     write_request=write_request,
     reader=ResponsesResponseReader,
-    sign=sign,
+    sign=auth_headers,
     names=NAME_FORM,
     versioned=True,
     carries=("openai-beta",),

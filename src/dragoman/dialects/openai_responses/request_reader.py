@@ -24,7 +24,7 @@ from dragoman.core.messages import (
 from dragoman.schema.free_text import INPUT, free_text
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.content_blocks import media_at, read_parts
+from dragoman.wire.content_blocks import media_from_url, read_parts
 
 NAME_LIMIT_CHARS: Final = 128
 """Of a tool's name: the longest that any of the APIs takes."""
@@ -281,7 +281,7 @@ def _image(fields: Fields) -> m.Image:
     url, file_id = fields.string("image_url"), fields.string("file_id")
     if not url and not file_id:
         raise RequestError("missing required field 'image_url' or 'file_id'", fields.path)
-    return m.Image(media_at(url) if url else m.MediaSource(file_id=file_id), fields.rest())
+    return m.Image(media_from_url(url) if url else m.MediaSource(file_id=file_id), fields.rest())
 
 
 def _file(fields: Fields) -> m.Document:
@@ -289,7 +289,7 @@ def _file(fields: Fields) -> m.Document:
     if not (data or url or file_id):
         raise RequestError("missing required field 'file_data', 'file_url' or 'file_id'", fields.path)
     bare = m.MediaSource(data=data) if data else m.MediaSource(url=url, file_id="" if url else file_id)
-    return m.Document(media_at(data) if data.startswith("data:") else bare, title, fields.rest())
+    return m.Document(media_from_url(data) if data.startswith("data:") else bare, title, fields.rest())
 
 
 def _refusal(fields: Fields) -> m.Refusal:

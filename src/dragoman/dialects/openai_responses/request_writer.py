@@ -80,9 +80,9 @@ from dragoman.schema.targets import OPENAI, OPENAI_STRICT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import string_member
 from dragoman.wire.dialect import UpstreamRequest
-from dragoman.wire.openai_fields import custom_in_responses, in_responses, merged
+from dragoman.wire.openai_fields import merge_fields, to_responses_custom_tool, to_responses_fields
 from dragoman.wire.translation import REDACTED as REDACTED_REASONING
-from dragoman.wire.translation import UNPROVEN, TranslationReport, told_as_error
+from dragoman.wire.translation import UNSIGNED, TranslationReport, prefix_error
 
 Json = dict[str, object]
 
@@ -100,79 +100,79 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
 
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
-    ledger = TranslationReport(request, NAME)
-    request = ledger.spelled(request, NAME_FORM, ANY)
-    instructions, messages = _instructions(request, ledger)
+    report = TranslationReport(request, NAME)
+    request = report.rename(request, NAME_FORM, ANY)
+    instructions, messages = _instructions(request, report)
     body: Json = {"model": model, **({"instructions": instructions} if instructions else {})}
-    body["input"] = _input(ledger.going_on(messages), request.tools, ledger)
-    if not body["input"] and not ledger.same:
-        raise ledger.refused("a conversation in which nobody says anything", "$.messages")
-    body |= _tools(request, ledger)
-    body |= _limits(request, ledger)
-    if request.response_schema and not ledger.same:
-        body["text"] = {"format": _format(request, ledger)}
-    if request.effort and not ledger.same:
+    body["input"] = _input(report.end_with_user(messages), request.tools, report)
+    if not body["input"] and not report.is_same_api:
+        raise report.unsendable("a conversation in which nobody says anything", "$.messages")
+    body |= _tools(request, report)
+    body |= _limits(request, report)
+    if request.response_schema and not report.is_same_api:
+        body["text"] = {"format": _format(request, report)}
+    if request.effort and not report.is_same_api:
         body["reasoning"] = {"effort": request.effort}
-    if not ledger.same:
+    if not report.is_same_api:
         body |= {"store": False, "include": ["reasoning.encrypted_content"]}
     elif not request.keep:
         body["store"] = False
     if request.previous is not None:
         body["previous_response_id"] = f"resp_{request.previous.reply_id}"
-    watched = ledger.watch(request.stop)
+    watched = report.stop_locally(request.stop)
     body |= {"stream": True} if request.stream or watched else {}
-    shared, left = in_responses(request.extra) if request.dialect == "openai_chat" else ({}, request.extra)
-    return ledger.close({**merged(body, shared), **ledger.kept(left)})
+    shared, left = to_responses_fields(request.extra) if request.dialect == "openai_chat" else ({}, request.extra)
+    return report.close({**merge_fields(body, shared), **report.native_fields(left)})
 
 
-def _instructions(request: Request, ledger: TranslationReport) -> tuple[str, Sequence[Message]]:
+def _instructions(request: Request, report: TranslationReport) -> tuple[str, Sequence[Message]]:
     """The system's text, where that is all that the first message of several is; and the other messages."""
     match request.messages:
         case [Message("system", [Text(text, extra)], more), *rest] if rest and not (extra or more):
-            if request.instructions or not ledger.same:
+            if request.instructions or not report.is_same_api:
                 return text, rest
     return "", request.messages
 
 
-def _limits(request: Request, ledger: TranslationReport) -> Json:
+def _limits(request: Request, report: TranslationReport) -> Json:
     said: Json = {}
     for name, value in msgspec.structs.asdict(request.sampling).items():
         if name in ("temperature", "top_p"):
             said |= {name: value} if value is not None else {}
         elif value is not None:
-            ledger.lost(name)
+            report.dropped(name)
     limit = request.max_tokens
-    if limit is not None and limit < MIN_TOKENS and not ledger.same:
-        ledger.changed("max_output_tokens", f"max_output_tokens {MIN_TOKENS}, the least there")
+    if limit is not None and limit < MIN_TOKENS and not report.is_same_api:
+        report.adapted("max_output_tokens", f"max_output_tokens {MIN_TOKENS}, the least there")
         limit = MIN_TOKENS
     return said | ({"max_output_tokens": limit} if limit is not None else {})
 
 
-def _format(request: Request, ledger: TranslationReport) -> Json:
+def _format(request: Request, report: TranslationReport) -> Json:
     if request.response_schema == _ANY_OBJECT:
         return {"type": "json_object"}
     named: Json = {"type": "json_schema", "name": request.response_name or "reply"}
     named |= {"description": request.response_description} if request.response_description else {}
-    named |= {"strict": True} if ledger.strict_reply(request, OPENAI_STRICT) else {}
-    return {**named, "schema": ledger.schema(request.response_schema, OPENAI, "the reply")}
+    named |= {"strict": True} if report.is_strict_reply(request, OPENAI_STRICT) else {}
+    return {**named, "schema": report.adapted_schema(request.response_schema, OPENAI, "the reply")}
 
 
 # Tools
 
 
-def _tools(request: Request, ledger: TranslationReport) -> Json:
-    tools = ledger.offered(request)
+def _tools(request: Request, report: TranslationReport) -> Json:
+    tools = report.sendable_tools(request)
     choice = request.tool_choice
     known = {tool.name if tool.kind == "function" else tool.kind: tool for tool in tools}
     chosen = known.get(choice.name)
-    if (choice.mode == "required" and not tools) or (choice.mode == "named" and not (chosen or ledger.same)):
-        raise ledger.refused("a choice of a tool that the vendor runs itself", "$.tool_choice")
-    listed = _listed([tool for tool in tools if IN_ITEM not in tool.extra], ledger)
+    if (choice.mode == "required" and not tools) or (choice.mode == "named" and not (chosen or report.is_same_api)):
+        raise report.unsendable("a choice of a tool that the vendor runs itself", "$.tool_choice")
+    listed = _listed([tool for tool in tools if IN_ITEM not in tool.extra], report)
     said: Json = {"tools": listed} if listed else {}
     said |= {"tool_choice": _choice(choice, chosen)} if tools and choice.mode != "auto" else {}
     if not choice.parallel:
         said["parallel_tool_calls"] = False
-    elif request.several and tools and ledger.same:
+    elif request.several and tools and report.is_same_api:
         # stated, as defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
         said["parallel_tool_calls"] = True
     return said
@@ -191,40 +191,40 @@ def _apart(name: str, space: str) -> Json:
     return {"name": name.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": name}
 
 
-def _listed(tools: Sequence[Tool], ledger: TranslationReport) -> list[object]:
+def _listed(tools: Sequence[Tool], report: TranslationReport) -> list[object]:
     """The tools as they came, those of a namespace in it again."""
     listed: list[object] = []
-    for about, group in _grouped(tools, ABOUT_NAMESPACE, ledger):
-        written = [_tool(tool, ledger) for tool in group]
+    for about, group in _grouped(tools, ABOUT_NAMESPACE, report):
+        written = [_tool(tool, report) for tool in group]
         listed += [{**json_cursor.at(bytes(about)).fields().rest(), "tools": written}] if about else written
     return listed
 
 
 def _grouped(
-    tools: Sequence[Tool], note: str, ledger: TranslationReport
+    tools: Sequence[Tool], note: str, report: TranslationReport
 ) -> "Iterator[tuple[msgspec.Raw | None, list[Tool]]]":
     """Tools in a row that came with one note, and that note; a long note is not compared for each of many tools."""
-    for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(note)) if ledger.native else 0):
+    for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(note)) if report.is_native else 0):
         together = list(group)
-        yield (together[0].extra.get(note) if ledger.native else None), together
+        yield (together[0].extra.get(note) if report.is_native else None), together
 
 
-def _tool(tool: Tool, ledger: TranslationReport) -> Json:
-    free = is_custom(tool) and ledger.openai
-    custom, left = custom_in_responses(tool.extra) if free else ({}, tool.extra)
-    kept = ledger.kept(left)
+def _tool(tool: Tool, report: TranslationReport) -> Json:
+    free = is_custom(tool) and report.is_openai
+    custom, left = to_responses_custom_tool(tool.extra) if free else ({}, tool.extra)
+    kept = report.native_fields(left)
     extra = {name: raw for name, raw in kept.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
     if tool.kind != "function":
         return dict(extra)
-    name = _apart(tool.name, namespace_of(tool) if ledger.native else "")["name"]
+    name = _apart(tool.name, namespace_of(tool) if report.is_native else "")["name"]
     said: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
-    if free or (is_custom(tool) and ledger.native):
+    if free or (is_custom(tool) and report.is_native):
         return {**said, **(custom or extra)}
-    strict = {} if ledger.same else {"strict": ledger.strict(tool, OPENAI_STRICT)}
+    strict = {} if report.is_same_api else {"strict": report.is_strict(tool, OPENAI_STRICT)}
     return {
         "type": "function",
         **said,
-        "parameters": ledger.schema(tool.parameters, OPENAI, tool.name),
+        "parameters": report.adapted_schema(tool.parameters, OPENAI, tool.name),
         **strict,
         **extra,
     }
@@ -233,19 +233,19 @@ def _tool(tool: Tool, ledger: TranslationReport) -> Json:
 # The conversation
 
 
-def _input(messages: Sequence[Message], tools: Sequence[Tool], ledger: TranslationReport) -> object:
+def _input(messages: Sequence[Message], tools: Sequence[Tool], report: TranslationReport) -> object:
     """A string where all that is said is one text of the user, else items."""
-    added = _items_of_tools(tools, ledger)
+    added = _items_of_tools(tools, report)
     match messages:
         case [Message(role="user", parts=[Text(text=text, extra={**extra})], extra={**more})] if not (
             extra or more or added
         ):
             return text
     said: list[object] = []
-    messages = _as_told(messages, tools) if ledger.native else _as_custom(messages) if ledger.openai else messages
+    messages = _as_told(messages, tools) if report.is_native else _as_custom(messages) if report.is_openai else messages
     for at, message in enumerate(messages):
         said += added.pop(len(messages) - at, ())
-        said += _items(message, ledger)
+        said += _items(message, report)
     return [*said, *chain.from_iterable(added.values())]
 
 
@@ -285,32 +285,32 @@ def _as_custom(messages: Sequence[Message]) -> Sequence[Message]:
     return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages] if ids else messages
 
 
-def _items_of_tools(tools: Sequence[Tool], ledger: TranslationReport) -> dict[int, list[object]]:
+def _items_of_tools(tools: Sequence[Tool], report: TranslationReport) -> dict[int, list[object]]:
     """The items that tools came in, by how many messages stand behind each."""
     items: dict[int, list[object]] = {}
-    for note, group in _grouped(tools, IN_ITEM, ledger):
+    for note, group in _grouped(tools, IN_ITEM, report):
         if note:
             fields = json_cursor.at(bytes(note)).fields()
-            item = {**fields.need("item").fields().rest(), "tools": _listed(group, ledger)}
+            item = {**fields.need("item").fields().rest(), "tools": _listed(group, report)}
             items.setdefault(fields.need("before").integer(), []).append(item)
     return items
 
 
-def _items(message: Message, ledger: TranslationReport) -> Iterator[object]:
+def _items(message: Message, report: TranslationReport) -> Iterator[object]:
     """A turn as items: results first, then all else in its order, words that stand together in one message."""
-    extra = ledger.kept(message.extra)
-    yield from (_result(part, ledger) for part in message.parts if isinstance(part, ToolResult))
+    extra = report.native_fields(message.extra)
+    yield from (_result(part, report) for part in message.parts if isinstance(part, ToolResult))
     rest = [part for part in message.parts if not isinstance(part, ToolResult)]
-    if not any(map(_is_content, rest)) and (extra or (ledger.same and not message.parts)):
-        yield _message(message.role, (), extra, ledger)
+    if not any(map(_is_content, rest)) and (extra or (report.is_same_api and not message.parts)):
+        yield _message(message.role, (), extra, report)
     for (content, phase), group in groupby(rest, key=lambda part: (_is_content(part), phase_of(part))):
-        if content and message.role == "assistant" and not ledger.native:
-            yield from (_message("assistant", [part], {}, ledger) for part in group)
+        if content and message.role == "assistant" and not report.is_native:
+            yield from (_message("assistant", [part], {}, report) for part in group)
         elif content:
-            yield _message(message.role, list(group), {**extra, PHASE: phase} if phase else extra, ledger)
+            yield _message(message.role, list(group), {**extra, PHASE: phase} if phase else extra, report)
             extra = {}
         else:
-            yield from (item for part in group for item in _item(part, ledger))
+            yield from (item for part in group for item in _item(part, report))
 
 
 def _is_content(part: Part) -> bool:
@@ -320,32 +320,32 @@ def _is_content(part: Part) -> bool:
     return isinstance(part, _Words)
 
 
-def _message(role: str, parts: Sequence[Part], extra: ExtraFields, ledger: TranslationReport) -> Json:
-    return {"type": "message", "role": role, "content": _content(parts, ledger, role, plain=not extra), **extra}
+def _message(role: str, parts: Sequence[Part], extra: ExtraFields, report: TranslationReport) -> Json:
+    return {"type": "message", "role": role, "content": _content(parts, report, role, plain=not extra), **extra}
 
 
-def _item(part: Part, ledger: TranslationReport) -> list[object]:
+def _item(part: Part, report: TranslationReport) -> list[object]:
     match part:
         case Reasoning():
-            return _thoughts(part, ledger)
+            return _thoughts(part, report)
         case ToolCall():
-            return [_call(part, ledger)]
+            return [_call(part, report)]
         case UnknownPart():
-            return [ledger.raw(part)]
+            return [report.unknown_part(part)]
         case PreviousResponseRef(reply_id, number):
             return [{"type": "item_reference", "id": f"msg_{reply_id}_{number}"}]
         case _:
-            raise ledger.refused_part(part)
+            raise report.unsendable_part(part)
 
 
-def _kept(extra: ExtraFields, custom: bytes, ledger: TranslationReport) -> dict[str, msgspec.Raw]:
+def _kept(extra: ExtraFields, custom: bytes, report: TranslationReport) -> dict[str, msgspec.Raw]:
     """The fields of this API; of the other API of OpenAI's that the tool takes free text."""
-    kept = dict(ledger.kept(extra))
-    return {"type": extra["type"]} if not ledger.native and bytes(extra.get("type", b"")) == custom else kept
+    kept = dict(report.native_fields(extra))
+    return {"type": extra["type"]} if not report.is_native and bytes(extra.get("type", b"")) == custom else kept
 
 
-def _call(call: ToolCall, ledger: TranslationReport) -> Json:
-    extra = _kept(call.extra, _CUSTOM_CALL, ledger)
+def _call(call: ToolCall, report: TranslationReport) -> Json:
+    extra = _kept(call.extra, _CUSTOM_CALL, report)
     space, kind = extra.pop("namespace", None), extra.pop("type", msgspec.Raw(b'"function_call"'))
     name = _apart(call.name, json_cursor.Cursor(space, "$.namespace").string() if space is not None else "")
     said: Json = {"type": kind, "call_id": call.id, **name}
@@ -360,13 +360,13 @@ def proof(id: str, encrypted: str) -> str:
     return joint if _PROOF.fullmatch(joint) else encrypted
 
 
-def _thoughts(part: Reasoning, ledger: TranslationReport) -> list[object]:
-    extra = dict(ledger.kept(part.extra))
+def _thoughts(part: Reasoning, report: TranslationReport) -> list[object]:
+    extra = dict(report.native_fields(part.extra))
     proven = part.signature or part.redacted
     summary: object = [{"type": "summary_text", "text": part.text}] if part.text else []
     found = _PROOF.fullmatch(proven)
-    if found is None and not ledger.native:
-        ledger.lost(*REDACTED_REASONING if part.redacted else UNPROVEN)
+    if found is None and not report.is_native:
+        report.dropped(*REDACTED_REASONING if part.redacted else UNSIGNED)
         return []
     if found is not None:
         extra["id"], proven = msgspec.Raw(f'"{found[1]}"'.encode()), found[2]
@@ -378,65 +378,70 @@ def _thoughts(part: Reasoning, ledger: TranslationReport) -> list[object]:
     return [{**said, **({"encrypted_content": proven} if proven else {}), **extra}]
 
 
-def _result(result: ToolResult, ledger: TranslationReport) -> Json:
-    extra = _kept(result.extra, _CUSTOM_RESULT, ledger)
-    parts = told_as_error(result.parts) if result.is_error else result.parts
+def _result(result: ToolResult, report: TranslationReport) -> Json:
+    extra = _kept(result.extra, _CUSTOM_RESULT, report)
+    parts = prefix_error(result.parts) if result.is_error else result.parts
     kind = extra.pop("type", "function_call_output")
-    return {"type": kind, "call_id": result.call_id, "output": _content(parts, ledger, "tool"), **extra}
+    return {"type": kind, "call_id": result.call_id, "output": _content(parts, report, "tool"), **extra}
 
 
-def _content(parts: Sequence[Part], ledger: TranslationReport, role: str, *, plain: bool = True) -> object:
+def _content(parts: Sequence[Part], report: TranslationReport, role: str, *, plain: bool = True) -> object:
     """A string where all is one text, else blocks."""
     match parts:
         case [] if plain and role == "tool":
             return ""
-        case [Text(text, extra)] if plain and not ledger.kept(extra):
+        case [Text(text, extra)] if plain and not report.native_fields(extra):
             return text
-        case [Refusal(text)] if not ledger.native:
+        case [Refusal(text)] if not report.is_native:
             return text
-    return [_block(part, ledger, "output_text" if role == "assistant" else "input_text") for part in parts]
+    return [_block(part, report, "output_text" if role == "assistant" else "input_text") for part in parts]
 
 
-def _block(part: Part, ledger: TranslationReport, text_type: str) -> object:
+def _block(part: Part, report: TranslationReport, text_type: str) -> object:
     match part:
         case Text(text, extra):
-            kept = {name: raw for name, raw in ledger.kept(extra).items() if name != PHASE}
+            kept = {name: raw for name, raw in report.native_fields(extra).items() if name != PHASE}
             return {"type": text_type, "text": text, **kept}
         case Refusal(text, extra):
-            return {"type": "refusal", "refusal": text, **ledger.kept(extra)}
+            return {"type": "refusal", "refusal": text, **report.native_fields(extra)}
         case Image(source, extra):
-            detail: Json = {} if ledger.same else {"detail": "auto", **ledger.detail(extra)}
-            return {"type": "input_image", **_source(source, "image_url", ledger), **detail, **ledger.kept(extra)}
+            detail: Json = {} if report.is_same_api else {"detail": "auto", **report.image_detail(extra)}
+            return {
+                "type": "input_image",
+                **_source(source, "image_url", report),
+                **detail,
+                **report.native_fields(extra),
+            }
         case Document():
-            return _document(part, ledger, text_type)
+            return _document(part, report, text_type)
         case UnknownPart():
-            return ledger.raw(part)
-        case Audio(source) if ledger.same:
+            return report.unknown_part(part)
+        case Audio(source) if report.is_same_api:
             said = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
             return {"type": "input_audio", "input_audio": said}
         case Audio():
-            raise ledger.refused("audio")
+            raise report.unsendable("audio")
         case Reasoning() | ToolCall() | ToolResult() | PreviousResponseRef():
-            raise ledger.refused_part(part)
+            raise report.unsendable_part(part)
         case _:
             assert_never(part)
 
 
-def _document(part: Document, ledger: TranslationReport, text_type: str) -> Json:
-    source, extra = part.source, ledger.kept(part.extra)
+def _document(part: Document, report: TranslationReport, text_type: str) -> Json:
+    source, extra = part.source, report.native_fields(part.extra)
     if source.text:
         return {"type": text_type, "text": f"{part.title}\n{source.text}" if part.title else source.text, **extra}
     # The vendor wants the name of a file whose bytes it gets.
-    title = part.title or ("" if ledger.same or not source.data else "document")
+    title = part.title or ("" if report.is_same_api or not source.data else "document")
     named: Json = {"filename": title} if title else {}
-    return {"type": "input_file", **named, **_source(source, "file_url", ledger), **extra}
+    return {"type": "input_file", **named, **_source(source, "file_url", report), **extra}
 
 
-def _source(source: MediaSource, url: str, ledger: TranslationReport) -> Mapping[str, object]:
+def _source(source: MediaSource, url: str, report: TranslationReport) -> Mapping[str, object]:
     """Where the bytes are, in the fields of a picture or a file."""
     if source.file_id:
-        if not ledger.native:
-            raise ledger.refused("a file that another vendor keeps")
+        if not report.is_native:
+            raise report.unsendable("a file that another vendor keeps")
         return {"file_id": source.file_id}
     if source.url:
         return {url: source.url}

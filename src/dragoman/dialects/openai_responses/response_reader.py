@@ -39,9 +39,9 @@ from dragoman.dialects.openai_responses.request_writer import proof
 from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.detail_fields import beside, logprobs
-from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
-from dragoman.wire.upstream_errors import said_error, told_error
+from dragoman.wire.detail_fields import logprobs_json, unmodelled_counts
+from dragoman.wire.response_reader import DECODE_ERRORS, BaseResponseReader, new_assembler
+from dragoman.wire.upstream_errors import error_from_body, error_from_event
 
 _WORDS: Final = {
     "response.output_text": ("message", "text", "text"),
@@ -125,13 +125,13 @@ class _Item:
         return rest
 
 
-class ResponsesResponseReader(UpstreamReader):
+class ResponsesResponseReader(BaseResponseReader):
     """One answer."""
 
     __slots__ = ("_by_id", "_by_index", "_items", "_latest", "_reason")
 
     def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(assembler(request, turn, NAME, NAME_FORM))
+        super().__init__(new_assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._items: list[_Item] = []
         self._by_id: dict[str, _Item] = {}
@@ -147,7 +147,7 @@ class ResponsesResponseReader(UpstreamReader):
     def _quick(self, data: bytes) -> bool:
         try:
             event = _words(data)
-        except NOT_THAT:
+        except DECODE_ERRORS:
             return False
         if event.logprobs:
             return False
@@ -181,11 +181,11 @@ class ResponsesResponseReader(UpstreamReader):
                 self._whole(lenient_values.fields(fields.take("response")) or fields, step)
                 self._finish(done=True)
             case "error":
-                raise told_error(fields)
+                raise error_from_body(fields)
 
     def _whole(self, response: Fields, state: str = "") -> None:
         """The whole of it; `state` is what its event says."""
-        if (error := said_error(response)) is not None:
+        if (error := error_from_event(response)) is not None:
             raise error
         state = state or lenient_values.word(response.take("status")) or "completed"
         heard = frozenset(item.kind for item in self._items if item.heard)
@@ -327,7 +327,7 @@ class ResponsesResponseReader(UpstreamReader):
 
     def _log(self, item: _Item, entries: list[Fields]) -> None:
         item.is_probable = True
-        self._out.detail(LOGPROBS, logprobs(entries))
+        self._out.detail(LOGPROBS, logprobs_json(entries))
 
     def _cite(self, item: _Item, source: Fields) -> None:
         """A source: Chat has `url_citation` too."""
@@ -430,7 +430,7 @@ def _kind_of(fields: Fields) -> str:
 
 
 def _usage(counts: Fields) -> Usage:
-    extra = beside(counts, _COUNTS)
+    extra = unmodelled_counts(counts, _COUNTS)
     return Usage(
         input_tokens=lenient_values.details(counts, "input_tokens"),
         output_tokens=lenient_values.details(counts, "output_tokens"),

@@ -27,7 +27,7 @@ from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import StringMember, string_member
 from dragoman.wire import sse
-from dragoman.wire.detail_fields import counted
+from dragoman.wire.detail_fields import with_unmodelled_counts
 from dragoman.wire.openai_errors import error_fields, status
 
 Json = dict[str, object]
@@ -444,4 +444,4 @@ def _usage(usage: Usage) -> Json:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
-    return counted(counts, usage, NAME)
+    return with_unmodelled_counts(counts, usage, NAME)

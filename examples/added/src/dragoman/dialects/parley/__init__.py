@@ -28,7 +28,7 @@ from dragoman.dialects.parley.response_reader import ParleyResponseReader
 from dragoman.dialects.parley.response_writer import ParleyResponseWriter, status, write_error, write_reply
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm
-from dragoman.wire.openai_errors import sign
+from dragoman.wire.openai_errors import auth_headers
 
 DIALECT: Final = Dialect(
     name="parley",
@@ -41,7 +41,7 @@ DIALECT: Final = Dialect(
     ping=sse.comment("ping"),
     write_request=write_request,
     reader=ParleyResponseReader,
-    sign=sign,
+    sign=auth_headers,
     names=NAME_FORM,
     forms={
         "tool": ObjectForm(

@@ -11,7 +11,7 @@ from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.dialects.parley.request_writer import NAME
 from dragoman.text.json_cursor import Fields
-from dragoman.wire.response_reader import NOT_THAT, UpstreamReader, assembler
+from dragoman.wire.response_reader import DECODE_ERRORS, BaseResponseReader, new_assembler
 
 
 class _Piece(Struct, forbid_unknown_fields=True):
@@ -25,11 +25,11 @@ _piece: Final = msgspec.json.Decoder(_Piece).decode
 _DONE: Final[dict[str, FinishReason]] = {"say": "stop", "do": "tool_calls", "cut": "length"}
 
 
-class ParleyResponseReader(UpstreamReader):
+class ParleyResponseReader(BaseResponseReader):
     """One answer."""
 
     def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(assembler(request, turn, NAME, NAME_FORM))
+        super().__init__(new_assembler(request, turn, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._calls = 0
 
@@ -42,7 +42,7 @@ class ParleyResponseReader(UpstreamReader):
     def _quick(self, data: bytes) -> bool:
         try:
             piece = _piece(data)
-        except NOT_THAT:
+        except DECODE_ERRORS:
             return False
         self._out.start()
         self._out.text(piece.say)
