@@ -26,7 +26,7 @@ from dragoman.backends.claude_cli.unsupported_params import unsupported_warnings
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import NAME_FORM, Names
 from dragoman.core.messages import Message, Part, Request, ToolCall, ToolResult, UnknownPart
-from dragoman.wire.translation import callable_tools
+from dragoman.wire.translation import client_run_tools
 
 STRUCTURED: Final = "StructuredOutput"
 """The CLI's own tool by which it has a reply of a schema."""
@@ -91,7 +91,7 @@ def to_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = ap
 
     Raises: UnsupportedError: a part of it cannot be said to the model.
     """
-    callable_tools(request, "claude")
+    client_run_tools(request, "claude")
     return map_conversation(request, spec, unread)
 
 

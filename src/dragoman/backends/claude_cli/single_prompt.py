@@ -58,8 +58,8 @@ from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.parsing.tool_markup import RESULT, TOOLS
 from dragoman.prompting.chat_renderer import ChatTurn, as_chat
 from dragoman.text.escape import neutralise_json, neutralise_request
-from dragoman.wire.history import in_order, system_first, told_to_go_on
-from dragoman.wire.translation import callable_tools
+from dragoman.wire.history import append_continue_prompt, hoist_system_messages, repair_history
+from dragoman.wire.translation import client_run_tools
 
 _OPEN: Final = "<previous_response>"
 _CLOSE: Final = "</previous_response>"
@@ -104,9 +104,9 @@ def to_single_prompt(request: Request) -> SinglePrompt:
 
     Raises: RequestError: a part cannot be shown as text. UnsupportedError: a tool must be called that its vendor runs.
     """
-    callable_tools(request, "claude")
-    messages, warnings = in_order(request.messages)
-    messages = system_first(messages)
+    client_run_tools(request, "claude")
+    messages, warnings = repair_history(request.messages)
+    messages = hoist_system_messages(messages)
     begins = sum(message.role == "system" for message in messages[:1])
     system, said = messages[:begins], messages[begins:]
     if not _is_plain(request, said):
@@ -131,7 +131,7 @@ def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]
     """The system's words and the user's."""
     shown = neutralise_request(readable(_without_thoughts(request)), _MARKERS, own_words=True)
     media: list[Part] = []
-    messages = tuple(_set_media_apart(message, media) for message in told_to_go_on(shown.messages))
+    messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(shown.messages))
     turns = as_chat(replace(shown, messages=messages), FORMAT)
     system = tuple(Message("system", (Text(turn.text),)) for turn in turns[:1] if turn.role == "system")
     return system, (Message("user", tuple(_parts(turns[len(system) :], media))),)
