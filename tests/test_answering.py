@@ -29,16 +29,16 @@ def answer(body: Any, format: str = "hermes", **settings: Any) -> dragoman.Engin
 
 def run(
     made: dragoman.EngineSession, text: str, finish: Any = "stop", prompt: str = CHATML, api: str = "openai_chat"
-) -> tuple[dragoman.Reply, int]:
+) -> tuple[dragoman.types.Reply, int]:
     """What a client reads of the bytes, and how many characters the engine wrote for it."""
-    made.prompt(prompt)
+    made.complete_prompt(prompt)
     out, written = b"", 0
     for piece in text:
         out += made.feed(piece)
         written += 1
-        if made.over:
+        if made.finished:
             break
-    out += made.close(finish, dragoman.Usage(11, written))
+    out += made.close(finish, dragoman.types.Usage(11, written))
     reader = dialects.get(api).reader(made.request, ExchangeContext("1", 0, iter("abc").__next__))
     return dragoman.collect([*reader.feed(out), *reader.close()]), written
 
@@ -51,7 +51,7 @@ def test_a_call_by_each_api(api: str, stream: bool) -> None:
     made = answer(request, api=api)
     reply, _ = run(made, f"Let me look.\n{CALL}", api=api)
     text, call = reply.parts
-    assert isinstance(text, dragoman.Text)
+    assert isinstance(text, dragoman.types.Text)
     assert isinstance(call, dragoman.ToolCall)
     assert (text.text.strip(), call.name, json.loads(call.arguments)) == (
         "Let me look.",
@@ -70,7 +70,7 @@ def test_the_conversation_for_a_template() -> None:
 
 def test_thoughts_that_the_prompt_has_opened() -> None:
     reply, _ = run(answer(asked()), f"Hm.</think>{CALL}", prompt=f"{CHATML}<think>\n")
-    assert [type(part) for part in reply.parts] == [dragoman.Reasoning, dragoman.ToolCall]
+    assert [type(part) for part in reply.parts] == [dragoman.types.Reasoning, dragoman.ToolCall]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_thoughts_that_the_prompt_has_opened() -> None:
 )
 def test_a_call_that_must_come_is_begun_in_the_prompt(choice: Any, prompt: str, begins: str, goes_on: str) -> None:
     made = answer(asked(tool_choice=choice))
-    assert made.prompt(CHATML + prompt) == CHATML + prompt + begins
+    assert made.complete_prompt(CHATML + prompt) == CHATML + prompt + begins
     reply, _ = run(made, goes_on, prompt=CHATML + prompt)
     (call,) = reply.parts
     assert isinstance(call, dragoman.ToolCall)
@@ -103,7 +103,7 @@ def test_every_format_goes_on_from_what_is_begun(name: str) -> None:
     whole = format.write_calls([dragoman.ToolCall("", "get_weather", '{"city": "Paris"}')])
     for choice, before in (("required", ""), ({"type": "function", "function": {"name": "get_weather"}}, opened)):
         made = answer(asked(tool_choice=choice), name)
-        begun = made.prompt(before).removeprefix(before)
+        begun = made.complete_prompt(before).removeprefix(before)
         text = format.thoughts.get(before, "") + whole
         assert begun
         assert text.startswith(begun)
@@ -116,13 +116,13 @@ def test_every_format_goes_on_from_what_is_begun(name: str) -> None:
 
 def test_nothing_is_begun_where_nothing_must_come() -> None:
     for choice in ("auto", "none"):
-        assert answer(asked(tool_choice=choice)).prompt(CHATML) == CHATML
+        assert answer(asked(tool_choice=choice)).complete_prompt(CHATML) == CHATML
 
 
 def test_no_call_where_none_may_be() -> None:
     reply, _ = run(answer(asked(tool_choice="none")), CALL)
     (text,) = reply.parts
-    assert text == dragoman.Text(CALL)
+    assert text == dragoman.types.Text(CALL)
 
 
 def test_one_call_at_most_ends_the_generation() -> None:
@@ -135,7 +135,7 @@ def test_a_stop_string_ends_it_but_not_within_a_call() -> None:
     reply, written = run(answer(asked(stop=["Paris"])), f"{CALL}\nIn Paris it rains.")
     call, text = reply.parts
     assert isinstance(call, dragoman.ToolCall)
-    assert isinstance(text, dragoman.Text)
+    assert isinstance(text, dragoman.types.Text)
     assert (text.text.strip(), written) == ("In", len(f"{CALL}\nIn Paris"))
 
 
@@ -163,7 +163,7 @@ def test_an_engine_that_broke(stream: bool, begun: bool) -> None:
     if begun:
         made.feed("Hel")
     said = made.fail("out of memory")
-    assert made.over
+    assert made.finished
     assert b"out of memory" in said
     assert said.endswith(b"data: [DONE]\n\n") == (stream and begun)
 
@@ -181,4 +181,4 @@ def test_what_it_cannot_be_made_of() -> None:
         closed.close()
     tokens: Any = [1, 2]
     with pytest.raises(UsageError, match="tokenize=False"):
-        closed.prompt(tokens)
+        closed.complete_prompt(tokens)

@@ -95,7 +95,7 @@ def test_values_and_several_shapes_at_once() -> None:
     assert names == ["f", "Read", "Read", "Read"]
     call = dragoman.ToolCall("a", "f", "{}")
     assert dragoman.convert_calls(call, api="openai_chat")[0]["function"] == {"name": "f", "arguments": "{}"}
-    failed = dragoman.ToolResult("a", (dragoman.Text("no"),), is_error=True)
+    failed = dragoman.types.ToolResult("a", (dragoman.types.Text("no"),), is_error=True)
     assert dragoman.convert_results([failed], api="openai_chat")[0]["content"] == "Error: no"
 
 

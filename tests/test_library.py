@@ -28,7 +28,7 @@ def test_tools_in_any_shape(tool: Any) -> None:
     (call,) = dragoman.parse(CALL, "hermes", [dragoman.Tool("g"), tool], new_id=lambda: "1").parts
     assert call == dragoman.ToolCall("call_1", "f", '{"n": 1.50}')
     (text,) = dragoman.parse(CALL.replace('"f"', '"h"'), "hermes", [tool]).parts
-    assert isinstance(text, dragoman.Text)
+    assert isinstance(text, dragoman.types.Text)
 
 
 def test_ids_differ() -> None:
@@ -67,19 +67,19 @@ def test_an_id_is_given_to_one_call_only() -> None:
 
 def test_without_tags_only_where_it_is_allowed() -> None:
     bare = json.dumps({"name": "f", "arguments": {}})
-    assert dragoman.parse(bare, "hermes", [OPENAI]).parts == (dragoman.Text(bare),)
+    assert dragoman.parse(bare, "hermes", [OPENAI]).parts == (dragoman.types.Text(bare),)
     assert dragoman.parse(bare, "hermes", [OPENAI], lenient=True).finish == "tool_calls"
 
 
 def test_a_text_that_a_limit_ended() -> None:
     reply = dragoman.parse(CALL[:40], "hermes", finish_reason="length")
     assert reply.finish == "length"
-    assert reply.parts == (dragoman.Text(CALL[:40]),)
+    assert reply.parts == (dragoman.types.Text(CALL[:40]),)
 
 
 def test_what_the_prompt_has_opened() -> None:
     reply = dragoman.parse("Hm.</think>Yes.", "hermes", prompt_tail="<think>")
-    assert reply.parts == (dragoman.Reasoning("Hm."), dragoman.Text("Yes."))
+    assert reply.parts == (dragoman.types.Reasoning("Hm."), dragoman.types.Text("Yes."))
 
 
 @pytest.mark.parametrize(

@@ -94,5 +94,5 @@ def test_an_engine_of_ones_own_is_ended_too() -> None:
         for number in range(40):
             answer.feed(call.format(number))
         answer.close()
-        assert (answer.over, len(answer.reply.parts)) == (True, made)
+        assert (answer.finished, len(answer.reply.parts)) == (True, made)
     assert [warning.code for warning in answer.warnings] == ["call_limit_reached"]

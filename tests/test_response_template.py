@@ -169,7 +169,7 @@ MADE = {
 }
 
 
-def said(reply: dragoman.Reply) -> dict[str, Any]:
+def said(reply: dragoman.types.Reply) -> dict[str, Any]:
     """A reply as transformers has it."""
     texts, thoughts, calls = [], [], []
     for part in reply.parts:

@@ -21,7 +21,7 @@ OFFERED = [dragoman.Tool("get_weather"), dragoman.Tool("ping")]
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
-def spans(case: Case) -> tuple[dragoman.Span, ...]:
+def spans(case: Case) -> tuple[dragoman.types.Span, ...]:
     return dragoman.explain(
         case.text,
         case.format,
@@ -32,17 +32,17 @@ def spans(case: Case) -> tuple[dragoman.Span, ...]:
     )
 
 
-def check_tiles(found: tuple[dragoman.Span, ...], text: str) -> None:
+def check_tiles(found: tuple[dragoman.types.Span, ...], text: str) -> None:
     assert "".join(span.raw for span in found) == text
     assert all(one.end == next.start for one, next in pairwise(found))
     assert all(span.raw == text[span.start : span.end] and span.kind in get_args(Kind) for span in found)
 
 
-def told(found: tuple[dragoman.Span, ...]) -> list[tuple[str, str]]:
+def told(found: tuple[dragoman.types.Span, ...]) -> list[tuple[str, str]]:
     return [(span.kind, span.raw) for span in found]
 
 
-def remarks(found: tuple[dragoman.Span, ...]) -> list[str]:
+def remarks(found: tuple[dragoman.types.Span, ...]) -> list[str]:
     return [f"{remark.code} at {remark.at}: {remark.message}" for span in found for remark in span.remarks]
 
 

@@ -1,34 +1,34 @@
 """Real tool calls between any agent and any model.
 
-    reader = dragoman.ToolCallReader("hermes", tools)       text in, events out, as it streams
-    reply = dragoman.parse(text, "hermes", tools)           the same of a whole text
-    messages = dragoman.render_messages(body, "hermes")     tools and conversation as plain messages
-    spans = dragoman.explain(text, "hermes", tools)         what became of each piece of it, and why
-    tools = dragoman.convert_tools(tools, api="openai_chat")  definitions, calls and results of one API for another
-    calls = dragoman.assemble_calls(chunks)                 calls that a server streams in pieces
-    found = dragoman.detect_format("Qwen/Qwen3-8B")            which format a model writes
-    answer = dragoman.EngineSession(body, found.format, …)         a client's request, answered by an engine of yours
+    calls = dragoman.parse_calls(text, "hermes", tools)      the tool calls in a model's text
+    reply = dragoman.parse(text, "hermes", tools)            text, reasoning and tool calls, in order
+    reader = dragoman.ToolCallReader("hermes", tools)        the same while the text streams, as events
+    session = dragoman.EngineSession(body, "hermes", …)      a client's request, served by your own engine
+    found = dragoman.detect_format("Qwen/Qwen3-8B")          which format a model writes
+    items = dragoman.convert_tools(tools, api="openai_chat") tools, calls and results of one API for another
 
-Packages beside these: `formats` (how models write), `dialects` (how APIs ask and answer), `backends` and `gateway`.
+`dragoman.types` has the other types of values. docs/library.md documents every name with an example.
+
+Packages next to these: `formats` (how models write), `dialects` (the vendors' APIs), `backends` and `gateway`.
 """
 
-from dragoman.api.assemble import AssembledCalls, CallAssembler, assemble_calls
-from dragoman.api.convert import ConvertedItems, convert_calls, convert_results, convert_tools
+from dragoman import types
+from dragoman.api.assemble import CallAssembler, assemble_calls
+from dragoman.api.constrain import build_constraint, to_json_schema
+from dragoman.api.convert import convert_calls, convert_results, convert_tools
 from dragoman.api.engine_session import EngineSession
 from dragoman.api.parse import (
     ToolCallReader,
-    build_constraint,
     explain,
     parse,
+    parse_calls,
     render_messages,
-    to_json_schema,
     validate_call,
 )
 from dragoman.api.prompt_tail import open_reasoning_prefix
-from dragoman.constraints.constraint import Constraint
-from dragoman.constraints.gbnf import Gbnf, to_gbnf
+from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.structural_tag import to_structural_tag
-from dragoman.core.collect import Collector, collect
+from dragoman.core.collect import collect
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import (
     AnyEvent,
@@ -45,47 +45,24 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.messages import (
-    Message,
-    Reasoning,
-    Reply,
-    Request,
-    Text,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolResult,
-    Usage,
-)
-from dragoman.identify import FormatMatch, detect_format
-from dragoman.parsing.trace import Remark, Span
+from dragoman.core.messages import Tool, ToolCall, ToolChoice
+from dragoman.dialects import Api
+from dragoman.identify import detect_format
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AnyEvent",
-    "AssembledCalls",
+    "Api",
     "CallAssembler",
-    "Collector",
-    "Constraint",
-    "ConvertedItems",
     "DragomanError",
     "EngineSession",
     "Failure",
     "Finish",
-    "FormatMatch",
-    "Gbnf",
-    "Message",
     "Notice",
-    "Reasoning",
     "ReasoningDelta",
     "RefusalDelta",
-    "Remark",
-    "Reply",
-    "Request",
-    "Span",
     "Start",
-    "Text",
     "TextDelta",
     "Tool",
     "ToolCall",
@@ -95,8 +72,6 @@ __all__ = [
     "ToolCallReader",
     "ToolCallStart",
     "ToolChoice",
-    "ToolResult",
-    "Usage",
     "UsageUpdate",
     "assemble_calls",
     "build_constraint",
@@ -108,9 +83,11 @@ __all__ = [
     "explain",
     "open_reasoning_prefix",
     "parse",
+    "parse_calls",
     "render_messages",
     "to_gbnf",
     "to_json_schema",
     "to_structural_tag",
+    "types",
     "validate_call",
 ]

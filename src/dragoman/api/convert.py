@@ -1,11 +1,12 @@
-"""Tools, calls and results of one API as another has them, by hand.
+"""Converts tools, tool calls and tool results of one API to another, in code of the caller.
 
     tools = convert_tools(anthropic_tools, api="openai_chat")        {"name", "input_schema"} -> {"type": "function", …}
     blocks = convert_calls(message.tool_calls, api="anthropic_messages")           -> {"type": "tool_use", …}
     items = convert_results(blocks, api="openai_responses")
 
-Which API they come from is seen by their fields. There is no converter of pairs: they are read into values and written
-from those, by what reads and writes requests (`dragoman.dialects`).
+The source API is recognized by the fields of each object. There are no converters for pairs of APIs: objects are read
+into the values of `core.messages` and written from those, by the code that reads and writes requests
+(`dragoman.dialects`).
 """
 
 import json
@@ -22,6 +23,7 @@ from dragoman.core.errors import RequestError, UnsupportedError, UsageError, quo
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, Names
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
+from dragoman.dialects import Api
 from dragoman.schema.targets import Target, relaxing
 from dragoman.wire.dialect import Dialect, ObjectForm, ObjectKind
 from dragoman.wire.translation import adapt_request_schemas
@@ -31,7 +33,7 @@ Values: TypeAlias = tuple[str, list[Any]]
 
 _TYPES: Final[dict[ObjectKind, type[Thing]]] = {"tool": Tool, "call": ToolCall, "result": ToolResult}
 _MAX_TOKENS: Final = 16
-"""The least that every API takes; it is not in what is converted."""
+"""Tokens; the least that every API accepts. It is not part of what is converted."""
 
 
 @runtime_checkable
@@ -43,53 +45,100 @@ class Model(Protocol):
 
 
 Given: TypeAlias = Thing | Mapping[str, Any] | Model
-"""A value, JSON as an API has it, or an object of the vendor's SDK."""
+"""A value, JSON in the shape of an API, or an object of a vendor's SDK."""
 
 
 class ConvertedItems(list[dict[str, Any]]):
-    """What was converted, as JSON of the other API."""
+    """The converted objects, as JSON of the target API."""
 
     warnings: tuple[Notice, ...] = ()
-    """What that API cannot say, or says in another way; docs/warnings.md has the codes."""
+    """What the target API cannot express or expresses in another way; docs/warnings.md explains the codes."""
 
 
 def convert_tools(
-    tools: Given | Iterable[Given], *, api: str, source_api: str | None = None, schemas: str | None = None
+    tools: Given | Iterable[Given], *, api: Api, source_api: Api | None = None, schemas: str | None = None
 ) -> ConvertedItems:
-    """Definitions of tools, one or several, as the API `api` has them: `dragoman.dialects.names()`.
+    """Converts tool definitions to another API.
 
-    Their JSON Schemas are made to fit what that API takes, and a server that takes less, `schemas`: `llama_cpp`,
-    `lm_studio`, `ollama`, `vllm`, `gemini`. It is told where something is lost. Names that the API does not take are
-    spelled otherwise. `source_api` is the tools' own API, where it is to be checked.
+    JSON Schemas are adapted to what the target API accepts; adaptation only relaxes a schema, and each change is
+    reported in `warnings`. Names that the target API does not allow are encoded; `convert_calls(…, tools=tools)`
+    restores them.
 
-    Raises: RequestError: a tool is as no API has it, or not as the source has it; the message says which, where, and
-    what the slip may be. UnsupportedError: it is one that the vendor runs itself; leave it out. ConfigError: there is
-    no such API. UsageError: this is no list of tools.
+        convert_tools([{"name": "Read", "input_schema": {"type": "object"}}], api="openai_chat")
+
+    Args:
+        tools: One tool or several: mappings in any API's shape, `Tool` values, or objects of a vendor's SDK.
+        api: The target API.
+        source_api: The API of `tools`, where it must be checked. None: recognized by the fields.
+        schemas: A server that accepts less of JSON Schema than the API: `llama_cpp`, `lm_studio`, `ollama`, `vllm`
+            or `gemini`.
+
+    Returns:
+        The definitions in the order of `tools`.
+
+    Raises:
+        RequestError: A tool has no API's shape, or not that of `source_api`; the message says which tool, where, and
+            the probable mistake.
+        UnsupportedError: A tool is one that the vendor runs itself; leave it out.
+        ConfigError: An API or `schemas` is unknown.
+        UsageError: `tools` is not a list of tools.
     """
     return _converted(_values(tools, "tool", "tools", source_api), "tool", api, relaxing(schemas) if schemas else None)
 
 
 def convert_calls(
-    calls: Given | Iterable[Given], *, api: str, source_api: str | None = None, tools: Given | Iterable[Given] = ()
+    calls: Given | Iterable[Given],
+    *,
+    api: Api,
+    source_api: Api | None = None,
+    tools: Given | Iterable[Given] = (),
 ) -> ConvertedItems:
-    """Calls that a model made, one or several, as the API `api` has them in a conversation.
+    """Converts tool calls that a model made to their form in another API's conversation.
 
-    Arguments go as they were written where that API has them as a string. Arguments that are empty are `{}`. An id that
-    it does not take is spelled otherwise, so that it can be read back. `tools` as they were before they were converted
-    give a tool back its name, where `convert_tools` had to spell it otherwise.
+    Arguments keep their exact text where the target API has them as a string. Empty arguments become `{}`. An id that
+    the target API does not allow is encoded such that it can be decoded later.
 
-    Raises: as `convert_tools`; RequestError too where arguments are no JSON object, as of a call that was cut off.
+        convert_calls(message.tool_calls, api="anthropic_messages")
+
+    Args:
+        calls: One call or several: mappings, `ToolCall` values, or objects of a vendor's SDK.
+        api: The target API.
+        source_api: The API of `calls`, where it must be checked. None: recognized by the fields.
+        tools: The tools before they were converted: restores names that `convert_tools` had to encode.
+
+    Returns:
+        The calls in their order.
+
+    Raises:
+        RequestError: A call has no API's shape, or its arguments are not a JSON object, such as those of a truncated
+            call.
+        UnsupportedError: A tool is one that the vendor runs itself.
+        ConfigError: An API is unknown.
+        UsageError: `calls` is not a list of calls.
     """
     offered = [tool for _, things in _values(tools, "tool", "tools", None) for tool in things]
     return _converted(_renamed(_values(calls, "call", "calls", source_api), offered), "call", api)
 
 
-def convert_results(results: Given | Iterable[Given], *, api: str, source_api: str | None = None) -> ConvertedItems:
-    """Results of calls, one or several, as the API `api` has them: for Chat Completions messages, of role `tool`.
+def convert_results(results: Given | Iterable[Given], *, api: Api, source_api: Api | None = None) -> ConvertedItems:
+    """Converts tool results to another API; for Chat Completions to messages of role `tool`.
 
-    Pictures stand there in a message of role `user` behind all of them, as that API has no other place for them.
+    Chat Completions has no place for images in a tool message: they follow all results in a message of role `user`.
 
-    Raises: as `convert_tools`.
+        convert_results({"type": "tool_result", "tool_use_id": "call_1", "content": "18 °C"}, api="openai_chat")
+
+    Args:
+        results: One result or several: mappings, `ToolResult` values, or objects of a vendor's SDK.
+        api: The target API.
+        source_api: The API of `results`, where it must be checked. None: recognized by the fields.
+
+    Returns:
+        The results in their order.
+
+    Raises:
+        RequestError: A result has no API's shape, or not that of `source_api`.
+        ConfigError: An API is unknown.
+        UsageError: `results` is not a list of results.
     """
     return _converted(_values(results, "result", "results", source_api), "result", api)
 

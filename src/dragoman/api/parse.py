@@ -1,54 +1,43 @@
-"""The library's front door: formats by name, tools in the shape that you have, ids made for you.
+"""Reads a model's text: tool calls, text and reasoning; and renders requests for models without tool support.
 
-    reader = ToolCallReader("hermes", tools)                     reply = parse(text, "hermes", tools)
-    for piece in pieces:                                         for part in reply.parts: ...
-        for event in reader.feed(piece): ...
-    for event in reader.close(): ...
+    calls = parse_calls(text, "hermes", tools)                   reader = ToolCallReader("hermes", tools)
+    reply = parse(text, "hermes", tools)                         for piece in pieces:
+    for part in reply.parts: ...                                     for event in reader.feed(piece): ...
+                                                                 for event in reader.close(): ...
 
-All of it is importable from `dragoman` itself. What it is made of asks for ids and formats to be passed in.
+`dragoman` exports all of it. The classes of `dragoman.parsing` require formats as values and a generator
+of ids.
 """
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
-from dragoman import dialects, formats
-from dragoman.constraints import reply_schema as core_json_schema
-from dragoman.constraints.constraint import Constraint
+from dragoman import formats
+from dragoman.api.inputs import AnyTool, parse_request, parse_tools, resolve_format
 from dragoman.core.collect import Collector
-from dragoman.core.errors import RequestError, UsageError, one_of
 from dragoman.core.events import Finish, Start
 from dragoman.core.identifiers import NewId, random_id
-from dragoman.core.messages import JsonText, Reply, Request, Tool, ToolCall, ToolChoice
+from dragoman.core.messages import Reply, Request, Tool, ToolCall
+from dragoman.dialects import Api
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import Delivery, ReplyReader, refused
 from dragoman.parsing.trace import Span, Tracer, with_names, with_other_readings
 from dragoman.prompting.chat_renderer import as_chat
-from dragoman.text.json_cursor import Cursor, at
 
 if TYPE_CHECKING:
     from dragoman.guard.check_call import CheckedCall
 
-AnyTool: TypeAlias = Tool | Mapping[str, Any]
-"""A tool as a value, or as one of the APIs has it."""
-_SHAPES: Final = '{"type": "function", "function": {"name": …, "parameters": …}} or {"name": …, "input_schema": …}'
-
 
 class ToolCallReader(ReplyReader):
-    """Reads one reply of a model, piece by piece, into events.
+    """Reads one reply of a model while it streams, and returns events.
 
-    `format` is the name of how the model writes calls, as `dragoman formats` lists it.
-    `tools` are those offered: a call of any other name stays text, with a warning. None: any name is taken.
-    `prompt_tail` is what the prompt has already opened of the reply, such as `<think>`.
-    `lenient` also takes calls that lack the format's tags, where they name an offered tool.
-    `delivery` "atomic" passes a call on only when it is whole, and one that never is not at all.
-    `new_id` gives the ids of calls, `[A-Za-z0-9]{24}`; random ones if there is none.
-    `control` are the texts of the model's control tokens, for an engine that tells `feed` what is `plain`.
+        reader = ToolCallReader("hermes", tools)
+        for piece in pieces:
+            for event in reader.feed(piece): ...
+        for event in reader.close(): ...
 
-    Raises: ConfigError: unknown format. RequestError: a tool is not as any API has it; the message says where.
+    How the text is cut into pieces never changes the joined events. A reader is for one reply and one thread at a time.
     """
 
     def __init__(
@@ -62,8 +51,25 @@ class ToolCallReader(ReplyReader):
         new_id: NewId | None = None,
         control: Iterable[str] = (),
     ) -> None:
-        found = as_format(format)
-        offered = None if tools is None else as_tools(tools)
+        """Creates a reader for one reply.
+
+        Args:
+            format: The model's format: a name that `dragoman formats` lists, or a `Format`.
+            tools: The offered tools, as `Tool` values or in any API's shape. A call of another name stays text, with a
+                warning. None: any name is accepted.
+            prompt_tail: The markup that the prompt has already opened, such as `<think>`: see `open_reasoning_prefix`.
+            lenient: Also accepts calls without the format's tags, where they name an offered tool.
+            delivery: "atomic" emits a call only when it is complete, and an incomplete call not at all.
+            new_id: Generates the ids of calls, `[A-Za-z0-9]{24}`. None: random ids.
+            control: The texts of the model's control tokens, for engines that pass `plain=` to `feed`.
+
+        Raises:
+            ConfigError: The format is unknown.
+            RequestError: A tool is invalid; the message says which, why and where.
+            UsageError: An argument has the wrong type.
+        """
+        found = resolve_format(format)
+        offered = None if tools is None else parse_tools(tools)
         super().__init__(
             found,
             offered,
@@ -85,10 +91,27 @@ def parse(
     lenient: bool = False,
     new_id: NewId | None = None,
 ) -> Reply:
-    """The whole reply that a model's text is: texts, thoughts and calls in order; see `ToolCallReader`.
+    """Parses the complete text of a model: text, reasoning and tool calls, in order.
 
-    `finish_reason` is "length" where a limit cut the text off, and so is the reply's own then. A call that is not whole
-    is in the reply as text.
+        reply = parse(text, "hermes", tools)
+        calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+
+    Args:
+        text: All that the model wrote, with its special tokens.
+        format: The model's format: a name that `dragoman formats` lists, or a `Format`.
+        tools: The offered tools; None: any name is accepted. See `ToolCallReader`.
+        finish_reason: "length" where a token limit ended the text; the reply then finishes with "length" too.
+        prompt_tail: The markup that the prompt has already opened, such as `<think>`.
+        lenient: Also accepts calls without the format's tags, where they name an offered tool.
+        new_id: Generates the ids of calls. None: random ids.
+
+    Returns:
+        The reply. An incomplete call is text in it.
+
+    Raises:
+        ConfigError: The format is unknown.
+        RequestError: A tool is invalid; the message says which, why and where.
+        UsageError: An argument has the wrong type.
     """
     reader = ToolCallReader(format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
     collector = Collector(late_ids=True)
@@ -97,17 +120,49 @@ def parse(
     return collector.reply()
 
 
+def parse_calls(text: str, format: str | Format, tools: Iterable[AnyTool] | None = None) -> list[ToolCall]:
+    """Parses the tool calls in the complete text of a model; `parse` also returns text and reasoning.
+
+        calls = parse_calls(text, "hermes", tools)
+
+    Args:
+        text: All that the model wrote, with its special tokens.
+        format: The model's format: a name that `dragoman formats` lists, or a `Format`.
+        tools: The offered tools; None: any name is accepted.
+
+    Returns:
+        The complete calls, in order; empty where there are none.
+
+    Raises:
+        ConfigError: The format is unknown.
+        RequestError: A tool is invalid; the message says which, why and where.
+        UsageError: An argument has the wrong type.
+    """
+    return [part for part in parse(text, format, tools).parts if isinstance(part, ToolCall)]
+
+
 def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection[str] = ()) -> "CheckedCall":
-    """The call as it may be run, checked against its tool's JSON Schema and mended where it is plain what was meant.
+    """Validates a call against its tool's JSON Schema, and repairs it where only one meaning is possible.
 
-    `leave`: steps of mending that are not taken, by the names of docs/guard.md.
+    Requires `pip install 'dragoman[guard]'`.
 
-    Raises: ConfigError: the guard extra is not installed; the message has the line to type. RequestError: a tool is
-    not as any API has it.
+        checked = validate_call(ToolCall("call_1", "get_weather", '{"days": "3"}'), tools)
+
+    Args:
+        call: The call as the model made it.
+        tools: The offered tools, as `Tool` values or in any API's shape.
+        leave: Repairs to omit, by the names of docs/guard.md.
+
+    Returns:
+        The calls that may be run, the repairs, and for an invalid call the message for the model.
+
+    Raises:
+        ConfigError: The extra `guard` is not installed; the message has the command to type.
+        RequestError: A tool is invalid; the message says which, why and where.
     """
     from dragoman.guard.check_call import check_call
 
-    return check_call(call, as_tools(tools), leave)
+    return check_call(call, parse_tools(tools), leave)
 
 
 def explain(
@@ -120,13 +175,32 @@ def explain(
     lenient: bool = False,
     new_id: NewId | None = None,
 ) -> tuple[Span, ...]:
-    """What became of each piece of a model's text, and why: spans that lie end to end; arguments as `parse` has them.
+    """Explains what `parse` made of each piece of a model's text, and why.
 
-    Where there is no call in it, but another format (or lenient reading) finds one, a remark says which and where.
+        for span in explain(text, "hermes", tools):
+            print(span.start, span.kind, span.raw, *(remark.message for remark in span.remarks))
+
+    Args:
+        text: All that the model wrote, with its special tokens.
+        format: The model's format: a name that `dragoman formats` lists, or a `Format`.
+        tools: The offered tools; None: any name is accepted.
+        finish_reason: "length" where a token limit ended the text.
+        prompt_tail: The markup that the prompt has already opened, such as `<think>`.
+        lenient: Also accepts calls without the format's tags, where they name an offered tool.
+        new_id: Generates the ids of calls. None: random ids.
+
+    Returns:
+        Spans that cover the whole text without gaps. Where the text has no call but another format, or lenient
+        reading, finds one, a remark says which and where.
+
+    Raises:
+        ConfigError: The format is unknown.
+        RequestError: A tool is invalid; the message says which, why and where.
+        UsageError: An argument has the wrong type.
     """
     if not isinstance(text, str):
         raise refused(text)
-    offered = None if tools is None else as_tools(tools)
+    offered = None if tools is None else parse_tools(tools)
     read = partial(_trace, text, offered, finish_reason=finish_reason, prompt_tail=prompt_tail, new_id=new_id)
     spans = read(format, lenient=lenient)
     if any(span.index is not None for span in spans):
@@ -148,151 +222,37 @@ def _trace(
     lenient: bool,
     new_id: NewId | None,
 ) -> tuple[Span, ...]:
-    found = as_format(format)
+    found = resolve_format(format)
     tracer = Tracer(text, found, prompt_tail, [tool.name for tool in tools or ()])
     reader = ToolCallReader(tracer.format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
     return tracer.spans([*reader.feed(text), *reader.close(finish_reason)])
 
 
 def render_messages(
-    request: Request | Mapping[str, Any] | bytes, format: str | Format, *, api: str = "openai_chat"
+    request: Request | Mapping[str, Any] | bytes, format: str | Format, *, api: Api = "openai_chat"
 ) -> list[dict[str, str]]:
-    """A request as plain messages, `{"role": "system" | "user" | "assistant", "content": …}`, for chat templates.
+    """Renders a request as plain messages for chat templates of models or servers without tool support.
 
-    For a model or server that knows nothing of tools: the tools and how to call them stand at the end of the system
-    message, past calls and their results in the format's own shape, and markup in what the model did not write is made
-    harmless. The same conversation, gone on with, begins with the same bytes, but for thoughts, which are shown while
-    the model works on what the user said last.
+    The tools and the instructions to call them are at the end of the system message, past calls and results in the
+    format's own markup. Markup in text that the model did not write is escaped. When the conversation continues, the
+    messages begin with the same bytes, so that prompt caches apply; except for reasoning, which is shown only while
+    the model works on the last user message.
 
-    `request` is the body of a request to this `api` (`dragoman.dialects.names()`), or its value, of which messages,
-    tools and tool choice are enough; or what a dialect has read of one.
+        messages = render_messages(body, "hermes")
 
-    Raises: ConfigError: unknown format or API. RequestError: the request is not as the API has it; the message says
-    where. UsageError: it is none.
+    Args:
+        request: The body of a request as bytes or JSON, of which messages, tools and tool choice suffice; or a
+            `Request`.
+        format: The model's format: a name that `dragoman formats` lists, or a `Format`.
+        api: The API of `request`.
+
+    Returns:
+        Messages `{"role": "system" | "user" | "assistant", "content": …}`.
+
+    Raises:
+        ConfigError: The format or the API is unknown.
+        RequestError: The request is invalid in this API; the message says why and where.
+        UsageError: The argument is not a request.
     """
-    turns = as_chat(as_request(request, api), as_format(format))
+    turns = as_chat(parse_request(request, api), resolve_format(format))
     return [{"role": turn.role, "content": turn.text} for turn in turns]
-
-
-def as_request(request: Request | Mapping[str, Any] | bytes, api: str) -> Request:
-    """A request of this API as a value, whichever form it has.
-
-    Raises: ConfigError: unknown API. RequestError: the request is not as the API has it. UsageError: it is none.
-    """
-    if isinstance(request, Request):
-        return request
-    body = request if isinstance(request, bytes) else _body(request)
-    try:
-        return dialects.get(api).read_request(body)
-    except RequestError as e:
-        raise _hinted(e, f"; with api={api!r} tools are as that API has them") from None
-
-
-def _body(request: object) -> bytes:
-    if not isinstance(request, Mapping):
-        raise UsageError(f"expected a request's body, got {type(request).__name__} - at request")
-    try:
-        return msgspec.json.encode({"model": "-", "max_tokens": 1, **request})
-    except TypeError as e:
-        raise UsageError(f"expected a request as an API's JSON has it: {e} - at request") from None
-
-
-def build_constraint(format: str | Format, tools: Iterable[AnyTool], choice: ToolChoice) -> Constraint | None:
-    """What to hold a model to, so that it calls these tools, as the format has it and with arguments that fit.
-
-    None where nothing is to be held (no tools, choice "none"), or nothing can be: a free choice where calls begin
-    as prose may, or a format that is for reading only. `to_structural_tag` and `to_gbnf` write it for an engine.
-
-    Raises: ConfigError: unknown format. RequestError, UsageError: as `ToolCallReader` does, or the choice is none
-    that these tools leave.
-    """
-    offered = as_tools(tools)
-    return as_format(format).constrain(offered, _chosen(choice, offered))
-
-
-def to_json_schema(tools: Iterable[AnyTool], choice: ToolChoice) -> JsonText | None:
-    """One JSON Schema of a whole reply that calls these tools, for servers that take nothing else, such as LM Studio.
-
-    The reply is `{"tool_calls": [{"name": …, "arguments": …}]}`; `parse(reply, "xlam", tools)` gives the calls.
-    None where nothing is to be held: no tools, or choice "auto" or "none", as a schema cannot say that the reply may
-    be text.
-
-    Raises: RequestError, UsageError: as `build_constraint` does.
-    """
-    offered = as_tools(tools)
-    return core_json_schema.json_schema(offered, _chosen(choice, offered))
-
-
-def _chosen(choice: object, tools: Sequence[Tool]) -> ToolChoice:
-    if not isinstance(choice, ToolChoice):
-        raise UsageError(f"expected a ToolChoice such as ToolChoice('auto'), got {type(choice).__name__} - at choice")
-    if choice.mode not in (modes := get_args(ToolChoice.__annotations__["mode"])):
-        raise UsageError(f"unknown mode {choice.mode!r}{one_of(str(choice.mode), modes, 'expected ')} - at choice.mode")
-    if choice.mode == "named" and choice.name not in (names := [tool.name for tool in tools]):
-        raise UsageError(f"unknown tool {choice.name!r}{one_of(choice.name, names, 'offered: ')} - at choice.name")
-    return choice
-
-
-def as_format(format: str | Format) -> Format:
-    """A format by its name, or as it is.
-
-    Raises: ConfigError: unknown format. UsageError: this is none.
-    """
-    found: object = formats.get(format) if isinstance(format, str) else format
-    if not isinstance(found, Format):
-        hint = "; take its `format`" if isinstance(getattr(found, "format", None), Format) else ""
-        raise UsageError(f"expected a format or its name, got {type(found).__name__}{hint} - at format")
-    return found
-
-
-def as_tools(tools: Iterable[AnyTool]) -> tuple[Tool, ...]:
-    """Tools as values, whichever shape they have.
-
-    Raises: RequestError: what is wrong with a tool, and where. UsageError: this is no list of tools.
-    """
-    if isinstance(tools, Mapping | str | bytes) or not isinstance(tools, Iterable):
-        raise UsageError(f"expected a list of tools, got {type(tools).__name__} - at tools")
-    given = list(tools)
-    for i, tool in enumerate(given):
-        for field in ("name", "description", "parameters"):
-            if isinstance(tool, Tool) and not isinstance(value := getattr(tool, field), str):
-                hint = "; write it with json.dumps" if field == "parameters" else ""
-                raise UsageError(f"expected str, got {type(value).__name__}{hint} - at tools[{i}].{field}")
-    try:
-        body = msgspec.json.encode([tool for tool in given if not isinstance(tool, Tool)])
-    except TypeError as e:
-        raise UsageError(f"expected tools as an API's JSON has them: {e} - at tools") from None
-    read = iter(read_tools(body))
-    return tuple(tool if isinstance(tool, Tool) else next(read) for tool in given)
-
-
-def read_tools(body: bytes) -> tuple[Tool, ...]:
-    """The tools of a JSON text, in any API's shape: a list of them, an object with `tools`, or one.
-
-    Raises: RequestError: what is wrong, and where.
-    """
-    listed, seen, meant = _listed(body)
-    anthropic = any("input_schema" in tool.fields().rest() for tool in listed)
-    flat = any(tool.fields().rest().keys() >= {"type", "name", "parameters"} for tool in listed)
-    dialect = dialects.get("anthropic_messages" if anthropic else "openai_responses" if flat else "openai_chat")
-    request = dialect.forms["tool"].request.replace("$", f"[{','.join(tool.text for tool in listed)}]", 1)
-    try:
-        return dialect.read_request(request.encode()).tools
-    except RequestError as e:
-        raise _hinted(e, f"; a tool is {_SHAPES}", seen, meant) from None
-
-
-def _hinted(error: RequestError, hint: str, seen: str = "", meant: str = "") -> RequestError:
-    """The error, with the hint where a whole tool is of another shape; its path as the caller sees it."""
-    hint = hint if re.fullmatch(r"\$\.tools\[\d+\]", error.path) else ""
-    return type(error)(str(error).removesuffix(f" - at {error.path}") + hint, error.path.replace(seen, meant, 1))
-
-
-def _listed(body: bytes) -> tuple[list[Cursor], str, str]:
-    """The tools, where a dialect sees them, and where they are in the text."""
-    whole = at(body)
-    if whole.kind != "object":
-        return whole.items(), "$.tools", "$"
-    if wrapped := whole.fields().take("tools"):
-        return wrapped.items(), "$.tools", "$.tools"
-    return [whole], "$.tools[0]", "$"

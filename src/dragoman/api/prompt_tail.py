@@ -1,4 +1,4 @@
-"""What a prompt leaves open of the reply, such as `<think>`."""
+"""Finds the reasoning that a prompt leaves open, such as `<think>`."""
 
 import re
 from functools import cache
@@ -9,11 +9,21 @@ from dragoman.parsing.format import Format
 
 
 def open_reasoning_prefix(prompt: str) -> str:
-    """What a whole prompt leaves open, `<think>\\n` say: the reply begins within it, and its reader is to know.
+    r"""Returns the marker of reasoning that a rendered prompt leaves open, such as `<think>\n`.
 
-    It is of this prompt, where `FormatMatch.prompt_tail` is of the template as it is without settings of a request.
+    The reply then begins inside the reasoning; pass the result to `ToolCallReader(…, prompt_tail=…)`. It holds for this
+    prompt; `FormatMatch.prompt_tail` holds for the chat template without the settings of a request.
 
-    Raises: UsageError: the prompt is no text.
+        open_reasoning_prefix("<|im_start|>assistant\n<think>\n")  # "<think>\n"
+
+    Args:
+        prompt: The whole prompt, as text.
+
+    Returns:
+        The marker and the white space after it; empty where no reasoning is open.
+
+    Raises:
+        UsageError: `prompt` is not text.
     """
     if not isinstance(prompt, str):
         raise UsageError(f"expected a prompt's text, got {type(prompt).__name__}; render it with tokenize=False")
@@ -21,19 +31,19 @@ def open_reasoning_prefix(prompt: str) -> str:
 
 
 def left_open(prompt: str) -> str:
-    """What opens thoughts at a prompt's end, in any format, with the space behind it; "" where nothing does."""
+    """Returns the reasoning marker of any format at the end of a prompt, with the white space after it, or ""."""
     found = _opened().search(prompt, max(0, len(prompt) - 100))
     return found[0] if found else ""
 
 
 @cache
 def known_formats() -> tuple[Format, ...]:
-    """All formats but `auto`."""
+    """All formats except `auto`."""
     return tuple(formats.get(name) for name in formats.names() if name != "auto")
 
 
 @cache
 def _opened() -> re.Pattern[str]:
-    """What opens thoughts, in any format, where it is the last that stands there."""
+    """Matches an opening reasoning marker of any format at the end of a text."""
     openers = {"<think>", *(opener for format in known_formats() for opener in format.thoughts)}
     return re.compile(rf"(?:{'|'.join(map(re.escape, sorted(openers, key=len, reverse=True)))})\s*\Z")

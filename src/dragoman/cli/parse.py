@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from dragoman import formats
-from dragoman.api.parse import ToolCallReader, explain, read_tools
+from dragoman.api.inputs import parse_tools_json
+from dragoman.api.parse import ToolCallReader, explain
 from dragoman.backends.embedded import gguf
 from dragoman.cli._advice import How, advice
 from dragoman.cli._terminal_safe import one_line
@@ -260,6 +261,6 @@ def _tools(path: Path) -> tuple[Tool, ...]:
     if not data.strip():
         raise ConfigError(f"--tools: {path} is empty; expected a list of tools")
     try:
-        return read_tools(data)
+        return parse_tools_json(data)
     except RequestError as e:
         raise ConfigError(f"--tools: {e} in {path}") from None

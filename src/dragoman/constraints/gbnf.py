@@ -58,9 +58,18 @@ class Gbnf(NamedTuple):
 
 
 def to_gbnf(constraint: Constraint) -> Gbnf:
-    """The grammar of these calls.
+    """Writes a constraint as a GBNF grammar, for llama.cpp and engines based on it.
 
-    Raises: UsageError: there are none, as where `build_constraint` returned None.
+        body |= to_gbnf(build_constraint("hermes", tools, ToolChoice("required"))).body()
+
+    Args:
+        constraint: What `build_constraint` returned, if not None.
+
+    Returns:
+        The grammar, its trigger, and the JSON Schema keywords that it cannot express.
+
+    Raises:
+        UsageError: The argument is not a constraint, such as None.
     """
     checked(constraint)
     written = _Written({word for call in constraint.calls for word in call.relaxed})

@@ -23,9 +23,18 @@ _Json: TypeAlias = dict[str, Any]
 
 
 def to_structural_tag(constraint: Constraint) -> JsonText:
-    """The structural tag, as `response_format` or the engine's own parameter takes it.
+    """Writes a constraint as a structural tag, for XGrammar in vLLM, SGLang and TensorRT-LLM.
 
-    Raises: UsageError: there is no constraint, as where `build_constraint` returned None.
+        tag = to_structural_tag(build_constraint("hermes", tools, ToolChoice("required")))
+
+    Args:
+        constraint: What `build_constraint` returned, if not None.
+
+    Returns:
+        The structural tag as JSON text, for `response_format` or the engine's own parameter.
+
+    Raises:
+        UsageError: The argument is not a constraint, such as None.
     """
     checked(constraint)
     opening, closing = constraint.section

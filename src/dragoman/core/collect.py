@@ -210,12 +210,23 @@ def finish_of(finish: Finish, order: EventOrder, *, broken_are_text: bool = Fals
     return finish.reason
 
 
-def collect(events: Iterable[AnyEvent], dialect: str = "") -> Reply:
-    """The whole reply of a finished stream, from Start to Finish; `dialect` as in `Collector`.
+def collect(events: Iterable[AnyEvent], api: str = "") -> Reply:
+    """Joins the events of a complete stream to the whole reply.
 
-    Raises: DragomanError: the one that ended the stream, if one did. EventOrderError: Start or Finish is missing.
+        reply = collect([Start("1", "my-model", 0), *reader.feed(text), *reader.close(), Finish("stop")])
+
+    Args:
+        events: All events of one response, from `Start` to `Finish`.
+        api: Leaves out details that only another API has; empty: keeps all.
+
+    Returns:
+        The reply.
+
+    Raises:
+        DragomanError: The error of a `Failure` among the events.
+        EventOrderError: `Start` or `Finish` is missing, or the events are out of order.
     """
-    collector = Collector(dialect)
+    collector = Collector(api)
     for event in events:
         collector.send(event)
     if collector.error is not None:

@@ -3,9 +3,13 @@
 import importlib
 import pkgutil
 from functools import cache
+from typing import Literal, TypeAlias
 
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.wire.dialect import Dialect
+
+Api: TypeAlias = Literal["anthropic_messages", "openai_chat", "openai_responses"]
+"""The name of a built-in API, as the functions of `dragoman` take it; `names()` lists those that are installed."""
 
 
 @cache

@@ -43,19 +43,26 @@ def detect_format(
     chat_template: str | Mapping[str, str] = "",
     response_template: Mapping[str, Any] | None = None,
 ) -> FormatMatch:
-    """The format that a model writes tool calls in.
+    """Detects the format in which a model writes tool calls.
 
-    `model` is its name as a hub, an engine or a path of files has it: `Qwen/Qwen3-8B`, `qwen3:8b`.
-    `chat_template` is its Jinja text, or several by name, as tokenizers have them. It is rendered in a sandbox, which
-    needs the extra `templates`; without that, only its literals are looked at.
-    `response_template` is what its tokenizer says of replies, the key of that name in `tokenizer_config.json`. Where it
-    describes a format that is known, that is taken, as it streams arguments; otherwise one is made of it.
+    The evidence, strongest first: a known format that the response template describes, a call that the chat template
+    renders, a format made of the response template, the model's name, markers in the text of the chat template.
 
-    A format that the response template describes counts most, then a call that the chat template writes, a format made
-    of the response template, the name, literals of the chat template; where none of them tells, the format is `auto`,
-    which takes calls as they turn out to be.
+        found = detect_format("my-tune", chat_template=tokenizer.chat_template)
+        reader = ToolCallReader(found.format, tools, prompt_tail=found.prompt_tail)
 
-    Raises: UsageError: an argument is not what it must be. ConfigError: the response template is none.
+    Args:
+        model: The model's name on a hub or in an engine, or its path: `Qwen/Qwen3-8B`, `qwen3:8b`.
+        chat_template: The Jinja text of the chat template, or several by name. It is rendered in a sandbox, which
+            requires the extra `templates`; without the extra only its text is searched for markers.
+        response_template: The key `response_template` of `tokenizer_config.json`.
+
+    Returns:
+        The format with the evidence; `auto`, which recognizes most formats, where there is no evidence.
+
+    Raises:
+        UsageError: An argument has the wrong type.
+        ConfigError: The response template is invalid.
     """
     if not isinstance(model, str):
         raise UsageError(f"expected str, got {type(model).__name__} - at model")

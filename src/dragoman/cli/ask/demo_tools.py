@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from dragoman.api.parse import read_tools
+from dragoman.api.inputs import parse_tools_json
 from dragoman.core.errors import ConfigError, RequestError
 from dragoman.core.messages import Tool, ToolCall
 
@@ -38,7 +38,7 @@ def parse_tool(text: str) -> tuple[Tool, ...]:
     if "(" in text and not Path(text).exists():
         return (_of_signature(text),)
     try:
-        return read_tools(Path(text).read_bytes())
+        return parse_tools_json(Path(text).read_bytes())
     except OSError as e:
         raise ConfigError(f"--tool: cannot read {text}: {e.strerror}") from None
     except RequestError as e:
