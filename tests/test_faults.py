@@ -156,7 +156,7 @@ PLAYS: dict[str, Callable[[str], Play]] = {
     "error_for_an_answer": lambda api: streams(b"data: " + dialects.get(api).write_error(SLOW_DOWN.error) + b"\n\n"),
     "error_in_mid_stream": lambda api: streams(said(api, TextDelta("It is"), SLOW_DOWN)),
     "long_line": lambda api: long_line,
-    "high_call_count": lambda api: streams(many_calls(api)),
+    "many_calls": lambda api: streams(many_calls(api)),
 }
 """What a server of an API does that has the fault."""
 
@@ -269,7 +269,7 @@ async def test_what_is_no_utf8_costs_no_word(api: str) -> None:
 @BEHIND
 async def test_two_thousand_calls_are_all_there(api: str) -> None:
     """Their time is in proportion to their number: tests/test_upstream.py."""
-    async with server(PLAYS["high_call_count"](api)) as behind, gate(behind.url, api) as made:
+    async with server(PLAYS["many_calls"](api)) as behind, gate(behind.url, api) as made:
         for path in FRONTS:
             answer = (await ask(made.url, path, False, tools=[TOOLS[path]])).json()
             assert [call.get("call_id") or call["id"] for call in calls_in(answer)] == [

@@ -483,7 +483,7 @@ async def test_a_stream_tells_its_warnings_in_a_comment(path: str) -> None:
     body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "?"}], "tools": [tool_of(path)]}
     async with served(script, policy=GuardPolicy(), **IMPATIENT) as s, s.client() as client:
         stream = await client.post(path, json=body | {"stream": True})
-    assert "\n\n: dragoman-warnings mended_call\n\n" in stream.text
+    assert "\n\n: dragoman-warnings call_repaired\n\n" in stream.text
 
 
 async def test_text_behind_a_wrong_call_waits_for_the_right_one() -> None:

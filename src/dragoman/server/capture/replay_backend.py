@@ -104,10 +104,10 @@ class _Asking(RequestPlanner):
         super().__init__(name, config, dialect)
         self._reads, self._recut = reads, recut
 
-    def reading(
+    def open_response(
         self, request: Request, turn: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
     ) -> ResponsePipeline:
-        """See `Asking`."""
+        """See `RequestPlanner`."""
         reading = super().open_response(request, turn, mode, outgoing)
         tools, _ = text_mode_request.spelled(text_mode_request.offered(request), self._name_pattern(request, mode))
         known = None if mode.mode == "native" and not outgoing.written_as else self._format(request, mode)
