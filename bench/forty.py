@@ -267,7 +267,7 @@ async def run_required(model: str, record: bool) -> Count:
             asked = required(request(prompt, model)) if prompt.tool else request(prompt, model)
             before = len(tap.runs)
             turn = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
-            events = [event async for event in gateway.answer(asked, turn)]
+            events = [event async for event in gateway.generate(asked, turn)]
             calls = whole_calls(events)
             texts = [each.text for each in tap.runs[before:]]
             answers.append(Answer(prompt, texts[0], calls))

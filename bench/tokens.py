@@ -55,7 +55,7 @@ def measure(quick: bool) -> Iterator[Figure]:
             timing = compare(partial(GENERIC.estimate, text), partial(data.count, b" a"), rounds)
             value, best = (x / 1000 * KB / len(data) for x in (timing.median, timing.best))
             yield Figure(f"estimate, {kind}", value, "µs/KB", best, timing.ratio, "bytes.count", GOAL_US)
-    for name, vocabulary in tokenizers.named().items():
+    for name, vocabulary in tokenizers.estimators().items():
         if name in counters():
             found = errors(texts, name, vocabulary)
             worst = max((k for k in found.kinds if k in ENGLISH_AND_CODE), key=lambda k: abs(found.kinds[k]))
@@ -66,7 +66,7 @@ def main() -> None:
     """Print the table."""
     texts = corpora("measured")
     rows = []
-    for name, vocabulary in tokenizers.named().items():
+    for name, vocabulary in tokenizers.estimators().items():
         if name in counters():
             rows.append((name, errors(texts, name, vocabulary)))
             rows.append((f"{name}, by the generic weights", errors(texts, name, GENERIC)))

@@ -28,7 +28,7 @@ import kinds
 
 import test_canitoolcall as neutral
 from dragoman import cli, config, formats
-from dragoman.catalog.format_coverage import Proven
+from dragoman.catalog.format_coverage import FormatCoverage
 from dragoman.cli.formats import facts
 
 DOCS = Path(__file__).parent
@@ -58,7 +58,7 @@ def formats_page() -> str:
 
 
 @cache
-def proven() -> dict[str, Proven]:
+def proven() -> dict[str, FormatCoverage]:
     """By format, how many cases it has, and how many of the neutral suite's fixtures are read as they expect."""
     good, all_of = Counter[str](), Counter[str]()
     for fixture in load_fixtures():
@@ -68,7 +68,7 @@ def proven() -> dict[str, Proven]:
         all_of[name] += 1
         good[name] += all(row.status in (Status.PASS, Status.SOFT_PASS) for row in rows)
     cases = {name: len(re.findall(r"^# ", (CASES / f"{name}.txt").read_text(), re.M)) for name in formats.names()}
-    return {name: Proven(count, all_of[name], good[name]) for name, count in cases.items()}
+    return {name: FormatCoverage(count, all_of[name], good[name]) for name, count in cases.items()}
 
 
 def proven_table() -> str:

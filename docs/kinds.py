@@ -1,7 +1,7 @@
 """Writes the page of kinds of servers from their rows."""
 
 from dragoman.catalog import servers
-from dragoman.catalog.servers import Kind
+from dragoman.catalog.servers import ServerKind
 
 INTRO = """What is known of servers, by kind: a row each in `src/dragoman/catalog/servers.toml`.
 `kind = "NAME"` in `[servers.NAME]` takes one, and `dragoman probe` and mode `auto` recognise them ([probe](probe.md)).
@@ -19,12 +19,12 @@ What is measured of a server says more than its row, and its own settings win ov
 def page(note: str) -> str:
     """All of it."""
     heads = ("kind", "what it is", "port", "own calls", "tool_choice", "past thoughts", "schemas", "grammars")
-    rows = [heads, ("---",) * len(heads), *map(_row, servers.kinds())]
+    rows = [heads, ("---",) * len(heads), *map(_row, servers.server_kinds())]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"# Kinds of servers\n\n{note}{INTRO}{table}\n\n" + "\n".join(map(_section, servers.kinds()))
+    return f"# Kinds of servers\n\n{note}{INTRO}{table}\n\n" + "\n".join(map(_section, servers.server_kinds()))
 
 
-def _row(kind: Kind) -> tuple[str, ...]:
+def _row(kind: ServerKind) -> tuple[str, ...]:
     return (
         f"[`{kind.name}`](#{kind.name})",
         kind.title,
@@ -37,7 +37,7 @@ def _row(kind: Kind) -> tuple[str, ...]:
     )
 
 
-def _section(kind: Kind) -> str:
+def _section(kind: ServerKind) -> str:
     quirks = [f"- {quirk.says} ({quirk.source})" for quirk in kind.quirks]
     known = "\n".join([*quirks, ""]) + "\n" if quirks else ""
     return f"## {kind.name}\n\n{kind.title}. Source: {kind.source}.\n\n{known}".rstrip("\n") + "\n"

@@ -23,7 +23,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.redaction.redact import Redactor, headers, secret_variables
+from dragoman.redaction.redact import Redactor, redact_headers, secret_variables
 from dragoman.server.capture import store
 from far import END, HEAD, Play, Server, ask, dies, piece, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
@@ -334,18 +334,18 @@ async def nothing() -> AsyncGenerator[AnyEvent, None]:
     ],
 )
 def test_secrets_go_and_lengths_stay(text: str, left: str | None) -> None:
-    assert Redactor(["hush-hush", "short"]).text(text) == (text if left is None else left)
-    assert len(Redactor(["hush-hush"]).data(text.encode())) == len(text)
+    assert Redactor(["hush-hush", "short"]).redact_text(text) == (text if left is None else left)
+    assert len(Redactor(["hush-hush"]).redact_bytes(text.encode())) == len(text)
 
 
 @pytest.mark.parametrize("text", ["sk-", "token=", "password:'", "-----BEGIN PRIVATE KEY-----", "://a:", "\\"])
 def test_hostile_text_takes_no_longer(text: str) -> None:
     """Minutes, were each place where a secret may begin read to the end."""
-    assert len(Redactor(["hush-hush"]).text(text * 100_000 + "(")) == len(text) * 100_000 + 1
+    assert len(Redactor(["hush-hush"]).redact_text(text * 100_000 + "(")) == len(text) * 100_000 + 1
 
 
 def test_headers_and_variables_by_their_names() -> None:
-    assert headers({"X-Api-Key": "a", "cookie": "b", "accept": "c"}) == {
+    assert redact_headers({"X-Api-Key": "a", "cookie": "b", "accept": "c"}) == {
         "X-Api-Key": "[hidden]",
         "cookie": "[hidden]",
         "accept": "c",

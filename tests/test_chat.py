@@ -14,7 +14,7 @@ from dragoman import dialects, formats
 from dragoman.api.parse import parse
 from dragoman.core import messages as v
 from dragoman.parsing.format import Format
-from dragoman.prompting.chat_renderer import ChatTurn, as_chat
+from dragoman.prompting.chat_renderer import ChatTurn, render_chat
 
 HERMES, AUTO_FORMAT, KIMI = formats.get("hermes"), formats.get("auto"), formats.get("kimi_k2")
 WEATHER = v.Tool("get_weather", "The weather now.", '{"type": "object", "properties": {"city": {"type": "string"}}}')
@@ -30,7 +30,7 @@ def said(role: v.Role, *parts: v.Part | str) -> v.Message:
 def chat(
     *messages: v.Message, tools: tuple[v.Tool, ...] = (), choice: v.ToolChoice = AUTO, format: Format = HERMES
 ) -> list[ChatTurn]:
-    return as_chat(v.Request("m", messages, tools, choice), format)
+    return render_chat(v.Request("m", messages, tools, choice), format)
 
 
 def result(call_id: str, *parts: v.ResultPart | str, is_error: bool = False) -> v.ToolResult:
@@ -183,7 +183,7 @@ def test_array_content_of_a_chat_completions_request_is_joined_never_object_obje
     body = b"""{"model": "m", "messages": [{"role": "user", "content": [
         {"type": "text", "text": "one"}, {"type": "text", "text": "two"},
         {"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}]}"""
-    (turn,) = as_chat(dialects.get("openai_chat").read_request(body), HERMES)
+    (turn,) = render_chat(dialects.get("openai_chat").read_request(body), HERMES)
     assert turn.text == "one\ntwo\n[image]"
 
 
@@ -356,7 +356,9 @@ def test_thoughts_cannot_end_themselves() -> None:
 @pytest.mark.parametrize("name", formats.names())
 def test_thoughts_are_read_as_they_were_shown(name: str) -> None:
     format = formats.get(name)
-    shown = as_chat(v.Request("m", (HI, said("assistant", v.Reasoning("Look."), v.ToolCall("", "ping", "{}")))), format)
+    shown = render_chat(
+        v.Request("m", (HI, said("assistant", v.Reasoning("Look."), v.ToolCall("", "ping", "{}")))), format
+    )
     reply = parse(shown[1].text, format, [PING])
     calls = [p.name for p in reply.parts if isinstance(p, v.ToolCall)]
     thoughts = [p.text.strip() for p in reply.parts if isinstance(p, v.Reasoning)]

@@ -22,7 +22,7 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Request, Usage
-from dragoman.gateway.delta_size import chunked
+from dragoman.gateway.delta_size import resize_deltas
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from far import FRONTS
@@ -56,7 +56,7 @@ def answer(thoughts: list[str], words: list[str], arguments: list[str]) -> list[
 @given(WORDS, WORDS, WORDS, st.integers(0, 20), st.integers(0, 20))
 async def test_the_answer_stays_the_same(t: list[str], w: list[str], a: list[str], least: int, most: int) -> None:
     events = answer(t, w, a)
-    out = [event async for event in chunked(given_by(events), least, most)]
+    out = [event async for event in resize_deltas(given_by(events), least, most)]
     assert collect(out) == collect(events)
     sizes = [len(event.text) for event in out if isinstance(event, TextDelta)]
     assert not most or max(sizes, default=0) <= most

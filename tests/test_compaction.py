@@ -131,7 +131,7 @@ async def test_a_server_that_compacts_gets_the_items_as_they_came() -> None:
     theirs = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
     reply = {"object": "response", "status": "completed", "output": [theirs], "usage": None}
     settings: dict[str, Any] = {"api": "openai_responses", "compaction": "server", "trusted": True}
-    ours = {"type": "compaction", "encrypted_content": Seal(KEY).close(SUMMARY)}
+    ours = {"type": "compaction", "encrypted_content": Seal(KEY).seal(SUMMARY)}
     async with server(whole(200, json.dumps(reply))) as far:
         answer = await post(gateway(far, **settings), RESPONSES, input=[theirs, ours, *SAID[:1], TRIGGER])
         assert answer.json()["output"] == [theirs]
@@ -140,7 +140,7 @@ async def test_a_server_that_compacts_gets_the_items_as_they_came() -> None:
         assert (await post(gateway(far, **settings), f"{RESPONSES}/compact", input=SAID)).json()["output"][-1] == theirs
 
 
-SEALED = Seal(KEY).close(SUMMARY)
+SEALED = Seal(KEY).seal(SUMMARY)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ SEALED = Seal(KEY).close(SUMMARY)
         ({"type": "compaction", "encrypted_content": "gAAAAB"}, "only the server that made it can open"),
         ({"type": "compaction"}, "only the server that made it can open"),
         ({"type": "compaction", "encrypted_content": SEALED[:-8]}, "damaged or sealed with another key"),
-        ({"type": "compaction", "encrypted_content": Seal(b"x").close("y")}, "damaged or sealed with another key"),
+        ({"type": "compaction", "encrypted_content": Seal(b"x").seal("y")}, "damaged or sealed with another key"),
         ({"type": "compaction", "encrypted_content": "dragoman.1.é"}, "damaged or sealed with another key"),
         (TRIGGER, "as the last item"),
     ],
@@ -189,14 +189,14 @@ async def test_any_backend_does() -> None:
 
 def test_no_byte_of_a_sealed_item_can_be_changed() -> None:
     seal, body = Seal(KEY), base64.urlsafe_b64decode(SEALED.removeprefix("dragoman.1."))
-    assert seal.open(SEALED) == SUMMARY
+    assert seal.unseal(SEALED) == SUMMARY
     for at, bit in itertools.product(range(len(body)), (1, 128)):
         forged = body[:at] + bytes([body[at] ^ bit]) + body[at + 1 :]
         with pytest.raises(RequestError, match="damaged"):
-            seal.open("dragoman.1." + base64.urlsafe_b64encode(forged).decode())
+            seal.unseal("dragoman.1." + base64.urlsafe_b64encode(forged).decode())
     with pytest.raises(UnsupportedError):
-        seal.open(SEALED[1:])
-    assert Seal(b"another", checks=False).open(SEALED) == SUMMARY
+        seal.unseal(SEALED[1:])
+    assert Seal(b"another", checks=False).unseal(SEALED) == SUMMARY
 
 
 def test_the_setting_is_one_of_three() -> None:

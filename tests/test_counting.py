@@ -19,7 +19,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import tokenizers
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool
 from dragoman.core.token_estimate import GENERIC
-from dragoman.gateway.gateway import Count, Gateway
+from dragoman.gateway.gateway import Gateway, TokenCount
 from dragoman.wire.dialect import TokenCounting
 from gateway import DEADLINE_S, shape_of
 from scripted import Scripted, plain, served
@@ -208,6 +208,6 @@ async def test_a_request_is_counted_under_the_models_own_name() -> None:
     words = Message("user", (Text("static const int MAX_LINES = 100; /* of a file */\n" * 50),))
     gateway = Gateway([Scripted(plain, ["claude-opus-4-8"])], {"fast": "claude-opus-4-8"})
     asked = Request("fast", (words,))
-    count = await gateway.count(asked)
-    assert count == Count(tokenizers.find("claude-opus-4-8").estimate_request(asked), estimated=True)
+    count = await gateway.count_tokens(asked)
+    assert count == TokenCount(tokenizers.find("claude-opus-4-8").estimate_request(asked), estimated=True)
     assert count.tokens > 1.3 * GENERIC.estimate_request(asked)

@@ -493,7 +493,7 @@ async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
     sent = b""
     gateway = Gateway([Far(api, said)])  # type: ignore[list-item]
     try:
-        async with aclosing(gateway.answer(request, ExchangeContext("1", 7, lambda: "id1"))) as events:
+        async with aclosing(gateway.generate(request, ExchangeContext("1", 7, lambda: "id1"))) as events:
             async for event in events:
                 collector.send(event)
                 sent += writer.send(event)

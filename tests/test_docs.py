@@ -209,7 +209,7 @@ def test_toml(
         gateway = dragoman.gateway.gateway.Gateway(
             [HttpBackend(name, server, os.environ) for name, server in config.servers.items()], config.aliases
         )
-        assert all(gateway.plan(Request(model=alias, messages=())) for alias in config.aliases)
+        assert all(gateway.route(Request(model=alias, messages=())) for alias in config.aliases)
     if "servers" in read:
         assert cli.main(["serve", "--check", "--config", str(file)]) == 0
         assert "config.toml" in capsys.readouterr().out

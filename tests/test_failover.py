@@ -72,7 +72,7 @@ def fails(error: DragomanError, *, raised: bool = True) -> Script:
 async def answer(backends: list[Scripted], model: str, aliases: dict[str, Any] | None = None) -> list[AnyEvent]:
     gateway = Gateway(backends, aliases)
     await gateway.start()
-    return [event async for event in gateway.answer(Request(model, ()), ExchangeContext("1", 1, lambda: "x"))]
+    return [event async for event in gateway.generate(Request(model, ()), ExchangeContext("1", 1, lambda: "x"))]
 
 
 def text(events: list[AnyEvent]) -> str:

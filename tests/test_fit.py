@@ -15,7 +15,7 @@ from dragoman.core.messages import Message, Request, Role, Text, Tool, ToolCall,
 from dragoman.core.repeated_call import re_asked
 from dragoman.core.token_estimate import GENERIC
 from dragoman.prompting import hints, trim
-from dragoman.prompting.prompt_budget import Budget, fitted, head_tokens, within
+from dragoman.prompting.prompt_budget import Budget, budget_for, fit_request, head_tokens
 
 SENT = {name: sent for name, sent in recording.recorded() if name.endswith(" 1") and "sdks" not in name}
 TOOLS = {
@@ -48,20 +48,20 @@ def request(*said: tuple[str, str], names: str = "read edit search browse", **mo
 @pytest.mark.parametrize("name", SENT)
 def test_a_budget_is_kept_down_to_the_least_that_there_is(name: str) -> None:
     whole = asked(name)
-    least = fitted(whole, "none", Budget(1, tools(name)), GENERIC)
+    least = fit_request(whole, "none", Budget(1, tools(name)), GENERIC)
     for tokens in (100_000, 4_000, 1_500, 600):
-        made = fitted(whole, "none", Budget(tokens, tools(name)), GENERIC)
+        made = fit_request(whole, "none", Budget(tokens, tools(name)), GENERIC)
         assert made.head_tokens <= max(tokens, least.head_tokens)
         assert made.head_tokens == head_tokens(made.trimmed.request, GENERIC)
         names = [tool.name for tool in made.trimmed.request.tools]
         assert set(names) <= {tool.name for tool in whole.tools}
-        assert not set(names) & set(made.trimmed.left_out)
-        assert len(names) + len(made.trimmed.left_out) == len(whole.tools)
+        assert not set(names) & set(made.trimmed.omitted_tools)
+        assert len(names) + len(made.trimmed.omitted_tools) == len(whole.tools)
 
 
 @pytest.mark.parametrize("name", SENT)
 def test_the_least_of_each_agent_is_read_within_a_minute_at_twenty_tokens_a_second(name: str) -> None:
-    made = fitted(asked(name), "tools", within(60, 20, tools(name)), GENERIC)
+    made = fit_request(asked(name), "tools", budget_for(60, 20, tools(name)), GENERIC)
     assert made.head_tokens <= 720
     assert {tool.name for tool in made.trimmed.request.tools} & set(tools(name))
 
@@ -72,7 +72,7 @@ def test_all_requests_of_a_conversation_are_cut_alike() -> None:
     later = request(*head, ("assistant", "Hello!"), ("user", "go on " * 900), ("system", "A note. " * 900))
     for tokens in (40, 200, 400, 5_000):
         budget = Budget(tokens, ("read", "edit"))
-        one, other = (fitted(each, "none", budget, GENERIC).trimmed.request for each in (first, later))
+        one, other = (fit_request(each, "none", budget, GENERIC).trimmed.request for each in (first, later))
         assert one.tools == other.tools
         assert other.messages[: len(one.messages)] == one.messages
 
@@ -82,7 +82,8 @@ def test_ordinary_tools_stay_longest_the_most_important_first() -> None:
     seen = []
     for tokens in range(600, 0, -5):
         names = [
-            tool.name for tool in fitted(asked, "none", Budget(tokens, ("edit", "read")), GENERIC).trimmed.request.tools
+            tool.name
+            for tool in fit_request(asked, "none", Budget(tokens, ("edit", "read")), GENERIC).trimmed.request.tools
         ]
         if names not in seen:
             seen.append(names)
@@ -91,23 +92,23 @@ def test_ordinary_tools_stay_longest_the_most_important_first() -> None:
 
 def test_a_tool_that_must_be_called_stays() -> None:
     named = request(("user", "hi"), tool_choice=ToolChoice("named", "browse"))
-    made = fitted(named, "none", Budget(1, ("read",)), GENERIC).trimmed
+    made = fit_request(named, "none", Budget(1, ("read",)), GENERIC).trimmed
     assert {tool.name for tool in made.request.tools} == {"read", "browse"}
     free = request(("user", "hi"), tool_choice=ToolChoice("required"))
-    assert fitted(free, "none", Budget(1, ("read",)), GENERIC).trimmed.left_out == ()
+    assert fit_request(free, "none", Budget(1, ("read",)), GENERIC).trimmed.omitted_tools == ()
 
 
 @pytest.mark.parametrize("names", [(), ("unknown",)])
 def test_without_ordinary_tools_all_stay(names: tuple[str, ...]) -> None:
-    made = fitted(request(("user", "hi")), "none", Budget(1, names), GENERIC)
+    made = fit_request(request(("user", "hi")), "none", Budget(1, names), GENERIC)
     assert (made.tier, len(made.trimmed.request.tools)) == ("least", 4)
 
 
 def test_nothing_is_cut_without_a_budget_or_where_it_fits() -> None:
     asked = request(("system", "You are an agent."), ("user", "hi"))
-    assert fitted(asked, "none", Budget(0, ("read",)), GENERIC).trimmed.request is asked
-    assert fitted(asked, "none", Budget(9_999, ("read",)), GENERIC).trimmed.request is asked
-    assert within(60, 0.0, ("read",)) == Budget(0, ("read",))
+    assert fit_request(asked, "none", Budget(0, ("read",)), GENERIC).trimmed.request is asked
+    assert fit_request(asked, "none", Budget(9_999, ("read",)), GENERIC).trimmed.request is asked
+    assert budget_for(60, 0.0, ("read",)) == Budget(0, ("read",))
 
 
 def test_the_users_words_come_last_in_the_last_tier() -> None:
@@ -116,7 +117,7 @@ def test_the_users_words_come_last_in_the_last_tier() -> None:
         ("user", "hello"),
         ("developer", "# Environment\n - Primary working directory: /w\n" + "More of it. " * 60),
     )
-    first, last = trim.trimmed(request(*said), "least", GENERIC).request.messages
+    first, last = trim.trim_request(request(*said), "least", GENERIC).request.messages
     assert last == Message("user", (Text("hello"),))
     text = "\n".join(part.text for part in first.parts if isinstance(part, Text))
     assert text.splitlines() == [
@@ -139,7 +140,7 @@ def test_the_users_words_come_last_in_the_last_tier() -> None:
 def test_the_last_tier_says_when_to_call_a_tool_of_this_kind(described: tuple[str, ...], hint: str | None) -> None:
     offered = tuple(Tool(f"tool_{n}", words) for n, words in enumerate(described))
     asked = replace(request(("system", "You are an agent. " + "Mind the style. " * 80), ("user", "hi")), tools=offered)
-    first = trim.trimmed(asked, "least", GENERIC).request.messages[0]
+    first = trim.trim_request(asked, "least", GENERIC).request.messages[0]
     assert [part.text for part in first.parts if isinstance(part, Text)][1:] == ([hint] if hint else [])
 
 
@@ -150,7 +151,7 @@ HINTED = "\nCall one of bash, read if this is about files or commands."
 def shown(*said: tuple[str, str], tools: tuple[Tool, ...] = READS, **more: Any) -> list[str]:
     """The texts of the messages after the system's in the last tier."""
     words = ("system", "You are an agent. " + "Mind the style. " * 80)
-    made = trim.trimmed(replace(request(words, *said), tools=tools, **more), "least", GENERIC).request
+    made = trim.trim_request(replace(request(words, *said), tools=tools, **more), "least", GENERIC).request
     return ["".join(part.text for part in m.parts if isinstance(part, Text)) for m in made.messages[1:]]
 
 
@@ -205,26 +206,26 @@ def result(*ids: str, role: Role = "tool", is_error: bool = False) -> Message:
 
 CALLS = Message("assistant", (ToolCall("1", "read", "{}"), ToolCall("2", "read", "{}")))
 HELD = Message("user", (Text("What does notes.txt hold?"),))
-GO_ON = Message("user", (Text(hints.RESULT + "What does notes.txt hold?"),))
+GO_ON = Message("user", (Text(hints.RESULT_HINT + "What does notes.txt hold?"),))
 
 
 @pytest.mark.parametrize("results", [(result("1"), result("2")), (result("1", "2", role="user"),)])
 def test_the_question_follows_its_results(results: tuple[Message, ...]) -> None:
     thanks = Message("user", (Text("thanks"),))
     asked = (HELD, CALLS, *results)
-    assert hints.added(asked, ()) == (*asked, GO_ON)
+    assert hints.add_hints(asked, ()) == (*asked, GO_ON)
     later = (*asked, CALLS, *results, Message("assistant", (Text("Ada."),)), thanks)
-    assert hints.added(later, ())[: len(asked) + 1] == (*asked, GO_ON)
-    assert hints.added(later, ())[-1] == thanks
-    assert hints.removed(hints.added(later, ("read",))) == later
+    assert hints.add_hints(later, ())[: len(asked) + 1] == (*asked, GO_ON)
+    assert hints.add_hints(later, ())[-1] == thanks
+    assert hints.remove_hints(hints.add_hints(later, ("read",))) == later
 
 
 def test_what_the_user_says_after_results_stays_last() -> None:
     stop = Message("user", (Text("Stop."),))
     said = (HELD, CALLS, result("1", "2"))
-    assert hints.added((*said, stop), ()) == (*said, GO_ON, stop)
+    assert hints.add_hints((*said, stop), ()) == (*said, GO_ON, stop)
     said = (HELD, CALLS, Message("user", (*result("1", "2").parts, Text("Stop."))))
-    assert hints.added(said, ()) == said
+    assert hints.add_hints(said, ()) == said
 
 
 def test_a_model_that_is_re_asked_is_not_told_to_call() -> None:
@@ -232,26 +233,28 @@ def test_a_model_that_is_re_asked_is_not_told_to_call() -> None:
     once = replace(request(), messages=(HELD, CALLS, result("1", "2")))
     again = re_asked(once, ToolCall("", "read", "{}"))
     assert "notes.txt" in str(again.messages[-1])
-    assert hints.added(again.messages, ("read",))[-1] == again.messages[-1]
+    assert hints.add_hints(again.messages, ("read",))[-1] == again.messages[-1]
     failed = (HELD, CALLS, result("1", "2", is_error=True), Message("user", (Text("Look at notes.txt"),)))
-    assert hints.added(failed, ("read",))[-1] == failed[-1]
+    assert hints.add_hints(failed, ("read",))[-1] == failed[-1]
 
 
 def test_a_call_that_failed_is_not_to_be_answered_from() -> None:
     said = (HELD, CALLS, result("1", "2", is_error=True))
-    assert hints.added(said, ()) == said
+    assert hints.add_hints(said, ()) == said
 
 
 def test_a_long_question_is_repeated_in_part() -> None:
     said = (Message("user", (Text("x" * 999),)), CALLS, result("1"))
-    assert hints.added(said, ())[-1] == Message("user", (Text(f"{hints.RESULT}{'x' * hints.QUESTION_CHARS} …"),))
+    assert hints.add_hints(said, ())[-1] == Message(
+        "user", (Text(f"{hints.RESULT_HINT}{'x' * hints.MAX_QUESTION_CHARS} …"),)
+    )
 
 
 def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_stay() -> None:
     reminder = "<system-reminder>\nEnd commits so.\nContents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>"
     made = request(("user", reminder), names="read")
     made = replace(made, messages=(Message("user", (Text(reminder), Text("hello"))),))
-    first, last = trim.trimmed(made, "least", GENERIC).request.messages
+    first, last = trim.trim_request(made, "least", GENERIC).request.messages
     assert last == Message("user", (Text("hello"),))
     assert first.parts[0] == Text("Contents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>")
 
@@ -260,6 +263,6 @@ def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_
 def test_lines_are_added_in_linear_time(piece: str) -> None:
     def work(n: int) -> Callable[[], object]:
         said = (Message("user", (Text(piece * (n // len(piece))),)),)
-        return partial(hints.added, said, ("read",))
+        return partial(hints.add_hints, said, ("read",))
 
     assert cost.growth(work, 5_000, 20_000, most=2.5) < 2.5

@@ -34,7 +34,7 @@ async def events_of(backend: Scripted, model: str = "m") -> list[AnyEvent]:
     counter = itertools.count()
     request = Request(model=model, messages=())
     turn = ExchangeContext("1", 1, lambda: str(next(counter)))
-    async with contextlib.aclosing(Gateway([backend]).answer(request, turn)) as events:
+    async with contextlib.aclosing(Gateway([backend]).generate(request, turn)) as events:
         return [event async for event in events]
 
 
@@ -103,7 +103,7 @@ async def calling_twice(backend: Scripted, request: Request) -> AsyncGenerator[A
 async def test_a_second_call_is_dropped_where_one_was_asked_for(parallel: bool) -> None:
     request = Request("m", (), (Tool("f"),), ToolChoice(parallel=parallel))
     async with contextlib.aclosing(
-        Gateway([Scripted(calling_twice)]).answer(request, ExchangeContext("1", 1, str))
+        Gateway([Scripted(calling_twice)]).generate(request, ExchangeContext("1", 1, str))
     ) as events:
         came = [event async for event in events]
     calls = [e.index for e in came if isinstance(e, ToolCallStart | ToolCallEnd)]
@@ -134,7 +134,7 @@ async def test_an_alias_of_a_model_that_nobody_serves() -> None:
 class Taker(Scripted):
     """Has more models than it lists."""
 
-    def takes(self, name: str) -> str | None:
+    def resolve_model_name(self, name: str) -> str | None:
         return name.removeprefix("x/") if "claude-" in name else None
 
 
@@ -151,7 +151,7 @@ async def test_a_name_that_nobody_lists_is_for_who_takes_it() -> None:
         ("best", "openai_chat", [(taking, "claude-opus-9"), (listing, "qwen")]),
         ("other", "", [(taking, "claude-opus-9")]),
     ]:
-        planned = gateway.plan(Request(name, (), dialect=dialect))
+        planned = gateway.route(Request(name, (), dialect=dialect))
         assert [(backend, request.model) for backend, request in planned] == meant, name
     assert {"best", "other"} <= {model.id for model in gateway.models()}
     with pytest.raises(ConfigError, match="no backend serves 'gpt'"):

@@ -72,7 +72,7 @@ async def answered(
     """What leaves, in an order that a writer takes."""
     gateway = Gateway([backend], policy=policy or GuardPolicy())
     turn = ExchangeContext("t", 0, lambda: "new")
-    events = [event async for event in gateway.answer(asking(**changes), turn, delivery)]
+    events = [event async for event in gateway.generate(asking(**changes), turn, delivery)]
     collect(events)
     assert not backend.answers, "asked less often than was expected"
     return events
@@ -438,7 +438,7 @@ async def test_a_schema_that_nothing_can_be_held_against() -> None:
 async def test_an_answer_that_breaks_off_keeps_what_was_held() -> None:
     broken = [*told(("get_weather", WRONG), ("ping", "{}"))[:-2], ev.Failure(BackendUnavailableError("gone"))]
     gateway = Gateway([Asked(broken)])
-    events = [event async for event in gateway.answer(asking(), ExchangeContext("t", 0, lambda: "new"))]
+    events = [event async for event in gateway.generate(asking(), ExchangeContext("t", 0, lambda: "new"))]
     assert [event.name for event in events if isinstance(event, ev.ToolCallStart)] == ["get_weather", "ping"]
     assert isinstance(events[-1], ev.Failure)
 
@@ -522,11 +522,11 @@ async def test_a_backend_is_ended_where_its_client_leaves_or_there_is_enough() -
     flood, turn = Waits(told(("ping", "{}"), ("ping", "{}"))), ExchangeContext("t", 0, lambda: "new")
     gateway = Gateway([flood], policy=GuardPolicy(calls=1))
     async with asyncio.timeout(DEADLINE_S):
-        assert len(calls([event async for event in gateway.answer(asking(), turn)])) == 1
+        assert len(calls([event async for event in gateway.generate(asking(), turn)])) == 1
     assert flood.running == 0
 
     leaving = Asked(told(("get_weather", WRONG)), told(("get_weather", RIGHT)))
-    answer = Gateway([leaving]).answer(asking(), turn)
+    answer = Gateway([leaving]).generate(asking(), turn)
     async for event in answer:
         if isinstance(event, ev.Notice):  # the model is to be asked once more
             break
@@ -551,7 +551,7 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
 async def test_a_call_that_is_cut_by_a_failure_is_not_lost() -> None:
     start, begun, delta, *_ = told(("get_weather", RIGHT))
     gateway = Gateway([Asked([start, begun, delta, ev.Failure(BackendUnavailableError("gone"))])])
-    events = [event async for event in gateway.answer(asking(), ExchangeContext("t", 0, lambda: "new"))]
+    events = [event async for event in gateway.generate(asking(), ExchangeContext("t", 0, lambda: "new"))]
     assert [type(event) for event in events[1:]] == [
         ev.Notice,
         ev.TextDelta,

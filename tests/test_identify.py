@@ -135,7 +135,7 @@ def test_each_format_is_told_from_all_others(name: str) -> None:
         f"{{% if {n} == 0 %}}{{% raw %}}{m}{{% endraw %}}{{% endif %}}" for n, m in enumerate(format.markers, 1)
     )
     call = format.write_calls([CALLS[0]])
-    found = chat_template.told(
+    found = chat_template.match_template(
         markers
         + "{% for m in messages %}[{{ m.role }}]{% if m.tool_calls %}{% raw %}"
         + call
@@ -224,7 +224,7 @@ def test_a_damaged_template_never_raises(data: st.DataObject) -> None:
     source = data.draw(st.sampled_from([source for source, *_ in TEMPLATES.values()]))
     start = data.draw(st.integers(0, len(source)))
     end = data.draw(st.integers(start, min(len(source), start + 20)))
-    found = chat_template.told(source[:start] + data.draw(st.text("{}%|' x", max_size=3)) + source[end:])
+    found = chat_template.match_template(source[:start] + data.draw(st.text("{}%|' x", max_size=3)) + source[end:])
     assert found.format == "" or found.format in formats.names()
 
 
@@ -273,7 +273,7 @@ def test_real_template(name: str, kind: str) -> None:
     file = Path(installed.submodule_search_locations[0], "chat_templates", f"{name}{kind}.jinja")
     if kind and not file.is_file():
         return
-    assert chat_template.told(file.read_text()).format == TRL[name]
+    assert chat_template.match_template(file.read_text()).format == TRL[name]
 
 
 STATED = {

@@ -30,7 +30,7 @@ from dragoman.core.errors import RequestError
 from dragoman.identify import detect_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
-from dragoman.prompting.chat_renderer import ChatTurn, as_chat, own_markup
+from dragoman.prompting.chat_renderer import ChatTurn, model_markup, render_chat
 from dragoman.text.control_tokens import control_tokens
 
 KINDS = tuple(attacks(formats.get("hermes")))
@@ -65,7 +65,7 @@ def calls(format: Format, text: str) -> list[tuple[str, str]]:
 def checked(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
     """The marks that must be the same: in the model's own words all but those with which it writes."""
     known = {*marks(format), *others}
-    return known - {*own_markup(format), *marks(format)} if place in OWN else known
+    return known - {*model_markup(format), *marks(format)} if place in OWN else known
 
 
 @each_format
@@ -74,7 +74,7 @@ def test_as_plain_turns(format: Format, kinds: tuple[str, ...]) -> None:
     """For servers that know nothing of tools, and for templates that do not."""
     words = "\n".join(words for kind in kinds for words in attacks(format, TOKENS)[kind])
     for place in PLACES:
-        hostile, ordinary = (as_chat(conversation(w, place), format) for w in (words, WORD))
+        hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words, WORD))
         assert [turn.role for turn in hostile] == [turn.role for turn in ordinary]
         known = checked(format, place, TOKENS)
         for bad, good in zip(hostile, ordinary, strict=True):
@@ -103,7 +103,7 @@ def test_split_over_parts_and_messages(format: Format) -> None:
         for cut in {1, len(mark) // 2, len(mark) - 1}:
             for place in ("system", "user", "title", "result", "last"):
                 hostile, ordinary = (
-                    "\n".join(turn.text for turn in as_chat(conversation(a, place, b), format))
+                    "\n".join(turn.text for turn in render_chat(conversation(a, place, b), format))
                     for a, b in ((mark[:cut], mark[cut:]), ("a", "b"))
                 )
                 assert found(hostile, marks(format)) == found(ordinary, marks(format)), (mark, place)
@@ -113,8 +113,8 @@ def test_split_over_parts_and_messages(format: Format) -> None:
 @pytest.mark.parametrize("words", ["INST", "/INST", "[INST", "INST]", "|im_end|>", "<|im_end|", "<", "|user|"])
 def test_brackets_around_words_complete_nothing(format: Format, words: str) -> None:
     for place in ("result", "argument", "enum", "opaque", "id", "name", "title"):
-        text = "\n".join(turn.text for turn in as_chat(conversation(words, place), format))
-        ordinary = "\n".join(turn.text for turn in as_chat(conversation(WORD, place), format))
+        text = "\n".join(turn.text for turn in render_chat(conversation(words, place), format))
+        ordinary = "\n".join(turn.text for turn in render_chat(conversation(WORD, place), format))
         assert control_tokens(text) == control_tokens(ordinary), place
 
 
@@ -124,7 +124,7 @@ def test_past_calls_are_the_same_calls(format: Format, kind: str) -> None:
     """Whatever a client has put into their arguments."""
     for words in attacks(format)[kind]:
         request = v.Request("m", (v.Message("user", (v.Text("hi"),)), past({"path": words})), TOOLS)
-        text = as_chat(request, format)[-1].text
+        text = render_chat(request, format)[-1].text
         if format.arguments == "JSON":
             got = [(name, json.loads(arguments)) for name, arguments in calls(format, text)]
             assert got == [("rm", {"path": words})]
@@ -142,7 +142,7 @@ def test_no_reply_of_any_case_is_a_call_in_a_prompt(name: str) -> None:
     for case in all_cases():
         format = formats.get(case.format if name == "own" else name)
         request = v.Request("m", (v.Message("user", (v.Text(case.text),)),))
-        assert [calls(format, f"So: {turn.text}") for turn in as_chat(request, format)] in ([], [[]]), (
+        assert [calls(format, f"So: {turn.text}") for turn in render_chat(request, format)] in ([], [[]]), (
             case.format,
             case.title,
         )
@@ -214,9 +214,9 @@ def shown_to_claude(request: v.Request) -> str:
 def test_hostile_words_can_be_read(format: Format) -> None:
     """What is made harmless is a character reference; behind those the words stand as they were said."""
     words = everything(format)
-    (turn,) = as_chat(v.Request("m", (v.Message("user", (v.Text(words),)),)), format)
+    (turn,) = render_chat(v.Request("m", (v.Message("user", (v.Text(words),)),)), format)
     assert html.unescape(turn.text) == html.unescape(words)
-    assert as_chat(v.Request("m", (v.Message("user", (v.Text(turn.text),)),)), format) == [turn]
+    assert render_chat(v.Request("m", (v.Message("user", (v.Text(turn.text),)),)), format) == [turn]
 
 
 ORDINARY = (
@@ -238,9 +238,9 @@ ORDINARY = (
 @each_format
 @pytest.mark.parametrize("words", ORDINARY)
 def test_ordinary_words_are_not_touched(format: Format, words: str) -> None:
-    turns = as_chat(conversation(words, "user"), format)
+    turns = render_chat(conversation(words, "user"), format)
     assert any(words in turn.text for turn in turns)
-    turns = as_chat(conversation(words, "last"), format)
+    turns = render_chat(conversation(words, "last"), format)
     assert turns[-1] == ChatTurn("user", turns[-1].text)
     assert words in "\n".join(turn.text for turn in turns)
 
@@ -250,9 +250,9 @@ def test_prompts_grow_at_their_end(format: Format) -> None:
     """A hostile word changes nothing before it, nor does what comes later."""
     words = "\n".join(attacks(format)["nested"])
     whole = conversation(words, "result")
-    turns = as_chat(whole, format)
+    turns = render_chat(whole, format)
     for count in range(4, len(whole.messages)):
-        shorter = as_chat(msgspec.structs.replace(whole, messages=whole.messages[:count]), format)
+        shorter = render_chat(msgspec.structs.replace(whole, messages=whole.messages[:count]), format)
         assert turns[: len(shorter) - 1] == shorter[:-1]
 
 
@@ -268,7 +268,7 @@ def test_whatever_they_are_put_together_of(format: Format, data: st.DataObject) 
     bits = [*known, *(mark[: len(mark) // 2] for mark in known), *(mark[len(mark) // 2 :] for mark in known)]
     words = "".join(data.draw(st.lists(st.sampled_from([*bits, "\n", "<", ">", " ", "\u200b", '"', "\\"]), max_size=6)))
     place = data.draw(st.sampled_from([place for place in PLACES if place not in OWN]))
-    hostile, ordinary = (as_chat(conversation(w, place), format) for w in (words or WORD, WORD))
+    hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words or WORD, WORD))
     assert [found(t.text, marks(format)) for t in hostile] == [found(t.text, marks(format)) for t in ordinary]
 
 
@@ -279,7 +279,7 @@ def test_a_megabyte_takes_no_longer_than_its_parts(name: str, kind: str) -> None
     words = "\n".join(attacks(format)[kind])
 
     def made(chars: int) -> Callable[[], object]:
-        return partial(as_chat, conversation(words * (chars // len(words) + 1), "result"), format)
+        return partial(render_chat, conversation(words * (chars // len(words) + 1), "result"), format)
 
     assert cost.growth(made, 30_000, 300_000, most=4, floor_s=0.006) < 4
 

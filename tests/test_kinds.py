@@ -16,13 +16,13 @@ from dragoman.schema.targets import RELAXING
 from far import gateway, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
 
-KINDS = pytest.mark.parametrize("kind", servers.kinds(), ids=lambda kind: kind.name)
+KINDS = pytest.mark.parametrize("kind", servers.server_kinds(), ids=lambda kind: kind.name)
 PLACE = re.compile(r"host|(POST )?/[\w./]*([@#][^ ]+)")
 DATED = re.compile(r"\(.*20\d\d-\d\d\)")
 
 
 @KINDS
-def test_row_is_of_use(kind: servers.Kind) -> None:
+def test_row_is_of_use(kind: servers.ServerKind) -> None:
     assert servers.get(kind.name) is kind
     assert kind.api in dialects.names()
     assert kind.schemas in ("", *RELAXING)
@@ -37,7 +37,7 @@ def test_row_is_of_use(kind: servers.Kind) -> None:
 
 
 def test_names_are_taken_once() -> None:
-    for rows in (servers.kinds(), servers.constraints()):
+    for rows in (servers.server_kinds(), servers.constraints()):
         names = [row.name for row in rows]
         assert len(set(names)) == len(names)
 

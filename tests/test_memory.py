@@ -33,7 +33,7 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.response_store import VALUE_BYTES, Memory, Recalled
+from dragoman.gateway.response_store import OBJECT_BYTES, ResolvedRequest, ResponseStore
 from gateway import DEADLINE_S
 from scripted import Script, Scripted, plain, served, serving
 
@@ -64,34 +64,34 @@ class Clock:
         return self.now_s
 
 
-def answered(memory: Memory, id: str, request: v.Request, *parts: v.Part) -> v.Request:
+def answered(memory: ResponseStore, id: str, request: v.Request, *parts: v.Part) -> v.Request:
     """The request as it was asked; its answer is kept."""
-    recalled = memory.recall(request)
-    memory.keep(recalled, v.Reply(id, "m", 0, parts or (v.Text(f"answer {id}"),), "stop"))
+    recalled = memory.resolve(request)
+    memory.add(recalled, v.Reply(id, "m", 0, parts or (v.Text(f"answer {id}"),), "stop"))
     return recalled.request
 
 
 def test_a_conversation_goes_on_without_the_instructions_before() -> None:
-    memory = Memory()
+    memory = ResponseStore()
     answered(memory, "1", asked("one", instructions="Be brief."))
     answered(memory, "2", asked("two", "1"))
-    whole = memory.recall(asked("three", "2", instructions="Be long.")).request
+    whole = memory.resolve(asked("three", "2", instructions="Be long.")).request
     assert whole.previous is None
     system = v.Message("system", (v.Text("Be long."),))
     assert whole.messages == (system, user("one"), model("answer 1"), user("two"), model("answer 2"), user("three"))
-    fork = memory.recall(asked("other", "1")).request
+    fork = memory.resolve(asked("other", "1")).request
     assert fork.messages == (user("one"), model("answer 1"), user("other"))
 
 
 def test_an_answer_that_is_not_kept() -> None:
     with pytest.raises(UnknownResponseError, match=r"answer 'x' not found.* - at \$\.previous"):
-        Memory().recall(asked("one", "x"))
+        ResponseStore().resolve(asked("one", "x"))
 
 
 def test_a_part_takes_the_place_of_its_name() -> None:
-    memory, call = Memory(), v.ToolCall("c", "f", "{}")
+    memory, call = ResponseStore(), v.ToolCall("c", "f", "{}")
     answered(memory, "1", asked("one"), v.Reasoning("hm", "sig"), call)
-    request, _, _, warnings = memory.recall(
+    request, _, _, warnings = memory.resolve(
         naming(v.PreviousResponseRef("1", 0), v.Text("x"), v.PreviousResponseRef("1", 1))
     )
     assert request.messages[1].parts == (v.Reasoning("hm", "sig"), v.Text("x"), call)
@@ -107,64 +107,64 @@ def test_a_part_takes_the_place_of_its_name() -> None:
     ],
 )
 def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.PreviousResponseRef) -> None:
-    memory = Memory()
+    memory = ResponseStore()
     answered(memory, "1", asked("one"))
-    request, _, _, warnings = memory.recall(naming(v.Text("x"), named))
+    request, _, _, warnings = memory.resolve(naming(v.Text("x"), named))
     assert request.messages == (user("hi"), model("x"))
     assert warnings == (Notice("unknown_reference", "what $.p names is not kept here; it was dropped", "", "$.p"),)
-    assert memory.recall(naming(named)).request.messages == (user("hi"),)
+    assert memory.resolve(naming(named)).request.messages == (user("hi"),)
     with pytest.raises(UnknownResponseError, match="none of the answers"):
-        memory.recall(v.Request("m", (v.Message("assistant", (named,)),)))
+        memory.resolve(v.Request("m", (v.Message("assistant", (named,)),)))
 
 
 def test_a_call_that_was_cut_off_was_never_made() -> None:
-    memory = Memory()
+    memory = ResponseStore()
     answered(memory, "1", asked("one"), v.Text("Let me"), v.ToolCall("c", "f", '{"a'))
-    assert memory.recall(asked("go on", "1")).request.messages == (user("one"), model("Let me"), user("go on"))
-    assert [w.code for w in memory.recall(naming(v.PreviousResponseRef("1", 1))).warnings] == ["unknown_reference"]
+    assert memory.resolve(asked("go on", "1")).request.messages == (user("one"), model("Let me"), user("go on"))
+    assert [w.code for w in memory.resolve(naming(v.PreviousResponseRef("1", 1))).warnings] == ["unknown_reference"]
 
 
 def test_what_is_named_is_kept_in_full_with_the_answer_that_names_it() -> None:
-    memory = Memory(replies=1)
+    memory = ResponseStore(replies=1)
     answered(memory, "1", asked("one"))
     answered(memory, "2", msgspec.structs.replace(naming(v.PreviousResponseRef("1", 0)), keep=True))
-    assert memory.recall(asked("three", "2")).request.messages[1] == model("answer 1")
+    assert memory.resolve(asked("three", "2")).request.messages[1] == model("answer 1")
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
-    memory = Memory(replies=2)
+    memory = ResponseStore(replies=2)
     for id in "12":
         answered(memory, id, asked(id))
     answered(memory, "3", asked("more", "1"))
-    assert len(memory.recall(asked("more", "3")).request.messages) == 5
+    assert len(memory.resolve(asked("more", "3")).request.messages) == 5
     with pytest.raises(UnknownResponseError):
-        memory.recall(asked("more", "2"))
+        memory.resolve(asked("more", "2"))
 
 
 def test_an_old_answer_goes_unless_it_is_in_use() -> None:
     clock = Clock()
-    memory = Memory(age_s=10, now_s=clock)
+    memory = ResponseStore(age_s=10, now_s=clock)
     answered(memory, "1", asked("one"))
     answered(memory, "2", asked("two", "1"))
     answered(memory, "other", asked("other"))
     clock.now_s = 9
-    memory.recall(asked("more", "2"))
+    memory.resolve(asked("more", "2"))
     clock.now_s = 18
-    assert len(memory.recall(asked("more", "2")).request.messages) == 5
+    assert len(memory.resolve(asked("more", "2")).request.messages) == 5
     assert len(memory) == 2
 
 
 def test_one_answer_over_the_limit_drives_out_no_other() -> None:
-    memory = Memory(size_bytes=3000)
+    memory = ResponseStore(size_bytes=3000)
     answered(memory, "1", asked("one"))
     answered(memory, "2", asked("x" * 4000))
-    assert memory.recall(asked("more", "1"))
+    assert memory.resolve(asked("more", "1"))
     with pytest.raises(UnknownResponseError):
-        memory.recall(asked("more", "2"))
+        memory.resolve(asked("more", "2"))
 
 
 def test_nothing_is_kept_where_nothing_may_be() -> None:
-    memory = Memory(replies=0)
+    memory = ResponseStore(replies=0)
     answered(memory, "1", asked("one"))
     assert (len(memory), memory.size_bytes) == (0, 0)
 
@@ -173,7 +173,7 @@ def test_nothing_is_kept_where_nothing_may_be() -> None:
 def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[int, int, int]]) -> None:
     """Whatever goes on from whatever: all that is kept can be gone on from."""
     clock = Clock()
-    memory = Memory(replies=6, size_bytes=10_000, age_s=20, now_s=clock)
+    memory = ResponseStore(replies=6, size_bytes=10_000, age_s=20, now_s=clock)
     known: list[str] = []
     for number, (before, size, wait_s) in enumerate(turns):
         clock.now_s += wait_s
@@ -186,9 +186,9 @@ def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[
     assert len(kept) == len(memory)
 
 
-def _is_kept(memory: Memory, id: str) -> bool:
+def _is_kept(memory: ResponseStore, id: str) -> bool:
     try:
-        return bool(memory.recall(asked("more", id)))
+        return bool(memory.resolve(asked("more", id)))
     except UnknownResponseError:
         return False
 
@@ -199,7 +199,7 @@ def _is_kept(memory: Memory, id: str) -> bool:
 async def events_of(gateway: Gateway, request: v.Request, id: str = "1") -> list[AnyEvent]:
     numbers = itertools.count()
     async with contextlib.aclosing(
-        gateway.answer(request, ExchangeContext(id, 1, lambda: str(next(numbers))))
+        gateway.generate(request, ExchangeContext(id, 1, lambda: str(next(numbers))))
     ) as events:
         return [event async for event in events]
 
@@ -218,11 +218,11 @@ async def failing(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEv
 async def test_an_answer_that_broke_off_is_not_kept() -> None:
     gateway = Gateway([Scripted(failing)])
     await events_of(gateway, asked("one"))
-    assert len(gateway.memory) == 0
+    assert len(gateway.response_store) == 0
     gateway = Gateway([Scripted(plain)])
-    async with contextlib.aclosing(gateway.answer(asked("one"), ExchangeContext("1", 1, str))) as events:
+    async with contextlib.aclosing(gateway.generate(asked("one"), ExchangeContext("1", 1, str))) as events:
         assert isinstance(await anext(events), Start)
-    assert len(gateway.memory) == 0
+    assert len(gateway.response_store) == 0
 
 
 @pytest.mark.parametrize("api", [name for name in dialects.names() if name != "openai_responses"])
@@ -230,7 +230,7 @@ async def test_no_other_api_is_kept(api: str) -> None:
     body = b'{"model":"m","max_tokens":9,"store":true,"messages":[{"role":"user","content":"hi"}]}'
     gateway = Gateway([Scripted(plain)])
     await events_of(gateway, dialects.get(api).read_request(body))
-    assert len(gateway.memory) == 0
+    assert len(gateway.response_store) == 0
 
 
 async def with_vendor_block(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
@@ -244,12 +244,12 @@ async def test_parts_are_numbered_as_the_client_saw_them() -> None:
     gateway = Gateway([Scripted(with_vendor_block)])
     body = b'{"model":"m","input":"hi"}'
     await events_of(gateway, dialects.get("openai_responses").read_request(body))
-    assert gateway.memory.recall(naming(v.PreviousResponseRef("1", 0))).request.messages[1] == model("Hello")
+    assert gateway.response_store.resolve(naming(v.PreviousResponseRef("1", 0))).request.messages[1] == model("Hello")
 
 
 def test_calls_of_custom_tools_and_namespaces_are_sent_on_as_such() -> None:
     """A kept answer has only their names."""
-    api, memory = dialects.get("openai_responses"), Memory()
+    api, memory = dialects.get("openai_responses"), ResponseStore()
     inside = [{"type": "function", "name": "find"}]
     tools = [{"type": "custom", "name": "shell"}, {"type": "namespace", "name": "crm", "tools": inside}]
     first = api.read_request(json.dumps({"model": "m", "input": "hi", "tools": tools}))
@@ -259,7 +259,7 @@ def test_calls_of_custom_tools_and_namespaces_are_sent_on_as_such() -> None:
         {"type": "function_call_output", "call_id": "b", "output": "y"},
     ]
     second = {"model": "m", "previous_response_id": "resp_1", "input": results, "tools": tools}
-    body = json.loads(api.write_request(memory.recall(api.read_request(json.dumps(second))).request, "m").body)
+    body = json.loads(api.write_request(memory.resolve(api.read_request(json.dumps(second))).request, "m").body)
     assert body["input"] == [
         {"type": "message", "role": "user", "content": "hi"},
         {"type": "custom_tool_call", "call_id": "a", "name": "shell", "input": "ls"},
@@ -423,19 +423,21 @@ def test_what_is_kept_does_not_hold_the_request_that_it_came_with() -> None:
     """JSON that nobody looks into is a view of its body."""
     message = {"role": "user", "content": "hi", "status": "completed"}
     body = json.dumps({"model": "m", "instructions": "x" * 100_000, "input": [message]}).encode()
-    memory, before = Memory(), sys.getrefcount(body)
-    memory.keep(
-        memory.recall(dialects.get("openai_responses").read_request(body)),
+    memory, before = ResponseStore(), sys.getrefcount(body)
+    memory.add(
+        memory.resolve(dialects.get("openai_responses").read_request(body)),
         v.Reply("1", "m", 0, (v.Text("Hello"),), "stop"),
     )
     assert sys.getrefcount(body) == before
     goes_on = v.Request("m", (), previous=v.PreviousResponseRef("1", 0))
-    kept = memory.recall(goes_on).request.messages[0]
+    kept = memory.resolve(goes_on).request.messages[0]
     assert {name: bytes(raw) for name, raw in kept.extra.items()} == {"status": b'"completed"'}
 
 
 def test_many_small_messages_count_as_what_they_take() -> None:
-    memory = Memory(size_bytes=10 * VALUE_BYTES)
+    memory = ResponseStore(size_bytes=10 * OBJECT_BYTES)
     said = tuple(v.Message("user", (v.Text("a"),)) for _ in range(6))
-    memory.keep(Recalled(v.Request("m", said), said=said), v.Reply("one", "m", 0, (v.Text("b"),), "stop"))
+    memory.add(
+        ResolvedRequest(v.Request("m", said), input_messages=said), v.Reply("one", "m", 0, (v.Text("b"),), "stop")
+    )
     assert len(memory) == 0

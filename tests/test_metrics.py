@@ -429,7 +429,7 @@ def test_tools_are_bounded() -> None:
 class TakesAll(Scripted):
     """A backend that takes any name."""
 
-    def takes(self, name: str) -> str | None:
+    def resolve_model_name(self, name: str) -> str | None:
         return name
 
 

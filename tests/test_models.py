@@ -115,7 +115,7 @@ async def test_a_model_that_is_called_as_another_would_be_keeps_its_name() -> No
 
     gateway = Gateway([Two(naming)])
     request = Request("claude-x", (), dialect="anthropic_messages")
-    assert gateway.plan(request)[0][1].model == "claude-x"
+    assert gateway.route(request)[0][1].model == "claude-x"
 
 
 @given(st.text(min_size=1).map(lambda s: s.encode("utf-8", "replace").decode()))

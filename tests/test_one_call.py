@@ -59,7 +59,7 @@ async def test_one_call_where_one_is_required(api: str, mode: str, several: bool
     request = dialects.get(api).read_request(body(api, mode, several))
     backend = Scripted(flood)
     gateway = Gateway([backend], policy=GuardPolicy(enabled=enabled))
-    events = [event async for event in gateway.answer(request, ExchangeContext("1", 7, lambda: "new"))]
+    events = [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
     most = CALLS_LIMIT if enabled else 40
     one = several is False or (mode != "auto" and several is None)
     assert sum(isinstance(event, ToolCallEnd) for event in events) == (1 if one else most)

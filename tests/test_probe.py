@@ -422,7 +422,7 @@ async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str
 
 
 def signs() -> list[Any]:
-    rows = [(kind, sign) for kind in servers.kinds() for sign in kind.signs]
+    rows = [(kind, sign) for kind in servers.server_kinds() for sign in kind.signs]
     return [pytest.param(kind, sign, id=f"{kind.name} {sign.at}") for kind, sign in rows]
 
 
@@ -434,7 +434,7 @@ EXAMPLES = {
 }
 
 
-def told_by(*signs: servers.Sign) -> dict[str, Answer]:
+def told_by(*signs: servers.ServerSign) -> dict[str, Answer]:
     """Answers by path that have these signs."""
     told: dict[str, Answer] = {}
     for each in signs:
@@ -460,19 +460,19 @@ def told_at(place: str, words: str) -> tuple[str, Answer]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("kind", "sign"), signs())
-async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.Kind, sign: servers.Sign) -> None:
+async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.ServerKind, sign: servers.ServerSign) -> None:
     if sign.at == "host":
         host = sign.words.rpartition(")")[2].strip("$").replace("\\", "")
         settings = HttpConfig(url=f"https://{host}/v1", connect_timeout_s=0.01)
         async with connected(settings, {}) as connection:
             assert await Telling(connection, settings.url).told("host") == host
-        assert sign.fits(host)
-        assert not sign.fits(f"{host}.example.org")
+        assert sign.matches(host)
+        assert not sign.matches(f"{host}.example.org")
         return
     assert await kind_by(told_by(sign, *sign.also)) is kind
 
 
-async def kind_by(told: dict[str, Answer]) -> servers.Kind | None:
+async def kind_by(told: dict[str, Answer]) -> servers.ServerKind | None:
     async with odd(lambda at, _: told.get(at) or (models("m") if at == "/v1/models" else NOTHING_HERE)) as far:
         settings = HttpConfig(url=f"{far.url}/v1")
         async with connected(settings, {}) as connection:
@@ -484,7 +484,7 @@ WITH_OTHERS = [pytest.param(*each.values, id=each.id) for each in signs() if eac
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("kind", "sign"), WITH_OTHERS)
-async def test_a_common_sign_counts_only_with_the_others(kind: servers.Kind, sign: servers.Sign) -> None:
+async def test_a_common_sign_counts_only_with_the_others(kind: servers.ServerKind, sign: servers.ServerSign) -> None:
     for left in (sign, *sign.also):
         rest = [each for each in (sign, *sign.also) if each is not left]
         assert await kind_by(told_by(*rest)) is not kind, left.at

@@ -37,8 +37,8 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.token_estimate import GENERIC
-from dragoman.prompting.chat_renderer import as_chat
-from dragoman.prompting.trim import trimmed
+from dragoman.prompting.chat_renderer import render_chat
+from dragoman.prompting.trim import trim_request
 from dragoman.wire.history import repair_history
 from scripted import Scripted, Sent, served
 from servers import real
@@ -134,7 +134,7 @@ def plain_turns(name: str) -> Callable[[v.Request], str]:
     """The prompt by plain turns with the format's own text in them."""
 
     def shown(request: v.Request) -> str:
-        turns = as_chat(ordered(request), formats.get(name))
+        turns = render_chat(ordered(request), formats.get(name))
         return "".join(f"<|{turn.role}|>\n{turn.text}<|end|>\n" for turn in turns) + "<|assistant|>\n"
 
     return shown
@@ -166,7 +166,7 @@ def ordered(request: v.Request) -> v.Request:
 
 def cut(shown: Callable[[v.Request], str], tier: str) -> Callable[[v.Request], str]:
     """The same of a request that is trimmed."""
-    return lambda request: shown(trimmed(request, tier, GENERIC).request)
+    return lambda request: shown(trim_request(request, tier, GENERIC).request)
 
 
 def of_model(name: str) -> str:

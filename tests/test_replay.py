@@ -28,7 +28,7 @@ from dragoman.core.errors import ContextOverflowError, UnknownModelError, Upstre
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.redaction.anonymize import Filler, Spared, changed
+from dragoman.redaction.anonymize import Anonymizer, KeepRules, map_strings
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.files import error_json, event_json, jsonl, line_of, piece_of
 from dragoman.server.capture.load import error_of, event_of
@@ -665,9 +665,9 @@ async def test_of_a_model_that_is_a_path_its_last_part_stays(
 
 
 def test_what_is_filled_in_has_the_same_shape() -> None:
-    fill = Filler(["get_weather city", "<|im_end|>"], b"salt")
+    fill = Anonymizer(["get_weather city", "<|im_end|>"], b"salt")
     text = 'Über 12 Äpfel? <|im_end|>{"name": "get_weather", "n": 0.75, "t": "a\\nb\\u00e9", "city": "漢字😀\\ud83d"}'
-    made = fill.text(text)
+    made = fill.anonymize(text)
     assert len(made) == len(text)
     assert len(made.encode()) == len(text.encode())
     assert re.sub(r"\w", "x", made) == re.sub(r"\w", "x", text)
@@ -676,36 +676,36 @@ def test_what_is_filled_in_has_the_same_shape() -> None:
     assert '"city"' in made
     assert "Äpfel" not in made
     assert "0.7" not in made or "0.75" not in made
-    assert fill.text("Ada and ada and bob").split()[0].lower() == fill.text("ada")
-    assert len({fill.text(word) for word in ("alpha", "omega", "gamma")}) == 3
-    assert fill.text("alpha") != Filler([], b"other").text("alpha")
+    assert fill.anonymize("Ada and ada and bob").split()[0].lower() == fill.anonymize("ada")
+    assert len({fill.anonymize(word) for word in ("alpha", "omega", "gamma")}) == 3
+    assert fill.anonymize("alpha") != Anonymizer([], b"other").anonymize("alpha")
 
 
 def test_words_that_stream_in_pieces_are_one_word() -> None:
-    fill = Filler(["get_weather"], b"salt")
+    fill = Anonymizer(["get_weather"], b"salt")
     stream = "".join(
         f'data: {{"delta": {{"content": "{piece}"}}, "id": "x1"}}\n\n' for piece in ("ge", "t_wea", "ther pl", "ace")
     )
-    made = changed(stream, fill.text, Spared(kept={"id": re.compile(".*")}))
+    made = map_strings(stream, fill.anonymize, KeepRules(kept={"id": re.compile(".*")}))
     assert made.count('"id": "x1"') == 4
     words = "".join(re.findall(r'"content": "(.*?)"', made))
-    assert words == f"get_weather {fill.text('place')}"
-    assert "secret" not in changed('data: {"content": "my secret', fill.text)
+    assert words == f"get_weather {fill.anonymize('place')}"
+    assert "secret" not in map_strings('data: {"content": "my secret', fill.anonymize)
 
 
 @given(st.text(max_size=60), st.lists(st.text(max_size=8), max_size=3), st.integers(0, 99))
 def test_any_text_keeps_its_shape(text: str, keep: list[str], seed: int) -> None:
-    fill = Filler(keep, bytes([seed]))
-    made = fill.text(text)
+    fill = Anonymizer(keep, bytes([seed]))
+    made = fill.anonymize(text)
     assert len(made) == len(text)
     assert [len(char.encode()) for char in made] == [len(char.encode()) for char in text]
-    assert fill.text(text) == made
+    assert fill.anonymize(text) == made
     said = json.dumps({"content": text, "arguments": json.dumps({"city": text})}, ensure_ascii=bool(seed % 2))
-    filled = changed(said, fill.text)
+    filled = map_strings(said, fill.anonymize)
     assert len(filled) == len(said)
     assert json.loads(filled).keys() == {"content", "arguments"}
     assert json.loads(json.loads(filled)["arguments"]).keys()
-    assert len(Redactor(keep).text(said)) == len(said)
+    assert len(Redactor(keep).redact_text(said)) == len(said)
 
 
 @given(st.lists(st.text(max_size=9)), st.sampled_from(get_args(Cut)), st.integers(0, 99))

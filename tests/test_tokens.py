@@ -12,7 +12,7 @@ from bench.vocabularies import counters
 
 import cost
 from dragoman.catalog import tokenizers
-from dragoman.catalog.tokenizers import find, named, read
+from dragoman.catalog.tokenizers import estimators, find, read
 from dragoman.core import messages as v
 from dragoman.core.errors import ConfigError
 from dragoman.core.image_size import size_of
@@ -25,7 +25,7 @@ TEXTS = {kind: pieces for kind, pieces in corpora("measured").items() if kind in
 def test_estimates_are_near_what_tokenizers_count(name: str) -> None:
     assert name in counters(), "quicktok-v1 is among the packages for tests"
     assert {"prose", "Python", "C", "JSON"} <= set(TEXTS)
-    found = errors(TEXTS, name, named()[name])
+    found = errors(TEXTS, name, estimators()[name])
     assert {kind: e for kind, e in found.kinds.items() if abs(e) > GOAL_PERCENT} == {}
     assert found.ninth < 2 * GOAL_PERCENT
     generic = errors(TEXTS, name, GENERIC)
@@ -33,7 +33,7 @@ def test_estimates_are_near_what_tokenizers_count(name: str) -> None:
 
 
 def test_no_tokenizer_of_those_that_are_installed_has_no_row() -> None:
-    assert set(counters()) <= set(named())
+    assert set(counters()) <= set(estimators())
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_no_tokenizer_of_those_that_are_installed_has_no_row() -> None:
     ],
 )
 def test_a_models_family_is_told_by_its_name(model: str, family: str) -> None:
-    assert find(model) is (named()[family] if family else GENERIC)
+    assert find(model) is (estimators()[family] if family else GENERIC)
 
 
 def test_a_row_must_have_all_weights() -> None:

@@ -60,17 +60,17 @@ def said(role: v.Role, *texts: str) -> v.Message:
 
 def cut(text: str) -> str:
     """The system's words as `lean` has them."""
-    message = trim.trimmed(request(said("system", text)), "lean", GENERIC).request.messages[0]
+    message = trim.trim_request(request(said("system", text)), "lean", GENERIC).request.messages[0]
     return "".join(part.text for part in message.parts if isinstance(part, v.Text))
 
 
 def tool(tier: str) -> v.Tool:
-    return trim.trimmed(request(), tier, GENERIC).request.tools[0]
+    return trim.trim_request(request(), tier, GENERIC).request.tools[0]
 
 
 def test_none_leaves_all_as_it_is() -> None:
     asked = request(said("system", LONG))
-    made = trim.trimmed(asked, "none", GENERIC)
+    made = trim.trim_request(asked, "none", GENERIC)
     assert (made.request, made.saved_tokens, made.warnings("none")) == (asked, 0, ())
 
 
@@ -81,7 +81,7 @@ def test_a_tool_keeps_its_name_and_first_sentence() -> None:
 
 def test_a_first_sentence_that_does_not_end_is_cut_all_the_same() -> None:
     endless = v.Tool("t", "word " * 500, '{"properties": {"a": {"description": "%s"}}}' % ("word " * 500))
-    (left,) = trim.trimmed(request(tools=(endless,)), "tools", GENERIC).request.tools
+    (left,) = trim.trim_request(request(tools=(endless,)), "tools", GENERIC).request.tools
     assert 190 < len(left.description) < 204
     assert 70 < len(json.loads(left.parameters)["properties"]["a"]["description"]) < 84
 
@@ -108,13 +108,13 @@ def test_parameters_keep_short_descriptions_where_only_tools_are_cut() -> None:
 
 @pytest.mark.parametrize("schema", ['{"a', "[" * 100_000, '{"const": 1.50, "x": 9223372036854775808123}', '"text"'])
 def test_what_is_no_schema_and_numbers_stay_as_they_are(schema: str) -> None:
-    made = trim.trimmed(request(tools=(v.Tool("f", "d" * 999, schema),)), "lean", GENERIC)
+    made = trim.trim_request(request(tools=(v.Tool("f", "d" * 999, schema),)), "lean", GENERIC)
     assert made.request.tools[0].parameters.replace(" ", "") == schema.replace(" ", "")
 
 
 def test_tools_that_a_vendor_runs_stay_as_they_are() -> None:
     own = v.Tool("search", "Searches. " * 99, kind="web_search_20250305")
-    assert trim.trimmed(request(tools=(TOOL, own)), "lean", GENERIC).request.tools[1] == own
+    assert trim.trim_request(request(tools=(TOOL, own)), "lean", GENERIC).request.tools[1] == own
 
 
 def test_the_user_and_results_are_never_touched() -> None:
@@ -122,7 +122,7 @@ def test_the_user_and_results_are_never_touched() -> None:
     asked = request(said("user", LONG), v.Message("assistant", (v.Text(LONG), call)), said("user", LONG))
     results = v.Message("tool", (v.ToolResult("c", (v.Text(LONG),)),))
     asked = replace(asked, messages=(*asked.messages, results))
-    assert trim.trimmed(asked, "lean", GENERIC).request.messages == asked.messages
+    assert trim.trim_request(asked, "lean", GENERIC).request.messages == asked.messages
 
 
 SYSTEM = [
@@ -199,7 +199,7 @@ AGENTS = {name: sent for name, sent in recording.recorded() if name.endswith(" 1
 def test_agents_tools_take_the_same_arguments(sent: recording.Sent, tier: str) -> None:
     dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
     asked = dialect.read_request(sent.body)
-    made = trim.trimmed(asked, tier, GENERIC)
+    made = trim.trim_request(asked, tier, GENERIC)
     saved = GENERIC.estimate_request(asked) - GENERIC.estimate_request(made.request)
     assert made.saved_tokens == pytest.approx(saved, abs=2)
     assert [t.name for t in made.request.tools] == [t.name for t in asked.tools]
@@ -213,13 +213,13 @@ def test_the_last_tier_asks_for_no_more_than_the_tool_does(sent: recording.Sent)
     """What is valid by the cut schema is valid by the agent's: nothing but optional parameters is gone."""
     dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
     asked = dialect.read_request(sent.body)
-    made = trim.trimmed(asked, "least", GENERIC).request
+    made = trim.trim_request(asked, "least", GENERIC).request
     for before, after in zip(asked.tools, made.tools, strict=True):
         whole, cut = json.loads(before.parameters), json.loads(after.parameters)
         assert whole.get("required", []) == cut.get("required", [])
         assert cut.get("properties", {}).keys() >= set(whole.get("required", []))
         assert cut.get("properties", {}).keys() <= whole.get("properties", {}).keys()
-    assert trim.trimmed(made, "least", GENERIC).request.tools == made.tools
+    assert trim.trim_request(made, "least", GENERIC).request.tools == made.tools
 
 
 def valid(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:

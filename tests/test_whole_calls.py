@@ -48,7 +48,7 @@ async def answered(arguments: str, policy: GuardPolicy, *, stream: bool, reason:
     message = v.Message("user", (v.Text("Weather?"),))
     request = v.Request("m", (message,), (TOOL,), stream=stream)
     gateway = Gateway([Scripted(script(arguments, reason))], policy=policy)
-    return [event async for event in gateway.answer(request, ExchangeContext("1", 7, lambda: "new"))]
+    return [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -100,7 +100,7 @@ async def test_upstream_that_fails_within_a_call_leaves_none() -> None:
     request = v.Request("m", (v.Message("user", (v.Text("Weather?"),)),), (TOOL,), stream=True)
     for enabled in (True, False):
         gateway = Gateway([Scripted(ask)], policy=GuardPolicy(enabled=enabled))
-        events = [event async for event in gateway.answer(request, ExchangeContext("1", 7, lambda: "new"))]
+        events = [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
         assert not any(isinstance(event, ToolCallStart) for event in events)
 
 

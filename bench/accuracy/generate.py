@@ -24,7 +24,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Done, Output, Piece, Progress
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
-from dragoman.gateway.guarded_stream import guarded
+from dragoman.gateway.guarded_stream import guard_stream
 from dragoman.guard.policy import GuardPolicy
 
 TEXTS = Path(".cache/accuracy")
@@ -128,7 +128,7 @@ async def _ask(
     if rung in AFTER:
         if AFTER[rung] not in earlier:
             return None
-        events = guarded(Said([earlier[AFTER[rung]]], live=backend), request, turn(), PATIENT)
+        events = guard_stream(Said([earlier[AFTER[rung]]], live=backend), request, turn(), PATIENT)
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Failure):

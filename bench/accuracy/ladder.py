@@ -11,7 +11,7 @@ from bench.accuracy.texts import Said, Written, turn
 from bench.forty import whole_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
-from dragoman.gateway.guarded_stream import guarded
+from dragoman.gateway.guarded_stream import guard_stream
 from dragoman.guard.policy import GuardPolicy
 
 
@@ -67,7 +67,7 @@ async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer
     said = [first, *([texts[rung.again]] if rung.again in texts else ())]
     backend, request = Said(said, lenient=rung.lenient), case.request(first.model)
     events: AsyncGenerator[AnyEvent, None] = (
-        guarded(backend, request, turn(), rung.policy) if rung.policy else backend.ask(request, turn())
+        guard_stream(backend, request, turn(), rung.policy) if rung.policy else backend.ask(request, turn())
     )
     async with aclosing(events):
         came = [event async for event in events]

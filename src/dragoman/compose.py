@@ -22,7 +22,7 @@ from dragoman.core.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.response_store import Memory
+from dragoman.gateway.response_store import ResponseStore
 
 Report: TypeAlias = Callable[[str], None]
 """Receives one line of text for the user."""
@@ -96,7 +96,7 @@ def build_gateway(
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
     kept = config.memory
-    memory = Memory(kept.replies, kept.size_bytes, kept.age_s)
+    memory = ResponseStore(kept.replies, kept.size_bytes, kept.age_s)
     seal = Seal(kept.seal_key.encode() if kept.seal_key else _seal_key())
     backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
     return Gateway(backends, config.aliases, memory, config.guard, seal)

@@ -89,9 +89,9 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long stored responses can be continued."""
 
     replies: Annotated[int, _doc("Answers kept for `previous_response_id` and `item_reference`; 0: none.", ge=0)] = (
-        response_store.REPLIES
+        response_store.MAX_RESPONSES
     )
-    size_bytes: Annotated[int, _doc("Room for them and what was asked, in bytes.", ge=0)] = response_store.BYTES
+    size_bytes: Annotated[int, _doc("Room for them and what was asked, in bytes.", ge=0)] = response_store.MAX_BYTES
     seal_key: Annotated[
         str,
         _doc(
@@ -100,7 +100,7 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = ""
     age_s: Annotated[float, _doc("Time for which one that nobody uses is kept, in seconds.", gt=0)] = (
-        response_store.AGE_S
+        response_store.MAX_AGE_S
     )
 
 

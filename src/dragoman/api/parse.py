@@ -23,7 +23,7 @@ from dragoman.dialects import Api
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import Delivery, ReplyReader, refused
 from dragoman.parsing.trace import Span, Tracer, with_names, with_other_readings
-from dragoman.prompting.chat_renderer import as_chat
+from dragoman.prompting.chat_renderer import render_chat
 
 if TYPE_CHECKING:
     from dragoman.guard.check_call import CheckedCall
@@ -254,5 +254,5 @@ def render_messages(
         RequestError: The request is invalid in this API; the message says why and where.
         UsageError: The argument is not a request.
     """
-    turns = as_chat(parse_request(request, api), resolve_format(format))
+    turns = render_chat(parse_request(request, api), resolve_format(format))
     return [{"role": turn.role, "content": turn.text} for turn in turns]

@@ -11,8 +11,8 @@ from dragoman.catalog import tokenizers
 from dragoman.core.errors import ContextOverflowError
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
-from dragoman.prompting.deferred_tools import resolved
-from dragoman.prompting.prompt_budget import Budget, fitted
+from dragoman.prompting.deferred_tools import resolve_deferred_tools
+from dragoman.prompting.prompt_budget import Budget, fit_request
 from dragoman.wire.dialect import Dialect
 
 NO_BUDGET: Final = Budget(0)
@@ -28,7 +28,7 @@ def apply_trim(request: Request, tier: str, budget: Budget = NO_BUDGET) -> tuple
     """
     if tier == "none" and not budget.tokens:
         return request, ()
-    made = fitted(request, tier, budget, tokenizers.find(request.model))
+    made = fit_request(request, tier, budget, tokenizers.find(request.model))
     return made.trimmed.request, made.trimmed.warnings(made.tier)
 
 
@@ -53,7 +53,7 @@ def prepare_for_server(request: Request, dialect: Dialect, url: str) -> Request:
     deferred tools resolved, if it has another API.
     """
     if request.dialect != dialect.name:
-        return resolved(request)
+        return resolve_deferred_tools(request)
     if not dialect.asides & request.extra.keys() or urlsplit(url).hostname in dialect.hosts:
         return request
     kept = {name: raw for name, raw in request.extra.items() if name not in dialect.asides}

@@ -12,7 +12,7 @@ from msgspec import Struct
 from dragoman.core.errors import ConfigError
 
 
-class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NamedRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that is known of models of certain names."""
 
     names: tuple[str, ...]
@@ -21,14 +21,14 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where that is stated, with its date."""
 
 
-class Family(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Family(NamedRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Models that write the same format."""
 
     format: str
     """The name of the format; "auto": none is known."""
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=NamedRow)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,10 +57,10 @@ def families() -> tuple[Family, ...]:
 
 def find(model: str) -> Family | None:
     """The family of a model of this name; None: it is not known."""
-    return first(families(), model)
+    return first_match(families(), model)
 
 
-def first(rows: Sequence[R], model: str) -> R | None:
+def first_match(rows: Sequence[R], model: str) -> R | None:
     """The first row that fits a model of this name, as a hub, an engine or a path of files has it.
 
     `Qwen/Qwen3-8B`, `qwen3:8b`, `hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M`, `models--Qwen--Qwen3-8B/snapshots/1a2b`. The

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Proven(Struct, frozen=True, forbid_unknown_fields=True):
+class FormatCoverage(Struct, frozen=True, forbid_unknown_fields=True):
     """What a format's reader has been tried on."""
 
     cases: int
@@ -19,8 +19,8 @@ class Proven(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def proven() -> dict[str, Proven]:
+def format_coverage() -> dict[str, FormatCoverage]:
     """By format."""
     return msgspec.toml.decode(
-        resources.files(__package__).joinpath("format_coverage.toml").read_bytes(), type=dict[str, Proven]
+        resources.files(__package__).joinpath("format_coverage.toml").read_bytes(), type=dict[str, FormatCoverage]
     )

@@ -20,21 +20,21 @@ from msgspec import Struct
 
 from dragoman.core.errors import ConfigError, one_of, quote
 
-Place: TypeAlias = str
+FactPath: TypeAlias = str
 """Where a server tells something, as above."""
 ChoiceForm: TypeAlias = Literal["auto", "required", "named", "none"]
 
 
-class Sign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerSign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a server of a kind tells."""
 
-    at: Place
+    at: FactPath
     words: str = msgspec.field(default="", name="is")
     """A regular expression that is found in it; empty: anything."""
-    also: tuple["Sign", ...] = ()
+    also: tuple["ServerSign", ...] = ()
     """Signs without which this one is too common to count."""
 
-    def fits(self, told: str) -> bool:
+    def matches(self, told: str) -> bool:
         """Whether what is told there is this sign."""
         return re.search(self.words, told) is not None
 
@@ -46,7 +46,7 @@ class Quirk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str
 
 
-class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A kind of server."""
 
     name: str
@@ -58,9 +58,9 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where it listens unless told otherwise; 0: nowhere, as it is a service."""
     api: str = "openai_chat"
     """The API that it is best asked by."""
-    signs: tuple[Sign, ...]
+    signs: tuple[ServerSign, ...]
     """How it is recognised: any of them does."""
-    version: Place = ""
+    version: FactPath = ""
     schemas: str = ""
     """Whose JSON Schemas it takes (schema/targets.py); empty: those of its API."""
     native: Literal["trusted", "measured"] = "measured"
@@ -75,11 +75,11 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ways to hold the model to a grammar, best first: names of `constraints`."""
     beside_tools: tuple[str, ...] = ()
     """Those of them that hold a model which the server shows its tools, too: what it then writes comes as text."""
-    context: tuple[Place, ...] = ()
+    context: tuple[FactPath, ...] = ()
     """Where it tells the length of its context; the first that is there."""
     cuts: bool = False
     """A prompt that is longer than its context is cut without a word, and not refused."""
-    template: Place = ""
+    template: FactPath = ""
     """Where it tells its chat template."""
     quirks: tuple[Quirk, ...] = ()
 
@@ -96,7 +96,7 @@ class Constraint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
-    server: tuple[Kind, ...]
+    server: tuple[ServerKind, ...]
     constraint: tuple[Constraint, ...] = ()
 
 
@@ -116,7 +116,7 @@ def _file() -> _File:
     return read(resources.files(__package__).joinpath("servers.toml").read_bytes())
 
 
-def kinds() -> tuple[Kind, ...]:
+def server_kinds() -> tuple[ServerKind, ...]:
     """All kinds of servers."""
     return _file().server
 
@@ -126,13 +126,13 @@ def constraints() -> tuple[Constraint, ...]:
     return _file().constraint
 
 
-def get(name: str) -> Kind:
+def get(name: str) -> ServerKind:
     """The kind of this name.
 
     Raises: ConfigError: there is none; the message offers the nearest.
     """
-    for kind in kinds():
+    for kind in server_kinds():
         if kind.name == name:
             return kind
-    known = [kind.name for kind in kinds()]
+    known = [kind.name for kind in server_kinds()]
     raise ConfigError(f"unknown kind of server {quote(name)}{one_of(name, known, 'expected ')}")

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from dragoman.catalog.families import Row, first
+from dragoman.catalog.families import NamedRow, first_match
 from dragoman.core.errors import ConfigError
 from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, TokenEstimator
 
 
-class _Family(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Family(NamedRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     """Of the tokenizer, for people and benchmarks."""
     weights: dict[str, float]
@@ -47,7 +47,7 @@ def _families() -> tuple[_Family, ...]:
 
 
 @cache
-def named() -> Mapping[str, TokenEstimator]:
+def estimators() -> Mapping[str, TokenEstimator]:
     """All that are known, by the name of the tokenizer."""
     return MappingProxyType({family.name: TokenEstimator(family.weights, family.image) for family in _families()})
 
@@ -55,5 +55,5 @@ def named() -> Mapping[str, TokenEstimator]:
 @lru_cache(maxsize=256)
 def find(model: str) -> TokenEstimator:
     """That of a model of this name; the generic one where nothing is known of it."""
-    family = first(_families(), model)
-    return GENERIC if family is None else named()[family.name]
+    family = first_match(_families(), model)
+    return GENERIC if family is None else estimators()[family.name]

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from dragoman import formats
-from dragoman.catalog.format_coverage import Proven, proven
+from dragoman.catalog.format_coverage import FormatCoverage, format_coverage
 from dragoman.cli.completion import complete_with, format_names
 from dragoman.constraints.constraint import HeldCall
 from dragoman.core.errors import ConfigError
@@ -67,7 +67,7 @@ class Facts(msgspec.Struct, frozen=True):
     arguments: Notation
     constrained: bool
     """A model can be held to calls that fit the tools' schemas."""
-    proven: Proven | None
+    proven: FormatCoverage | None
     """What its reader has been tried on; None: it is none of Dragoman's own."""
     call: str
     """As the model writes it; so with what follows."""
@@ -131,7 +131,7 @@ def facts(format: Format) -> Facts:
         _ids(format),
         format.arguments,
         held is not None,
-        proven().get(format.name),
+        format_coverage().get(format.name),
         format.write_calls(CALLS[:1]),
         format.write_calls(CALLS),
         format.write_result(ToolResult(format.numbered(CALLS[0], 0).id, SUNNY), TOOL.name),
@@ -158,7 +158,7 @@ def format_table(width: int | None = None) -> str:
     return "\n".join(line if width is None else _short(line, width) for line in lines)
 
 
-def _tried(proof: Proven | None) -> tuple[str, str]:
+def _tried(proof: FormatCoverage | None) -> tuple[str, str]:
     """How many cases of our own, and how many fixtures of the neutral suite."""
     if proof is None:
         return "-", "-"
@@ -197,7 +197,7 @@ ARGUMENTS: Final[dict[Notation, str]] = {
 }
 
 
-def _tried_on(proof: Proven | None) -> str:
+def _tried_on(proof: FormatCoverage | None) -> str:
     if proof is None:
         return ""
     suite = f"; {proof.passed} of {proof.fixtures} fixtures of canitoolcall" if proof.fixtures else ""

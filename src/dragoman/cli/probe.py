@@ -61,7 +61,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     kind = command.add_argument(
         "--kind", default="", help="what it is (default: what it tells of itself; docs/kinds.md)"
     )
-    complete_with(kind, lambda: [kind.name for kind in servers.kinds()])
+    complete_with(kind, lambda: [kind.name for kind in servers.server_kinds()])
     command.add_argument("--key-env", default="", metavar="VAR", help="the variable that holds its key")
     command.add_argument("--within", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
     command.add_argument("--tokens", type=int, default=64, help="most of an answer (default: 64); thinkers need more")

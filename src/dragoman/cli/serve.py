@@ -26,7 +26,7 @@ from dragoman.cli._common import (
 )
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.core.errors import ConfigError
-from dragoman.gateway.gateway import Gateway, targets, unserved
+from dragoman.gateway.gateway import Gateway, alias_targets, unknown_alias_target
 
 _EXAMPLES: Final = """
     examples:
@@ -87,9 +87,11 @@ def run(args: argparse.Namespace) -> int:
         print_status(loose)
     others = compose.has_upstreams(config)
     name = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
-    for alias, target in ((alias, target) for alias, meant in config.aliases.items() for target in targets(meant)):
+    for alias, target in (
+        (alias, target) for alias, meant in config.aliases.items() for target in alias_targets(meant)
+    ):
         if target != name and not others:
-            raise unserved(alias, target, [name])
+            raise unknown_alias_target(alias, target, [name])
     missing = missing_extras("server", *(("embedded",) if name else ()))
     if args.check:
         _resolve(config.server)

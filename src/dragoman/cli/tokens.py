@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     name = args.model or request.model
     vocabulary = tokenizers.find(name)
     if args.trim:
-        print("\n\n".join(_left(trim.trimmed(request, args.trim, vocabulary).request)))
+        print("\n\n".join(_left(trim.trim_request(request, args.trim, vocabulary).request)))
         return 0
-    tiers = [_counts(trim.trimmed(request, tier, vocabulary).request, vocabulary) for tier in trim.NAMES]
+    tiers = [_counts(trim.trim_request(request, tier, vocabulary).request, vocabulary) for tier in trim.NAMES]
     print(f"{'':14}" + "".join(f"{tier:>10}" for tier in trim.NAMES))
     for part in tiers[0]:
         print(f"{part:14}" + "".join(f"{counts[part]:>10,}" for counts in tiers))

@@ -1,4 +1,6 @@
-"""One backend's answer as the client gets it: with missing token counts, and without events that it may not see."""
+"""Events of one backend's response for the client: adds missing token counts, removes events that the client cannot
+use.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -6,40 +8,50 @@ from contextlib import aclosing
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
+from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice
 from dragoman.core.messages import Request
-from dragoman.gateway.client_events import OF_ITSELF, ForClient, says
+from dragoman.gateway.client_events import MODEL_FINISHES, ClientEventFilter, has_content
 from dragoman.gateway.usage import UsageFiller
+from dragoman.guard.policy import GuardPolicy
 from dragoman.wire.context_edits import EditedRequest
 
 
-async def answered(
+async def events_for_client(
     answer: AsyncGenerator[AnyEvent, None],
     edit: EditedRequest,
     request: Request,
     warnings: tuple[Notice, ...],
     large: bool,
 ) -> AsyncGenerator[AnyEvent, None]:
-    """What one backend answers, as it is for the client who sent the request; what is told of that, behind Start.
+    """Yields the events of one backend's response as the client gets them.
 
-    Raises: DragomanError: before Start; later the stream ends with Failure.
+    Args:
+        answer: The events of the backend.
+        edit: The request that the backend got, with the context edits that were made.
+        request: The request of the client.
+        warnings: Warnings to send after Start.
+        large: Whether token counts are estimated in a thread.
+
+    Raises:
+        DragomanError: Before Start; later the stream ends with Failure.
     """
     early = bool(request.dialect) and dialects.get(request.dialect).early_usage
     usage = UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early)
     warnings += edit.warnings
-    begun, said, client = False, False, ForClient(request, warnings)
+    begun, said, client = False, False, ClientEventFilter(request, warnings)
     async with aclosing(answer) as events:
         try:
             async for event in events:
                 if isinstance(event, Failure) and not begun:
                     raise event.error
-                begun, said = True, said or says(event)
-                if not said and isinstance(event, Finish) and event.reason in OF_ITSELF:
+                begun, said = True, said or has_content(event)
+                if not said and isinstance(event, Finish) and event.reason in MODEL_FINISHES:
                     yield Notice("empty_answer", "the model ended its answer without text and without a call")
                 if large and usage.needs_estimate(event):
                     await asyncio.to_thread(usage.estimate)
-                for each in client.pass_on((*edit.before(event), *usage.pass_on(event))):
+                for each in client.feed((*edit.before(event), *usage.feed(event))):
                     yield each
                 if isinstance(event, Finish | Failure):
                     return
@@ -48,3 +60,25 @@ async def answered(
             if not begun:
                 raise
             yield Failure(error)
+
+
+def has_functions(request: Request) -> bool:
+    """Returns whether functions are offered, so that the response can contain calls."""
+    return any(tool.kind == "function" for tool in request.tools)
+
+
+def guarded_events(
+    backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy | None
+) -> AsyncGenerator[AnyEvent, None]:
+    """Returns the events of a backend, its calls validated by the guard; None as `policy`: not validated."""
+    if policy is None:
+        return turn.ask(backend, request)
+    # Both modules need an extra that not all users of the gateway have.
+    from dragoman.gateway.guarded_stream import guard_stream
+
+    answer = guard_stream(backend, request, turn, policy)
+    if not (request.response_schema and has_functions(request)):
+        return answer
+    from dragoman.gateway.reply_schema_check import check_reply_schema
+
+    return check_reply_schema(answer, backend, request, turn, policy)

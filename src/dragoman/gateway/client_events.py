@@ -1,4 +1,4 @@
-"""Which events of an answer are for a client, by its API; what another API alone has becomes a warning."""
+"""Selects the events that a client's API can represent; events that only another API has become warnings."""
 
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final
@@ -21,40 +21,42 @@ from dragoman.core.messages import Request
 from dragoman.core.response_details import PROGRESS, SERVICE, SPOKEN, is_for
 from dragoman.wire.web_sources import WebSourceConverter
 
-_SAYS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
-OF_ITSELF: Final = ("stop", "tool_calls")
-"""Ends that the model has chosen."""
+_CONTENT_EVENTS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
+MODEL_FINISHES: Final = ("stop", "tool_calls")
+"""Finish reasons that the model chose itself."""
 
 
-def says(event: AnyEvent) -> bool:
-    """Whether an answer with this event is not empty."""
-    return isinstance(event, _SAYS) or (isinstance(event, Detail) and event.name in SPOKEN)
+def has_content(event: AnyEvent) -> bool:
+    """Returns whether a response with this event is not empty."""
+    return isinstance(event, _CONTENT_EVENTS) or (isinstance(event, Detail) and event.name in SPOKEN)
 
 
-class ForClient:
-    """What of one answer is for its client: its own name of the model, and nothing that only another API has."""
+class ClientEventFilter:
+    """Adapts the events of one response to its client: sets the client's name of the model, and drops what its API
+    lacks.
+    """
 
-    __slots__ = ("_dropped", "_request", "_sources", "_warnings")
+    __slots__ = ("_reported", "_request", "_sources", "_warnings")
 
     def __init__(self, request: Request, warnings: tuple[Notice, ...]) -> None:
-        """`warnings` come after Start."""
+        """`warnings` are sent after Start."""
         self._request = request
         self._warnings = warnings
-        self._dropped: set[str] = set()
-        """Names of details that were reported."""
+        self._reported: set[str] = set()
+        """Names of details that a warning was emitted for."""
         self._sources = WebSourceConverter(request.dialect)
 
-    def pass_on(self, events: Iterable[AnyEvent]) -> Generator[AnyEvent, None, None]:
-        """The events that these become."""
+    def feed(self, events: Iterable[AnyEvent]) -> Generator[AnyEvent, None, None]:
+        """Yields the events to send for these events."""
         for event in events:
-            if isinstance(event, TextDelta):  # as most are
+            if isinstance(event, TextDelta):  # most events are text
                 self._sources.text(event)
                 yield event
             else:
                 for each in self._sources.pass_on(event):
-                    yield from self._other(each)
+                    yield from self._adapt(each)
 
-    def _other(self, event: AnyEvent) -> Iterator[AnyEvent]:
+    def _adapt(self, event: AnyEvent) -> Iterator[AnyEvent]:
         client = self._request.dialect
         if isinstance(event, Start):
             yield msgspec.structs.replace(event, model=self._request.model)
@@ -63,8 +65,8 @@ class ForClient:
             told = f"{client} has no place for a block of type {quote(event.type)}"
             yield Notice("content_dropped", told, event.json, event.type)
         elif isinstance(event, Detail) and not is_for(event.dialect, client):
-            if event.name not in self._dropped and event.name not in (*SERVICE, BREAK, PROGRESS):
-                self._dropped.add(event.name)
+            if event.name not in self._reported and event.name not in (*SERVICE, BREAK, PROGRESS):
+                self._reported.add(event.name)
                 yield Notice("content_dropped", f"{client} has no equivalent of {event.name}", detail=event.name)
         else:
             yield event

@@ -1,13 +1,14 @@
-"""Compaction for clients of OpenAI Responses in front of any backend: the same model writes a summary.
+"""Compaction for clients of OpenAI Responses, with any backend: the same model writes a summary.
 
     input: […, {"type": "compaction_trigger"}]  → output: [{"type": "compaction", "encrypted_content": "dragoman.1.…"}]
-    input: [{"type": "compaction", …}, …]       → the summary as a message of the user, before what follows
+    input: [{"type": "compaction", …}, …]       → the summary as a user message, before what follows
 
-A conversation that ends with a trigger is sent to the backend with a request for a summary in the trigger's place: the
-same model, prompt and tools, so that a prompt cache holds, but no tool may be called. Nothing is stored here: the
-summary is in the item, which the client sends back. It is signed, not encrypted, as the client has the conversation
-anyway; any process with the same key opens it, and what was changed or cut gets an error. A Responses server that
-compacts by itself gets the items as they came.
+A conversation that ends with a trigger is sent to the backend with a request for a summary in the trigger's place: with
+the same model, prompt and tools, so that a prompt cache stays valid, but no tool may be called. Nothing is stored: the
+summary is in the item, which the client sends back. It is signed, not encrypted, because the client has the
+conversation
+anyway. Any process with the same key can open it; an item that was changed or truncated is an error. A Responses server
+that compacts conversations itself gets the items unchanged.
 
 Source: https://developers.openai.com/api/docs/guides/compaction, the types in the openai package 3.52 and
 https://github.com/openai/codex/pull/22809 (2026-11).
@@ -49,12 +50,12 @@ from dragoman.core.messages import Message, Part, Request, Text, ToolChoice, Unk
 
 DIALECT: Final = "openai_responses"
 TRIGGER: Final = "compaction_trigger"
-ITEMS: Final = ("compaction", "compaction_summary", "context_compaction")
-"""Types of items that hold a sealed conversation; the second and the third are older names."""
-_OURS: Final = "dragoman.1."
+ITEM_TYPES: Final = ("compaction", "compaction_summary", "context_compaction")
+"""Types of items that contain a sealed conversation; the second and the third are older names."""
+_SEAL_PREFIX: Final = "dragoman.1."
 _MAC_BYTES: Final = 32
-_SUMMARY_BYTES: Final = 4 * 1024 * 1024
-_ASK: Final = """\
+_MAX_SUMMARY_BYTES: Final = 4 * 1024 * 1024
+_SUMMARY_PROMPT: Final = """\
 The conversation above is about to be replaced by a summary, and the summary is all that you will see of it when the \
 work goes on. Write that summary now, as plain text for yourself, with these parts:
 1. Task: what the user wants, with every requirement, limit and preference, in the user's own words where they matter.
@@ -63,44 +64,49 @@ exactly as they are.
 3. Decisions: what was decided, and why; what was tried and did not work.
 4. Next: what is left to do, the next step first.
 Leave out what no longer matters. Do not call a tool, do not continue the task and do not address the user."""
-_LEAD: Final = "Summary of the conversation so far, which it replaces:\n\n"
+_SUMMARY_HEADING: Final = "Summary of the conversation so far, which it replaces:\n\n"
 
 
 @runtime_checkable
-class Compacts(Protocol):
-    """A backend with servers that may compact conversations by themselves."""
+class SupportsCompaction(Protocol):
+    """A backend with servers that can compact conversations themselves."""
 
     def compacts(self, request: Request) -> bool:
-        """Whether the server is to do it."""
+        """Returns whether the server compacts this conversation itself."""
 
 
 class Seal:
-    """Signs summaries, and opens what it has signed."""
+    """Signs summaries, and verifies and opens what it has signed."""
 
     def __init__(self, key: bytes | None = None, *, checks: bool = True) -> None:
-        """`key`: any bytes; None: random ones. Without `checks` it opens what others have signed, for replays."""
+        """Args:
+        key: Any bytes; None: random ones.
+        checks: False: the signature is not verified, for replays.
+        """
         self._key = hashlib.sha256(b"dragoman compaction" + (secrets.token_bytes(32) if key is None else key)).digest()
         self._checks = checks
 
-    def close(self, summary: str) -> str:
-        """The sealed text of an item."""
+    def seal(self, summary: str) -> str:
+        """Returns the sealed text of an item."""
         data = zlib.compress(summary.encode())
-        return _OURS + base64.urlsafe_b64encode(self._mac(data) + data).decode()
+        return _SEAL_PREFIX + base64.urlsafe_b64encode(self._mac(data) + data).decode()
 
-    def open(self, sealed: str, path: str = "") -> str:
-        """The summary in an item.
+    def unseal(self, sealed: str, path: str = "") -> str:
+        """Returns the summary in an item; `path` is the item's place in the request, for errors.
 
-        Raises: UnsupportedError: another server has sealed it. RequestError: it is damaged, or of another key.
+        Raises:
+            UnsupportedError: The item was sealed by another server.
+            RequestError: The item is damaged, or was sealed with another key.
         """
-        if not sealed.startswith(_OURS):
+        if not sealed.startswith(_SEAL_PREFIX):
             told = "expected a compaction item that was made here, got one that only the server that made it can open"
             raise UnsupportedError(f"{told}; send the conversation without it, or ask a model of that server", path)
         try:
-            whole = base64.b64decode(sealed.removeprefix(_OURS), altchars=b"-_", validate=True)
+            whole = base64.b64decode(sealed.removeprefix(_SEAL_PREFIX), altchars=b"-_", validate=True)
             mac, data = whole[:_MAC_BYTES], whole[_MAC_BYTES:]
             if not (hmac.compare_digest(mac, self._mac(data)) or not self._checks):
                 raise ValueError
-            return zlib.decompressobj().decompress(data, _SUMMARY_BYTES).decode()
+            return zlib.decompressobj().decompress(data, _MAX_SUMMARY_BYTES).decode()
         except (ValueError, binascii.Error, zlib.error):
             told = "expected a compaction item as it was made here, got one that is damaged or sealed with another key"
             raise RequestError(f"{told} (setting memory.seal_key); send the conversation without it", path) from None
@@ -109,25 +115,28 @@ class Seal:
         return hmac.digest(self._key, data, "sha256")
 
 
-def concerns(request: Request) -> bool:
-    """Whether there is a trigger or a sealed item in the request."""
+def uses_compaction(request: Request) -> bool:
+    """Returns whether the request contains a trigger or a sealed item."""
     if request.dialect not in ("", DIALECT):
         return False
-    return any(isinstance(p, UnknownPart) and p.type in (TRIGGER, *ITEMS) for m in request.messages for p in m.parts)
+    return any(
+        isinstance(p, UnknownPart) and p.type in (TRIGGER, *ITEM_TYPES) for m in request.messages for p in m.parts
+    )
 
 
-def triggered(request: Request) -> Request:
-    """The request with a trigger at its end, if it has none; for the endpoint that needs none."""
-    if is_asked(request):
+def with_trigger(request: Request) -> Request:
+    """Returns the request with a trigger at its end, for the endpoint that implies one."""
+    if is_requested(request):
         return request
     raw = msgspec.Raw(json.dumps({"type": TRIGGER}).encode())
     return replace(request, messages=(*request.messages, Message("user", (UnknownPart(TRIGGER, raw, "$.input"),))))
 
 
-def is_asked(request: Request) -> bool:
-    """Whether the conversation is to be compacted.
+def is_requested(request: Request) -> bool:
+    """Returns whether the request asks for compaction.
 
-    Raises: RequestError: the trigger is not the last item.
+    Raises:
+        RequestError: The trigger is not the last item.
     """
     parts = [part for message in request.messages for part in message.parts]
     found = [n for n, part in enumerate(parts) if isinstance(part, UnknownPart) and part.type == TRIGGER]
@@ -136,58 +145,66 @@ def is_asked(request: Request) -> bool:
     return bool(found)
 
 
-def opened(request: Request, seal: Seal, *, foreign: bool) -> Request:
-    """The request with summaries in place of sealed items. `foreign`: items of other servers stay as they are.
+def unseal_items(request: Request, seal: Seal, *, foreign: bool) -> Request:
+    """Returns the request with summaries in place of sealed items.
 
-    Raises: RequestError: an item cannot be opened.
+    Args:
+        request: The request of the client.
+        seal: Opens the items.
+        foreign: Whether items of other servers stay as they are.
+
+    Raises:
+        RequestError: An item cannot be opened.
     """
     messages: list[Message] = []
     for message in request.messages:
         parts: list[Part] = []
         for part in message.parts:
-            sealed = _sealed(part)
-            if sealed is None or (foreign and not sealed.startswith(_OURS)):
+            sealed = _sealed_text(part)
+            if sealed is None or (foreign and not sealed.startswith(_SEAL_PREFIX)):
                 parts.append(part)
                 continue
             if parts:
                 messages.append(replace(message, parts=tuple(parts)))
                 parts = []
             path = part.path if isinstance(part, UnknownPart) else ""
-            messages.append(Message("user", (Text(_LEAD + seal.open(sealed, path)),)))
+            messages.append(Message("user", (Text(_SUMMARY_HEADING + seal.unseal(sealed, path)),)))
         if parts or not message.parts:
             messages.append(replace(message, parts=tuple(parts)) if len(parts) != len(message.parts) else message)
     return replace(request, messages=tuple(messages))
 
 
-def opened_for(
+def prepare_request(
     request: Request, plan: Callable[[Request], Sequence[tuple[Backend, Request]]], seal: Seal
 ) -> tuple[Request, bool]:
-    """The request as the first backend of the plan is to get it, and whether it is to be compacted here.
+    """Returns the request for the first backend of the plan, and whether the gateway has to compact the conversation.
 
-    Raises: RequestError: an item cannot be opened.
+    Raises:
+        RequestError: An item cannot be opened.
     """
     try:
         (backend, planned), *_ = plan(request)
-        passes = isinstance(backend, Compacts) and backend.compacts(planned)
-    except (UnknownModelError, BackendUnavailableError):  # which the client is told later
+        passes = isinstance(backend, SupportsCompaction) and backend.compacts(planned)
+    except (UnknownModelError, BackendUnavailableError):  # the client gets this error later
         passes = False
-    request = opened(request, seal, foreign=passes)
-    return request, is_asked(request) and not passes
+    request = unseal_items(request, seal, foreign=passes)
+    return request, is_requested(request) and not passes
 
 
-def asking(request: Request) -> Request:
-    """The request for the summary.
+def summary_request(request: Request) -> Request:
+    """Returns the request for the summary.
 
-    Raises: RequestError: there is nothing to summarize.
+    Raises:
+        RequestError: There is nothing to summarize.
     """
     *said, _ = request.messages
     if not said[request.instructions :]:
         raise RequestError(f"expected a conversation before {TRIGGER}, got none", "$.input")
-    shapes = ("text", "tool_choice", "context_management")  # of an answer that is not asked for now
+    shapes = ("text", "tool_choice", "context_management")  # these describe a response that is not requested now
     extra = {name: raw for name, raw in request.extra.items() if name not in shapes}
     return replace(
         request,
-        messages=(*said, Message("user", (Text(_ASK),))),
+        messages=(*said, Message("user", (Text(_SUMMARY_PROMPT),))),
         tool_choice=ToolChoice("none") if request.tools else request.tool_choice,
         response_schema="",
         stop=(),
@@ -196,10 +213,10 @@ def asking(request: Request) -> Request:
     )
 
 
-async def summarized(
+async def sealed_summary(
     events: AsyncGenerator[AnyEvent, None], seal: Seal, turn: ExchangeContext
 ) -> AsyncGenerator[AnyEvent, None]:
-    """The events of an answer whose one part is the sealed summary, made of those of the summary."""
+    """Yields the events of a response whose only part is the sealed summary, from the events of the summary."""
     texts: list[str] = []
     async with aclosing(events):
         async for event in events:
@@ -214,21 +231,21 @@ async def summarized(
                 case Start() | Notice() | UsageUpdate() | Failure():
                     yield event
                 case _:
-                    pass  # reasoning, and calls of a model that makes some all the same
+                    pass  # reasoning, and calls of a model that makes some although it must not
             if isinstance(event, Failure):
                 return
     summary = "".join(texts).rpartition("</think>")[2].strip()
     if not summary:
         yield Failure(UpstreamError("the model wrote no summary of the conversation"))
         return
-    item = {"id": f"cmp_{turn.id}", "type": "compaction", "encrypted_content": seal.close(summary)}
+    item = {"id": f"cmp_{turn.id}", "type": "compaction", "encrypted_content": seal.seal(summary)}
     yield VendorBlock(DIALECT, "compaction", json.dumps(item))
     yield Finish("stop")
 
 
-def _sealed(part: Part) -> str | None:
-    """What is sealed in an item; None: this is no such item."""
-    if not isinstance(part, UnknownPart) or part.type not in ITEMS:
+def _sealed_text(part: Part) -> str | None:
+    """The sealed text in an item; None: the part is not such an item."""
+    if not isinstance(part, UnknownPart) or part.type not in ITEM_TYPES:
         return None
     found = json.loads(bytes(part.raw)).get("encrypted_content")
     return found if isinstance(found, str) else ""

@@ -1,9 +1,10 @@
-"""The size of the deltas of a stream: small ones are joined, long ones are cut.
+"""Changes the size of a stream's deltas: joins small ones and splits long ones.
 
-    chunked(events, least=40, most=400)
+    resize_deltas(events, least=40, most=400)
 
-Only text, reasoning and arguments of one call that follow one another are joined. What waits leaves before any other
-event, of which the last is the end, so nothing is lost or reordered.
+Only consecutive deltas of text, of reasoning or of one call's arguments are joined. Buffered text is sent before any
+other
+event, and the last event is always another one, so nothing is lost or reordered.
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -17,45 +18,53 @@ from dragoman.core.events import AnyEvent, ReasoningDelta, TextDelta, ToolCallDe
 _Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
 
 
-class _Waiting:
-    """Deltas that are one."""
+class _DeltaBuffer:
+    """Joins deltas of the same kind."""
 
     def __init__(self, least: int, most: int) -> None:
-        self._least, self._most = least, most
+        self._min_chars, self._max_chars = least, most
         self._first: _Delta | None = None
         self._texts: list[str] = []
         self._size = 0
 
-    def add(self, event: _Delta) -> Iterator[_Delta]:
-        """One more; what leaves for it."""
+    def feed(self, event: _Delta) -> Iterator[_Delta]:
+        """Adds a delta; yields the deltas to send."""
         if self._first is not None and replace(self._first, text="") != replace(event, text=""):
-            yield from self.leave()
+            yield from self.flush()
         self._first = self._first or event
         self._texts.append(event.text)
         self._size += len(event.text)
-        if self._size >= self._least:
-            yield from self.leave()
+        if self._size >= self._min_chars:
+            yield from self.flush()
 
-    def leave(self) -> Iterator[_Delta]:
-        """All that waits."""
+    def flush(self) -> Iterator[_Delta]:
+        """Yields everything that is buffered."""
         first, text = self._first, "".join(self._texts)
         self._first, self._texts, self._size = None, [], 0
         if first is not None:
-            for at in range(0, len(text), self._most or len(text) or 1):
-                yield replace(first, text=text[at : at + self._most] if self._most else text)
+            for at in range(0, len(text), self._max_chars or len(text) or 1):
+                yield replace(first, text=text[at : at + self._max_chars] if self._max_chars else text)
 
 
-async def chunked(events: AsyncGenerator[AnyEvent, None], least: int, most: int) -> AsyncGenerator[AnyEvent, None]:
-    """The same events with deltas of at least and at most so many characters; 0: any."""
-    waiting = _Waiting(least, most)
+async def resize_deltas(
+    events: AsyncGenerator[AnyEvent, None], least: int, most: int
+) -> AsyncGenerator[AnyEvent, None]:
+    """Yields the events with deltas of another size.
+
+    Args:
+        events: The events of one response.
+        least: Minimum of characters in a delta, except the last one; 0: no minimum.
+        most: Maximum of characters in a delta; 0: no maximum.
+    """
+    waiting = _DeltaBuffer(least, most)
     async with aclosing(events):
         async for event in events:
             if not _is_plain(event):
-                for each in waiting.leave():
+                for each in waiting.flush():
                     yield each
                 yield event
                 continue
-            for each in waiting.add(event):
+            for each in waiting.feed(event):
                 yield each
 
 

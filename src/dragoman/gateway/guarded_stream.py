@@ -1,7 +1,7 @@
-"""A backend's answer with its calls guarded: judged, mended, and asked for once more where they are not right.
+"""Validates the tool calls of a backend's response, and re-asks the model for calls that cannot be repaired.
 
-The second answer is waited for as a whole, so the client of a stream gets pings meanwhile. It is bounded in tokens and
-in time; where it fails, or is no better, the first one stands, and a warning says so.
+The second response is collected completely, so a streaming client gets pings meanwhile. It is limited in tokens and in
+time. If it fails or is not better, the first response is sent with a warning.
 """
 
 import asyncio
@@ -23,17 +23,18 @@ from dragoman.guard.reask import ReaskRequest
 log = logging.getLogger("dragoman.guard")
 
 
-async def guarded(
+async def guard_stream(
     backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy
 ) -> AsyncGenerator[AnyEvent, None]:
-    """What the backend answers, its calls as right as they can be made.
+    """Yields the backend's events, with calls validated and repaired.
 
-    Raises: DragomanError: before Start only; later, the stream ends with Failure.
+    Raises:
+        DragomanError: Before Start only; later, the stream ends with Failure.
     """
     guard = ToolCallGuard(request, policy)
     async with aclosing(turn.ask(backend, request)) as events:
         async for event in events:
-            if isinstance(event, TextDelta) and not guard.rejected:  # nearly all events of an answer
+            if isinstance(event, TextDelta) and not guard.rejected:  # most events are text
                 if len(guard.received) < MAX_KEPT_EVENTS:
                     guard.received.append(event)
                 yield event
@@ -44,14 +45,14 @@ async def guarded(
                 break
     if (asked := guard.reask_request()) is not None:
         yield Notice("reasked", f"{asked.reason}; the model was asked once more")
-        await _ask_again(backend, asked, turn, guard, policy)
+        await _reask(backend, asked, turn, guard, policy)
         if guard.usage:
             yield UsageUpdate(guard.usage)
     for each in guard.close():
         yield each
 
 
-async def _ask_again(
+async def _reask(
     backend: Backend, asked: ReaskRequest, turn: ExchangeContext, guard: ToolCallGuard, policy: GuardPolicy
 ) -> None:
     second = ToolCallGuard(asked.request, replace(policy, delivery="atomic", ask_again=False))
@@ -63,7 +64,7 @@ async def _ask_again(
                 if isinstance(event, Failure):
                     raise event.error
                 given += second.feed(event)
-    except UsageError:  # a bug of ours
+    except UsageError:  # a bug in Dragoman itself
         raise
     except (TimeoutError, DragomanError) as error:
         why = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"

@@ -1,8 +1,9 @@
-"""Answers that must be of a schema where the backend could not constrain the model to it, as tools are offered too.
+"""Checks responses against a schema that the backend could not constrain the model to, because tools are offered too.
 
-The backend reports that by the warning `constraint_not_applied` with the detail `response_format`. The text of such a
-response is buffered and checked at its end. Text that is not JSON of the schema is re-asked once; if the second
-response is no better, the first one is returned with a warning. Responses with a tool call are not checked.
+The backend reports this by the warning `unconstrained` named `response_format`. The text of such a response is buffered
+and checked at its end. If it is not JSON of the schema, the model is re-asked once; if the second response does not
+match
+either, the first one is sent with a warning. Responses with a tool call are not checked: their text is not the reply.
 """
 
 import asyncio
@@ -24,29 +25,30 @@ from dragoman.guard.policy import GuardPolicy
 
 log = logging.getLogger("dragoman.guard")
 
-REPLY: Final = "response_format"
+RESPONSE_FORMAT: Final = "response_format"
 """The name of the reply's schema in warnings."""
 
 
-async def checked_reply(
+async def check_reply_schema(
     answer: AsyncGenerator[AnyEvent, None],
     backend: Backend,
     request: Request,
     turn: ExchangeContext,
     policy: GuardPolicy,
 ) -> AsyncGenerator[AnyEvent, None]:
-    """Yields the answer's events, its text checked where the backend says that it was not constrained.
+    """Yields the response's events; checks the text if the backend reports that it was not constrained.
 
-    Raises: DragomanError: before Start only; later, the stream ends with Failure.
+    Raises:
+        DragomanError: Before Start only; later, the stream ends with Failure.
     """
     waiting: list[TextDelta] | None = None
     usage: Usage | None = None
     async with aclosing(answer) as events:
         async for event in events:
             match event:
-                case Notice("reasked" | "reask_failed"):  # a third generation is too many
+                case Notice("reasked" | "reask_failed"):  # a third response would be too many
                     policy = replace(policy, ask_again=False)
-                case Notice("constraint_not_applied", detail=detail) if detail == REPLY:
+                case Notice("constraint_not_applied", detail=detail) if detail == RESPONSE_FORMAT:
                     waiting = []
                 case TextDelta() if waiting is not None:
                     waiting.append(event)
@@ -58,35 +60,39 @@ async def checked_reply(
                         yield delta
                     waiting = None
                 case Finish() if waiting is not None:
-                    async for each in _checked("".join(d.text for d in waiting), backend, request, turn, policy, usage):
+                    async for each in _check_text(
+                        "".join(d.text for d in waiting), backend, request, turn, policy, usage
+                    ):
                         yield each
             yield event
 
 
 _FENCED: Final = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL)
-_PROBLEMS: Final = 5
-"""Problems of an answer that the model is shown."""
+_MAX_VIOLATIONS: Final = 5
+"""Violations that are shown to the model."""
 
 
-async def _checked(
+async def _check_text(
     text: str, backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy, usage: Usage | None
 ) -> AsyncGenerator[AnyEvent, None]:
-    """Yields the text where it fits, or a second answer that does, or the first with a warning."""
+    """Yields the text if it matches, or a second response that does, or the first with a warning."""
     schema = CompiledSchema(request.response_schema)
-    fitting, why = _fitting(text, schema)
+    fitting, why = _matching_json(text, schema)
     if not fitting and policy.ask_again:
-        yield Notice("reasked", f"the reply is not of its schema: {why}; the model was re-asked", detail=REPLY)
-        again = await _asked_again(text, why, backend, request, turn, policy)
-        fitting, _ = _fitting(again.text, schema)
+        yield Notice(
+            "reasked", f"the reply is not of its schema: {why}; the model was re-asked", detail=RESPONSE_FORMAT
+        )
+        again = await _reask(text, why, backend, request, turn, policy)
+        fitting, _ = _matching_json(again.text, schema)
         if usage and again.usage:
             yield UsageUpdate(add_usage(usage, again.usage))
     if not fitting:
-        yield Notice("reask_failed", f"the reply is not of its schema: {why}", detail=REPLY)
+        yield Notice("reask_failed", f"the reply is not of its schema: {why}", detail=RESPONSE_FORMAT)
     yield TextDelta(fitting or text)
 
 
-def _fitting(text: str, schema: CompiledSchema) -> tuple[str, str]:
-    """The JSON of the text, without a fence around all of it, where it is of the schema; or why it is not."""
+def _matching_json(text: str, schema: CompiledSchema) -> tuple[str, str]:
+    """The JSON in the text, without a code fence around all of it, if it matches the schema; else why it does not."""
     fenced = _FENCED.fullmatch(text)
     said = fenced[1] if fenced else text
     try:
@@ -94,18 +100,18 @@ def _fitting(text: str, schema: CompiledSchema) -> tuple[str, str]:
     except ValueError:
         return "", "it is not JSON"
     problems = schema.violations(value)
-    return ("", "; ".join(each.message for each in problems[:_PROBLEMS])) if problems else (said, "")
+    return ("", "; ".join(each.message for each in problems[:_MAX_VIOLATIONS])) if problems else (said, "")
 
 
-class _Again(NamedTuple):
+class _Reask(NamedTuple):
     text: str = ""
     usage: Usage | None = None
 
 
-async def _asked_again(
+async def _reask(
     text: str, why: str, backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy
-) -> _Again:
-    """The text of the second answer; empty where there is none, or one with a call."""
+) -> _Reask:
+    """The text of the second response; empty if there is none, or if it contains a call."""
     shown = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
     turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))
     tokens = min(request.max_tokens or policy.again_tokens, policy.again_tokens)
@@ -122,13 +128,13 @@ async def _asked_again(
                     case UsageUpdate(counts):
                         usage = counts
                     case ToolCallStart():
-                        return _Again(usage=usage)
+                        return _Reask(usage=usage)
                     case Failure(error):
                         raise error
-    except UsageError:  # a bug of ours
+    except UsageError:  # a bug in Dragoman itself
         raise
     except (TimeoutError, DragomanError) as error:
         told = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
         log.warning("the model could not be re-asked for a reply of its schema: %s", told)
-        return _Again()
-    return _Again("".join(said), usage)
+        return _Reask()
+    return _Reask("".join(said), usage)

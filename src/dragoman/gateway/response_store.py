@@ -1,12 +1,14 @@
-"""Answers of late, for requests that go on from one of them, or name parts of them, in place of saying it all again.
+"""Keeps recent responses, for requests that continue one of them or reference parts of them.
 
-    recalled = memory.recall(request)      whole again: `recalled.request` is what a backend is asked
-    memory.keep(recalled, reply, body)     where `request.keep`, once the answer is complete
-    memory.response(id), memory.asked(id)  what GET /v1/responses/{id} and its input_items give out; memory.drop(id)
+    resolved = store.resolve(request)           `resolved.request` is complete: it goes to a backend
+    store.add(resolved, reply, body)            once the response is complete, if the request wants it stored
+    store.response_body(id), store.input_messages(id), store.delete(id)     for /v1/responses/{id} and its input_items
 
-An answer is kept with the messages that it was asked with, and with the name of the answer before it, so that a long
-conversation is held once. What was used last goes last, answers before those that go on from them: of a conversation
-that has to go, the newest answer goes first, and what is left of it can still be gone on from.
+A response is kept with the messages of its request and the id of the response before it, so a long conversation is
+stored
+once. The least recently used responses are evicted first, and a response counts as used before those that continue it:
+of
+a conversation that is evicted, the newest response goes first, and the rest can still be continued.
 """
 
 import threading
@@ -33,34 +35,34 @@ from dragoman.core.messages import (
 )
 from dragoman.text import json_cursor
 
-REPLIES: Final = 1000
-BYTES: Final = 64 * 1024 * 1024
-VALUE_BYTES: Final = 500
-"""What a message or a part takes as an object, besides its text."""
-AGE_S: Final = 24 * 3600.0
+MAX_RESPONSES: Final = 1000
+MAX_BYTES: Final = 64 * 1024 * 1024
+OBJECT_BYTES: Final = 500
+"""What a message or a part needs as an object, besides its text, in bytes."""
+MAX_AGE_S: Final = 24 * 3600.0
 
 
-class Recalled(NamedTuple):
-    """A request with all that it only named."""
+class ResolvedRequest(NamedTuple):
+    """A request with all that it references."""
 
     request: Request
-    """What a backend is asked; it goes on from nothing any more."""
-    before: str = ""
-    """The answer that it went on from."""
-    said: tuple[Message, ...] = ()
-    """Its own messages, without instructions, for the answers that go on from this one."""
+    """The complete request for a backend; it continues no other response."""
+    previous_id: str = ""
+    """The id of the response that it continued; empty: none."""
+    input_messages: tuple[Message, ...] = ()
+    """Its own messages without instructions, for responses that continue this one."""
     warnings: tuple[Notice, ...] = ()
 
 
-class Passed:
-    """The events of one answer as they pass, texts joined, so that keeping it costs little while it is streamed."""
+class EventLog:
+    """Collects the events of one response, with joined texts, to cost little while the response is streamed."""
 
     def __init__(self) -> None:
         self.events: list[AnyEvent] = []
         self._texts: list[str] = []
 
-    def add(self, event: AnyEvent) -> None:
-        """One more."""
+    def observe(self, event: AnyEvent) -> None:
+        """Adds one event."""
         if isinstance(event, TextDelta):
             self._texts.append(event.text)
             return
@@ -71,165 +73,180 @@ class Passed:
 
 
 @dataclass(slots=True)
-class _Kept:
-    before: str
-    said: tuple[Message, ...]
+class _StoredResponse:
+    previous_id: str
+    input_messages: tuple[Message, ...]
     parts: tuple[Part | None, ...]
-    """Of the answer; None for a call that was cut off, which nobody may take for one that was made."""
+    """The parts of the response; None for an incomplete call, which must not count as a call that was made."""
     body: bytes
     """The whole response, as its API has it."""
     size_bytes: int
     used_s: float
 
 
-class Memory:
-    """Answers by their ids: at most so many, of so many bytes together, used within so many seconds."""
+class ResponseStore:
+    """Responses by id, with limits of their number, total size in bytes, and time since the last use in seconds."""
 
     def __init__(
         self,
-        replies: int = REPLIES,
-        size_bytes: int = BYTES,
-        age_s: float = AGE_S,
+        replies: int = MAX_RESPONSES,
+        size_bytes: int = MAX_BYTES,
+        age_s: float = MAX_AGE_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = (replies, size_bytes)
         self._age_s = age_s
         self._now_s = now_s
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        """What was used longest ago comes first."""
+        self._responses: OrderedDict[str, _StoredResponse] = OrderedDict()
+        """The least recently used response comes first."""
         self.size_bytes = 0
         self._lock = threading.RLock()
-        """Of `_kept`; large requests are recalled and kept in threads. Held for no work that grows with a request."""
+        """Protects `_responses`, as large requests are resolved and stored in threads. Not held for work that grows
+        with a request."""
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._responses)
 
-    def recall(self, request: Request) -> Recalled:
-        """The request as a backend is asked it: the conversation that it goes on from, and the parts that it names.
+    def resolve(self, request: Request) -> ResolvedRequest:
+        """Returns the request with the conversation that it continues and the parts that it references.
 
-        Raises: UnknownResponseError: the answer before it is not kept, or nothing that is named is.
+        Raises:
+            UnknownReplyError: The response before it is not stored, or nothing of what it references is.
         """
         if request.previous is None and not any(
             isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts
         ):
-            return Recalled(request, said=request.messages[request.instructions :] if request.keep else ())
-        self._forget()
+            return ResolvedRequest(
+                request, input_messages=request.messages[request.instructions :] if request.keep else ()
+            )
+        self._evict()
         before = tuple(self._conversation(request.previous)) if request.previous else ()
         warnings: list[Notice] = []
-        whole = tuple(self._filled(request.messages, warnings))
+        whole = tuple(self._fill_references(request.messages, warnings))
         said = whole[request.instructions :]
         messages = (*whole[: request.instructions], *before, *said)
         if not (before or said):
             raise UnknownResponseError("none of the answers that are named here is kept; send what they said")
         id = request.previous.reply_id if request.previous else ""
-        return Recalled(msgspec.structs.replace(request, messages=messages, previous=None), id, said, tuple(warnings))
+        return ResolvedRequest(
+            msgspec.structs.replace(request, messages=messages, previous=None), id, said, tuple(warnings)
+        )
 
-    def response(self, id: str) -> bytes | None:
-        """The body of a response that is kept; None: it is not."""
-        self._forget()
-        kept = self._used(id)[0]
+    def response_body(self, id: str) -> bytes | None:
+        """Returns the body of a stored response; None: it is not stored."""
+        self._evict()
+        kept = self._touch(id)[0]
         return kept.body if kept and kept.body else None
 
-    def asked(self, id: str) -> tuple[Message, ...] | None:
-        """The conversation that a kept response was asked with, as far as that is kept, without instructions."""
-        self._forget()
-        last, *before = self._used(id)
+    def input_messages(self, id: str) -> tuple[Message, ...] | None:
+        """Returns the conversation that a stored response answered, without instructions; None: the response is not
+        stored.
+        """
+        self._evict()
+        last, *before = self._touch(id)
         if last is None:
             return None
         messages: list[Message] = []
         for kept in filter(None, reversed(before)):
-            messages += kept.said
+            messages += kept.input_messages
             if parts := tuple(part for part in kept.parts if part is not None):
                 messages.append(Message("assistant", parts))
-        return (*messages, *last.said)
+        return (*messages, *last.input_messages)
 
-    def drop(self, id: str) -> bool:
-        """Forget a response; whether it was kept."""
+    def delete(self, id: str) -> bool:
+        """Deletes a response. Returns whether it was stored."""
         with self._lock:
-            kept = self._kept.pop(id, None)
+            kept = self._responses.pop(id, None)
             self.size_bytes -= kept.size_bytes if kept else 0
             return kept is not None
 
-    def keep(self, recalled: Recalled, reply: Reply, body: bytes = b"") -> None:
-        """Remember an answer, and for its sake forget what was used longest ago; one over the limit is not kept.
+    def add(self, recalled: ResolvedRequest, reply: Reply, body: bytes = b"") -> None:
+        """Stores a response and evicts the least recently used ones; a response larger than the limit is not stored.
 
-        `body`: the response as it is given out when it is asked for by its id.
+        Args:
+            recalled: The request, as `resolve` returned it.
+            reply: The response.
+            body: The response as the client gets it when it asks for this id.
         """
-        values = len(reply.parts) + sum(1 + len(message.parts) for message in recalled.said)
-        text_bytes = len(msgspec.json.encode((recalled.said, reply.parts))) + len(body)
-        size_bytes = text_bytes + values * VALUE_BYTES
+        values = len(reply.parts) + sum(1 + len(message.parts) for message in recalled.input_messages)
+        text_bytes = len(msgspec.json.encode((recalled.input_messages, reply.parts))) + len(body)
+        size_bytes = text_bytes + values * OBJECT_BYTES
         if size_bytes > self._limits[1]:
             return
-        parts = tuple(_apart(part) if _is_whole(part) else None for part in reply.parts)
+        parts = tuple(_detach(part) if _is_complete(part) else None for part in reply.parts)
         said = tuple(
-            msgspec.structs.replace(m, parts=tuple(map(_apart, m.parts)), extra=_copied(m.extra)) for m in recalled.said
+            msgspec.structs.replace(m, parts=tuple(map(_detach, m.parts)), extra=_copy_extra(m.extra))
+            for m in recalled.input_messages
         )
         with self._lock:
-            self._kept[reply.id] = _Kept(recalled.before, said, parts, body, size_bytes, self._now_s())
+            self._responses[reply.id] = _StoredResponse(
+                recalled.previous_id, said, parts, body, size_bytes, self._now_s()
+            )
             self.size_bytes += size_bytes
-            self._used(reply.id)
-            self._forget()
+            self._touch(reply.id)
+            self._evict()
 
-    def _forget(self) -> None:
-        """Let go of what is too old or too much."""
+    def _evict(self) -> None:
+        """Removes what is too old or too much."""
         oldest_s, (replies, size_bytes) = self._now_s() - self._age_s, self._limits
         with self._lock:
-            while self._kept:
-                id, kept = next(iter(self._kept.items()))
-                if kept.used_s >= oldest_s and len(self._kept) <= replies and self.size_bytes <= size_bytes:
+            while self._responses:
+                id, kept = next(iter(self._responses.items()))
+                if kept.used_s >= oldest_s and len(self._responses) <= replies and self.size_bytes <= size_bytes:
                     return
                 self.size_bytes -= kept.size_bytes
-                del self._kept[id]
+                del self._responses[id]
 
-    def _used(self, id: str) -> list[_Kept | None]:
-        """The answer and those before it, all of them in use now; None for one that is not kept, at the end."""
-        found: list[_Kept | None] = []
+    def _touch(self, id: str) -> list[_StoredResponse | None]:
+        """The response and those before it, all marked as used; at the end None if one is not stored."""
+        found: list[_StoredResponse | None] = []
         with self._lock:
             while id:
-                kept = self._kept.get(id)
+                kept = self._responses.get(id)
                 if kept is not None:
                     kept.used_s = self._now_s()
-                    self._kept.move_to_end(id)
+                    self._responses.move_to_end(id)
                 found.append(kept)
-                id = kept.before if kept else ""
+                id = kept.previous_id if kept else ""
         return found
 
     def _conversation(self, previous: PreviousResponseRef) -> Iterator[Message]:
-        for kept in reversed(self._used(previous.reply_id)):
+        for kept in reversed(self._touch(previous.reply_id)):
             if kept is None:
                 told = f"answer {quote(previous.reply_id)} not found: answers are kept for a while only"
                 raise UnknownResponseError(f"{told}; send the whole conversation", previous.path)
-            yield from kept.said
+            yield from kept.input_messages
             if parts := tuple(part for part in kept.parts if part is not None):
                 yield Message("assistant", parts)
 
-    def _filled(self, messages: tuple[Message, ...], warnings: list[Notice]) -> Iterator[Message]:
-        """The messages with parts in place of their names; a part that is not kept is left out."""
-        known: dict[str, _Kept | None] = {}
+    def _fill_references(self, messages: tuple[Message, ...], warnings: list[Notice]) -> Iterator[Message]:
+        """The messages with parts in place of references; a part that is not stored is left out."""
+        known: dict[str, _StoredResponse | None] = {}
         for message in messages:
             found = [
-                self._part(part, known) if isinstance(part, PreviousResponseRef) else part for part in message.parts
+                self._referenced_part(part, known) if isinstance(part, PreviousResponseRef) else part
+                for part in message.parts
             ]
-            warnings += [_unknown(p) for p, f in zip(message.parts, found, strict=True) if f is None]
+            warnings += [_unknown_reference(p) for p, f in zip(message.parts, found, strict=True) if f is None]
             parts = tuple(part for part in found if part is not None)
             if parts or not message.parts:
                 yield msgspec.structs.replace(message, parts=parts) if parts != message.parts else message
 
-    def _part(self, named: PreviousResponseRef, known: dict[str, _Kept | None]) -> Part | None:
-        """`known`: the answers that were looked up already, as each look goes through all that came before one."""
+    def _referenced_part(self, named: PreviousResponseRef, known: dict[str, _StoredResponse | None]) -> Part | None:
+        """`known`: responses that were looked up already, because each look-up goes through the whole conversation."""
         if named.reply_id not in known:
-            known[named.reply_id] = self._used(named.reply_id)[0]
+            known[named.reply_id] = self._touch(named.reply_id)[0]
         kept = known[named.reply_id]
         parts = kept.parts if kept else ()
         return parts[named.number] if named.number is not None and named.number < len(parts) else None
 
 
-def _unknown(part: Part) -> Notice:
+def _unknown_reference(part: Part) -> Notice:
     path = part.path if isinstance(part, PreviousResponseRef) else ""
     return Notice("unknown_reference", f"what {path} names is not kept here; it was dropped", detail=path)
 
 
-def _is_whole(part: Part) -> bool:
+def _is_complete(part: Part) -> bool:
     if not isinstance(part, ToolCall):
         return True
     try:
@@ -238,19 +255,19 @@ def _is_whole(part: Part) -> bool:
         return False
 
 
-def _apart(part: Part) -> Part:
-    """The part without the request that it came with, of whose bytes its JSON is a view."""
+def _detach(part: Part) -> Part:
+    """A copy of the part whose JSON does not keep the bytes of its request in memory."""
     match part:
         case PreviousResponseRef():
             return part
         case UnknownPart():
             return msgspec.structs.replace(part, raw=part.raw.copy())
         case ToolResult():
-            inner = tuple(map(_apart, part.parts))
-            return msgspec.structs.replace(part, parts=inner, extra=_copied(part.extra))
+            inner = tuple(map(_detach, part.parts))
+            return msgspec.structs.replace(part, parts=inner, extra=_copy_extra(part.extra))
         case _:
-            return msgspec.structs.replace(part, extra=_copied(part.extra))
+            return msgspec.structs.replace(part, extra=_copy_extra(part.extra))
 
 
-def _copied(extra: ExtraFields) -> ExtraFields:
+def _copy_extra(extra: ExtraFields) -> ExtraFields:
     return {name: raw.copy() for name, raw in extra.items()}

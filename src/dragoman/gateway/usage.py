@@ -1,10 +1,11 @@
-"""The counts of tokens that a backend does not tell, or tells too late: estimated.
+"""Estimates token counts that a backend does not report, or reports too late.
 
     Start(input_tokens=0) … Finish              becomes    Start(input_tokens=31) … UsageUpdate, Notice, Finish
 
-A client of an API that tells the size of the prompt where a stream begins gets an estimate there, which is replaced by
-the backend's own count as soon as that comes. Where none has come by the end, the whole is an estimate, and a warning
-says so.
+Some APIs report the size of the prompt at the beginning of a stream. Their clients get an estimate there, which the
+backend's own count replaces as soon as it arrives. If none has arrived by the end, all counts are estimates, and a
+warning
+reports that.
 """
 
 from typing import Final
@@ -26,62 +27,62 @@ from dragoman.core.events import (
 from dragoman.core.messages import Request, Usage
 from dragoman.core.token_estimate import TokenEstimator
 
-_WORDS: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta)
+_TEXT_EVENTS: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta)
 
 
 class UsageFiller:
-    """Passes one answer's events on, and adds what is missing."""
+    """Adds missing token counts to the events of one response."""
 
-    __slots__ = ("_early", "_estimate", "_known", "_request", "_said", "_told", "_vocabulary")
+    __slots__ = ("_early", "_estimate", "_prompt_tokens", "_reported", "_request", "_texts", "_vocabulary")
 
     def __init__(self, request: Request, vocabulary: TokenEstimator, *, early: bool) -> None:
-        """`early`: the client reads the size of its prompt off the first event."""
+        """`early`: the client reads the size of its prompt from the first event."""
         self._request, self._vocabulary, self._early = request, vocabulary, early
         self._estimate: int | None = None
-        self._known = 0
-        """Tokens of the prompt, as the backend itself told them."""
-        self._told: Usage | None = None
-        self._said: list[str] = []
+        self._prompt_tokens = 0
+        """Tokens of the prompt, as the backend reported them."""
+        self._reported: Usage | None = None
+        self._texts: list[str] = []
 
-    def pass_on(self, event: AnyEvent) -> tuple[AnyEvent, ...]:
-        """The event, with what it needs before it."""
-        if isinstance(event, _WORDS):  # all but a few events of an answer: a `match` on all kinds takes longer
-            self._said.append(event.text)
+    def feed(self, event: AnyEvent) -> tuple[AnyEvent, ...]:
+        """Returns the event, after the events that it needs before it."""
+        if isinstance(event, _TEXT_EVENTS):  # most events; a `match` on all classes takes longer
+            self._texts.append(event.text)
             return (event,)
         match event:
             case ToolCallStart(name=name):
-                self._said.append(name)
+                self._texts.append(name)
             case UsageUpdate(usage):
-                self._told = usage if usage.input_tokens else replace(usage, input_tokens=self._known)
-                return (UsageUpdate(self._told),)
+                self._reported = usage if usage.input_tokens else replace(usage, input_tokens=self._prompt_tokens)
+                return (UsageUpdate(self._reported),)
             case Start(input_tokens=tokens):
-                self._known = tokens
+                self._prompt_tokens = tokens
                 if self._early and not tokens:
                     return (replace(event, input_tokens=self.estimate()),)
-            case Finish() if self._told is None or not self._told.input_tokens:
-                return (*self._estimated(), event)
+            case Finish() if self._reported is None or not self._reported.input_tokens:
+                return (*self._estimated_usage(), event)
             case _:
                 pass
         return (event,)
 
     def needs_estimate(self, event: AnyEvent) -> bool:
-        """Whether `pass_on` has to estimate the prompt for this event, which takes long for a large request."""
+        """Returns whether `feed` has to estimate the prompt for this event, which takes long for a large request."""
         match event:
             case Start(input_tokens=tokens):
                 return self._early and not tokens
             case Finish():
-                return not self._known and (self._told is None or not self._told.input_tokens)
+                return not self._prompt_tokens and (self._reported is None or not self._reported.input_tokens)
             case _:
                 return False
 
     def estimate(self) -> int:
-        """Returns the estimated tokens of the prompt; the second call is free. May be called in a thread."""
+        """Returns the estimated tokens of the prompt; the second call costs nothing. Can be called in a thread."""
         if self._estimate is None:
             self._estimate = self._vocabulary.estimate_request(self._request)
         return self._estimate
 
-    def _estimated(self) -> tuple[AnyEvent, AnyEvent]:
-        told = self._told or Usage(output_tokens=self._vocabulary.estimate("".join(self._said)))
-        missing = "its counts" if self._told is None else "the tokens of the prompt"
-        usage = replace(told, input_tokens=self._known or self.estimate())
+    def _estimated_usage(self) -> tuple[AnyEvent, AnyEvent]:
+        told = self._reported or Usage(output_tokens=self._vocabulary.estimate("".join(self._texts)))
+        missing = "its counts" if self._reported is None else "the tokens of the prompt"
+        usage = replace(told, input_tokens=self._prompt_tokens or self.estimate())
         return UsageUpdate(usage), Notice("estimated_usage", f"the backend did not tell {missing}; they are estimated")

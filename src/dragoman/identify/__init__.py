@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 from dragoman import formats
 from dragoman.catalog import families
 from dragoman.core.errors import UsageError, quote
-from dragoman.identify.chat_template import told
-from dragoman.identify.match_format import known
+from dragoman.identify.chat_template import match_template
+from dragoman.identify.match_format import match_known_format
 from dragoman.identify.response_template import spec as templates
 from dragoman.identify.response_template.reader import format_of
 from dragoman.parsing.format import Format
@@ -66,7 +66,7 @@ def detect_format(
     """
     if not isinstance(model, str):
         raise UsageError(f"expected str, got {type(model).__name__} - at model")
-    template = told(_text(chat_template))
+    template = match_template(_text(chat_template))
     family = families.find(model)
     named = family.format if family else "auto"
 
@@ -75,7 +75,7 @@ def detect_format(
         return FormatMatch(found, by, why, template.prompt_tail, template.thoughts)
 
     stated = None if response_template is None else templates.read(response_template)
-    if stated and (format := known(stated)):
+    if stated and (format := match_known_format(stated)):
         return identified(format, "response_template", f"the response template reads what {format.name} writes")
     if stated and not template.rendered:
         return identified(format_of(stated), "response_template", "the response template describes no known format")

@@ -28,10 +28,10 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.tool_markup import GENERIC
 
 if TYPE_CHECKING:
-    from dragoman.prompting.jinja_sandbox import Renders
+    from dragoman.prompting.jinja_sandbox import Renderable
 
 NAME: Final = "probe_town"
-PROBES: Final[tuple[dict[str, Any], ...]] = ({"town": "Probe Hill", "days": 3}, {"town": "Probe Hill"})
+PROBE_ARGUMENTS: Final[tuple[dict[str, Any], ...]] = ({"town": "Probe Hill", "days": 3}, {"town": "Probe Hill"})
 """Arguments of the call. Some templates write all values as strings, or nothing between two arguments."""
 CALL_ID: Final = "probe0001"
 """Nine letters and digits: Mistral's templates refuse any other."""
@@ -50,13 +50,13 @@ TOOL: Final[dict[str, Any]] = {
         },
     },
 }
-ASKED: Final = {"role": "user", "content": "Please probe the hill."}
-CALLS: Final = tuple(ToolCall(CALL_ID, NAME, json.dumps(arguments)) for arguments in PROBES)
+USER_MESSAGE: Final = {"role": "user", "content": "Please probe the hill."}
+CALLS: Final = tuple(ToolCall(CALL_ID, NAME, json.dumps(arguments)) for arguments in PROBE_ARGUMENTS)
 _EMPTY_FRAME: Final = re.compile(r"<\|(\w+)_start\|><\|\1_end\|>")
 """Llama 4's template writes this before a call where there is nothing to be said."""
 
 
-class Told(NamedTuple):
+class TemplateMatch(NamedTuple):
     """What a chat template tells."""
 
     format: str
@@ -82,25 +82,25 @@ class _Rendered(NamedTuple):
     prompt: str
 
 
-def told(source: str) -> Told:
+def match_template(source: str) -> TemplateMatch:
     """What the template of this source tells; never fails, since models come with all kinds of templates."""
     if not source:
-        return Told("", "no chat template was given", "", None, rendered=False)
+        return TemplateMatch("", "no chat template was given", "", None, rendered=False)
     tail, problem = "", "it writes no calls"
     try:
         for rendered in _renderings(source):
             tail = rendered.tail
-            fitting = _fitting(rendered, source) if NAME in rendered.reply else []
-            if fitting and not _asks_otherwise(rendered, fitting):
-                return _told(fitting, tail, source)
+            fitting = _matching_formats(rendered, source) if NAME in rendered.reply else []
+            if fitting and not _shows_other_format(rendered, fitting):
+                return _match(fitting, tail, source)
             if NAME in rendered.reply:
                 problem = "it writes calls as no known format does, or not as it asks for them"
     except ConfigError as e:
         problem = str(e)
-    return _by_literals(source, problem, tail)
+    return _match_literals(source, problem, tail)
 
 
-def _asks_otherwise(rendered: _Rendered, fitting: Sequence[Format]) -> bool:
+def _shows_other_format(rendered: _Rendered, fitting: Sequence[Format]) -> bool:
     """Whether past calls stand bare, but the prompt shows how a format begins calls that could not have read them."""
     if rendered.reply.lstrip()[:1] not in ("{", "[") or _openers_in(fitting[0], rendered.reply):
         return False
@@ -108,22 +108,24 @@ def _asks_otherwise(rendered: _Rendered, fitting: Sequence[Format]) -> bool:
     return any(_openers_in(f, rendered.prompt) for f in known_formats() if f.name not in names)
 
 
-def _told(fitting: Sequence[Format], tail: str, source: str) -> Told:
+def _match(fitting: Sequence[Format], tail: str, source: str) -> TemplateMatch:
     best, *others = fitting
     also = f"; so do {', '.join(f.name for f in others)}, which it fits less" if others else ""
     why = f"the chat template's own call is read back by {best.name}{also}"
-    return Told(best.name, why, tail, _thoughts(best, source, tail), rendered=True)
+    return TemplateMatch(best.name, why, tail, _reasoning_markers(best, source, tail), rendered=True)
 
 
-def _by_literals(source: str, problem: str, tail: str) -> Told:
+def _match_literals(source: str, problem: str, tail: str) -> TemplateMatch:
     """Of the formats with an opener in the template the one whose markers stand there most completely."""
     found = [f for f in known_formats() if _openers_in(f, source)]
     if not found:
-        return Told("", f"the chat template names no tool-call markers ({problem})", tail, None, rendered=False)
-    best = min(found, key=lambda f: at_home(f, source))
+        return TemplateMatch(
+            "", f"the chat template names no tool-call markers ({problem})", tail, None, rendered=False
+        )
+    best = min(found, key=lambda f: native_rank(f, source))
     opener = _openers_in(best, source)[0]
     why = f"{opener!r} stands in the chat template ({problem})"
-    return Told(best.name, why, tail, _thoughts(best, source, tail), rendered=False)
+    return TemplateMatch(best.name, why, tail, _reasoning_markers(best, source, tail), rendered=False)
 
 
 def _renderings(source: str) -> Iterator[_Rendered]:
@@ -133,13 +135,13 @@ def _renderings(source: str) -> Iterator[_Rendered]:
     """
     from dragoman.prompting import jinja_sandbox
 
-    template, problem, any_rendered = jinja_sandbox.template(source), "", False
+    template, problem, any_rendered = jinja_sandbox.load_template(source), "", False
     for call, as_text, content in product(CALLS, (False, True), ("", None)):
         arguments = call.arguments if as_text else json.loads(call.arguments)
         shown = {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}
         try:
-            yield _rendered(template, call, {"role": "assistant", "content": content, "tool_calls": [shown]})
-        except jinja_sandbox.FAILURES as e:
+            yield _render(template, call, {"role": "assistant", "content": content, "tool_calls": [shown]})
+        except jinja_sandbox.RENDER_ERRORS as e:
             problem = problem or f"it refuses a call: {e}"
         else:
             any_rendered = True
@@ -147,28 +149,28 @@ def _renderings(source: str) -> Iterator[_Rendered]:
         raise ConfigError(problem)
 
 
-def _rendered(template: "Renders", call: ToolCall, said: Mapping[str, Any]) -> _Rendered:
+def _render(template: "Renderable", call: ToolCall, said: Mapping[str, Any]) -> _Rendered:
     def text(*messages: Mapping[str, Any], prompt: bool = False) -> str:
         tokens = {"bos_token": "", "eos_token": ""}
         return template.render(messages=[*messages], tools=[TOOL], add_generation_prompt=prompt, **tokens)
 
-    before, asked, whole = text(ASKED), text(ASKED, prompt=True), text(ASKED, said)
-    tail = left_open(asked[_shared(before, asked) :])
+    before, asked, whole = text(USER_MESSAGE), text(USER_MESSAGE, prompt=True), text(USER_MESSAGE, said)
+    tail = left_open(asked[_common_prefix_chars(before, asked) :])
     if whole.startswith(asked):
         return _Rendered(call, whole[len(asked) :], tail, tail, asked)
     # Past thoughts are left out, or stand there closed: the reply begins where the prompt had not yet opened any.
     head = asked.removesuffix(tail)
-    start = len(head) if whole.startswith(head) else _shared(before, whole)
+    start = len(head) if whole.startswith(head) else _common_prefix_chars(before, whole)
     return _Rendered(call, whole[start:], "", tail, asked)
 
 
-def _shared(one: str, other: str) -> int:
+def _common_prefix_chars(one: str, other: str) -> int:
     """How many characters both begin with."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _fitting(rendered: _Rendered, source: str) -> list[Format]:
+def _matching_formats(rendered: _Rendered, source: str) -> list[Format]:
     """The formats that read the call back, best first."""
     reply = _EMPTY_FRAME.sub("", rendered.reply, count=1)
 
@@ -176,31 +178,31 @@ def _fitting(rendered: _Rendered, source: str) -> list[Format]:
         calls = (rendered.call, msgspec.structs.replace(rendered.call, id=""))
         written = [format.section[0] + format.write_call(call) + format.section[1] for call in calls]
         native = any("".join(text.split()) in "".join(reply.split()) for text in written)
-        unused, *markers = at_home(format, source)
+        unused, *markers = native_rank(format, source)
         return left, not native, unused, not any(text in reply for text in written), *markers
 
-    read = [(format, _left(reply, format, rendered)) for format in known_formats()]
+    read = [(format, _unread_chars(reply, format, rendered)) for format in known_formats()]
     ranked = sorted((rank(format, left), format.name) for format, left in read if left is not None)
     return [formats.get(name) for _, name in ranked]
 
 
-def _left(reply: str, format: Format, rendered: _Rendered) -> int | None:
+def _unread_chars(reply: str, format: Format, rendered: _Rendered) -> int | None:
     """How much text the format's reader leaves beside the call; None where it reads anything else than the call."""
     parts = parse(reply, format, [TOOL], prompt_tail=rendered.opened).parts
-    calls = [(part.name, _value(part.arguments)) for part in parts if isinstance(part, ToolCall)]
+    calls = [(part.name, _decode_or_none(part.arguments)) for part in parts if isinstance(part, ToolCall)]
     if calls != [(NAME, json.loads(rendered.call.arguments))]:
         return None
     return sum(len(part.text) for part in parts if isinstance(part, Text))
 
 
-def _value(arguments: str) -> object:
+def _decode_or_none(arguments: str) -> object:
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):
         return None
 
 
-def at_home(format: Format, source: str) -> tuple[int, int, int, str]:
+def native_rank(format: Format, source: str) -> tuple[int, int, int, str]:
     """How little the template is this format's: by openers that it lacks, markers that it has, and all of them."""
     own = [marker.strip() in source for marker in format.markers if marker not in GENERIC]
     return len(format.calls) - len(_openers_in(format, source)), -sum(own), len(own), format.name
@@ -210,6 +212,6 @@ def _openers_in(format: Format, source: str) -> list[str]:
     return [bare for opener in format.calls if (bare := opener.strip("\n")) in source]
 
 
-def _thoughts(format: Format, source: str, tail: str) -> tuple[str, str] | None:
+def _reasoning_markers(format: Format, source: str, tail: str) -> tuple[str, str] | None:
     pairs = (*format.thoughts.items(), ("<think>", "</think>"))
     return next((pair for pair in pairs if pair[0] == tail.strip() or all(marker in source for marker in pair)), None)

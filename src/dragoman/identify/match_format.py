@@ -9,46 +9,46 @@ import msgspec
 from dragoman.api.parse import parse
 from dragoman.api.prompt_tail import known_formats
 from dragoman.core.messages import Reasoning, Text, ToolCall
-from dragoman.identify.chat_template import CALLS, TOOL, at_home
+from dragoman.identify.chat_template import CALLS, TOOL, native_rank
 from dragoman.identify.response_template.reader import format_of
 from dragoman.identify.response_template.spec import Template
 from dragoman.parsing.format import Format
 
-THOUGHT: Final = "Where is it?"
-Said: TypeAlias = list[tuple[str, object]]
+SAMPLE_REASONING: Final = "Where is it?"
+ReplyParts: TypeAlias = list[tuple[str, object]]
 """The parts of a reply: their kind or the tool's name, their text or arguments."""
 
 
-def known(template: Template) -> Format | None:
+def match_known_format(template: Template) -> Format | None:
     """The format; where several fit, the one with most markers in the template."""
     made = format_of(template)
     field = template.fields.get(template.implicit)
     ends = field.closes.literals if field and field.closes else ()
     fitting = [format for format in known_formats() if _reads_as(made, format, ("", *ends))]
     source = str(msgspec.to_builtins(template)).replace("\\", "")
-    return min(fitting, key=lambda format: at_home(format, source), default=None)
+    return min(fitting, key=lambda format: native_rank(format, source), default=None)
 
 
 def _reads_as(made: Format, format: Format, ends: tuple[str, ...]) -> bool:
     """Whether both read what the format writes alike; the template may want the end of the turn behind it."""
     for text, meant in _samples(made, format):
-        if _said(text, format) != meant or meant not in [_said(text + end, made) for end in ends]:
+        if _read_reply(text, format) != meant or meant not in [_read_reply(text + end, made) for end in ends]:
             return False
     return True
 
 
-def _samples(made: Format, format: Format) -> Iterator[tuple[str, Said]]:
+def _samples(made: Format, format: Format) -> Iterator[tuple[str, ReplyParts]]:
     """Replies, and what is in them."""
     for call in CALLS:
         text = format.section[0] + format.write_call(call) + format.section[1]
-        meant: Said = [(call.name, json.loads(call.arguments))]
+        meant: ReplyParts = [(call.name, json.loads(call.arguments))]
         yield text, meant
         for opener, closer in made.thoughts.items():
-            yield f"{opener}{THOUGHT}{closer}{text}", [("thought", THOUGHT), *meant]
+            yield f"{opener}{SAMPLE_REASONING}{closer}{text}", [("thought", SAMPLE_REASONING), *meant]
 
 
-def _said(text: str, format: Format) -> Said:
-    said: Said = []
+def _read_reply(text: str, format: Format) -> ReplyParts:
+    said: ReplyParts = []
     for part in parse(text, format, [TOOL]).parts:
         match part:
             case ToolCall(_, name, arguments):

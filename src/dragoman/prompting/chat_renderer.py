@@ -32,7 +32,7 @@ class ChatTurn(NamedTuple):
     text: str
 
 
-def as_chat(request: Request, format: Format) -> list[ChatTurn]:
+def render_chat(request: Request, format: Format) -> list[ChatTurn]:
     """The conversation as turns; no two in a row of the same role, a system turn only first.
 
     System messages at the beginning are one turn; a later one becomes a reminder in the user's turn. What is
@@ -41,22 +41,22 @@ def as_chat(request: Request, format: Format) -> list[ChatTurn]:
 
     The format's markers are made harmless in all that the model did not write, control tokens in its own words too.
     """
-    request = neutralise_request(request, CONTROL, own_words=True, spared=own_markup(format))
-    request = _numbered(neutralise_request(request, format.markers), format)
-    last = max((i for i, m in enumerate(request.messages) if _asks(m)), default=-1)
+    request = neutralise_request(request, CONTROL, own_words=True, spared=model_markup(format))
+    request = _with_format_ids(neutralise_request(request, format.markers), format)
+    last = max((i for i, m in enumerate(request.messages) if _is_new_user_message(m)), default=-1)
     names: dict[str, str] = {}
     spoken: list[tuple[Literal["system", "user", "assistant"], list[str]]] = []
     for i, message in enumerate(request.messages):
         names |= {p.id: p.name for p in message.parts if isinstance(p, ToolCall)}
-        role, text = _turn(message, names, format, first=all(role == "system" for role, _ in spoken))
+        role, text = _to_turn(message, names, format, first=all(role == "system" for role, _ in spoken))
         if text and i > last and role == "assistant" and not message.written:
-            text = _thoughts(message, format) + text
+            text = _wrapped_reasoning(message, format) + text
         if not text:
             continue
         if not spoken or spoken[-1][0] != role:
             spoken.append((role, []))
         spoken[-1][1].append(text)
-    turns = [ChatTurn(role, _joined(texts, role, format)) for role, texts in spoken]
+    turns = [ChatTurn(role, _join_texts(texts, role, format)) for role, texts in spoken]
     tools = format.write_tools(request.tools, request.tool_choice)
     if tools:
         had = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""
@@ -64,15 +64,15 @@ def as_chat(request: Request, format: Format) -> list[ChatTurn]:
     return turns
 
 
-def _joined(texts: list[str], role: str, format: Format) -> str:
+def _join_texts(texts: list[str], role: str, format: Format) -> str:
     """What one side said; a marker that goes over several lines must not come of several parts either."""
     text = "\n".join(texts)
     return text if role == "assistant" else neutralise(text, tuple(mark for mark in format.markers if "\n" in mark))
 
 
-def _turn(message: Message, names: dict[str, str], format: Format, *, first: bool) -> ChatTurn:
+def _to_turn(message: Message, names: dict[str, str], format: Format, *, first: bool) -> ChatTurn:
     groups = groupby(message.parts, key=lambda part: isinstance(part, ToolCall))
-    blocks = [_calls(g, format) if calls else _texts(g, names, format) for calls, g in groups]
+    blocks = [_write_calls(g, format) if calls else _write_texts(g, names, format) for calls, g in groups]
     text = "\n".join(filter(None, blocks))
     match message.role:
         case "system" | "developer":
@@ -84,7 +84,7 @@ def _turn(message: Message, names: dict[str, str], format: Format, *, first: boo
             return ChatTurn("user", text)
 
 
-def _numbered(request: Request, format: Format) -> Request:
+def _with_format_ids(request: Request, format: Format) -> Request:
     """The request, with calls and their results under the ids that the format wants."""
     ids: dict[str, str] = {}
     count = 0
@@ -102,12 +102,12 @@ def _numbered(request: Request, format: Format) -> Request:
     return msgspec.structs.replace(request, messages=tuple(messages))
 
 
-def _asks(message: Message) -> bool:
+def _is_new_user_message(message: Message) -> bool:
     """Whether the user says something new."""
     return message.role == "user" and not all(isinstance(part, ToolResult) for part in message.parts)
 
 
-def own_markup(format: Format) -> tuple[str, ...]:
+def model_markup(format: Format) -> tuple[str, ...]:
     """The markers with which the model itself writes calls and thoughts."""
     written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(format.thought)
     read = {*format.calls, *format.thoughts, *format.thoughts.values()}
@@ -115,27 +115,27 @@ def own_markup(format: Format) -> tuple[str, ...]:
     return tuple(marker for marker in format.markers if marker in written or marker in read)
 
 
-def thoughts(message: Message, format: Format) -> str:
+def reasoning_text(message: Message, format: Format) -> str:
     """The thoughts of a message, in which nothing is the format's markup."""
     text = "\n".join(filter(None, (part.text for part in message.parts if isinstance(part, Reasoning))))
     return neutralise(text, format.markers)
 
 
-def _thoughts(message: Message, format: Format) -> str:
-    text = thoughts(message, format)
+def _wrapped_reasoning(message: Message, format: Format) -> str:
+    text = reasoning_text(message, format)
     before, behind = format.thought
     return f"{before}{text}{behind}" if text and before else ""
 
 
-def _calls(calls: Iterable[Part], format: Format) -> str:
+def _write_calls(calls: Iterable[Part], format: Format) -> str:
     """Calls that the model asked for at once, as it writes them."""
     made = (call for call in calls if isinstance(call, ToolCall))
     if format.arguments == "JSON":
         return format.write_calls(made)
-    return format.write_calls(_raw(call, format) for call in made)
+    return format.write_calls(_escape_strings(call, format) for call in made)
 
 
-def _raw(call: ToolCall, format: Format) -> ToolCall:
+def _escape_strings(call: ToolCall, format: Format) -> ToolCall:
     """A call whose strings stand raw where the format has them: nothing in them ends a value, nor begins a call."""
     shown = neutralise_strings(call.arguments, format.markers)
     for bracket in ("", ">", "]"):  # of the format's own, which may stand behind a value or a name
@@ -143,7 +143,7 @@ def _raw(call: ToolCall, format: Format) -> ToolCall:
     return msgspec.structs.replace(call, arguments=shown)
 
 
-def _texts(parts: Iterable[Part], names: dict[str, str], format: Format) -> str:
+def _write_texts(parts: Iterable[Part], names: dict[str, str], format: Format) -> str:
     shown = (
         format.write_result(p, names.get(p.call_id, "")) if isinstance(p, ToolResult) else part_text(p) for p in parts
     )

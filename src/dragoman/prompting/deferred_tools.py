@@ -18,13 +18,13 @@ REFERENCE: Final = "tool_reference"
 _DEFERRED: Final = "defer_loading"
 
 
-def resolved(request: Request) -> Request:
+def resolve_deferred_tools(request: Request) -> Request:
     """Returns the request without placeholder tools, and with the schemas of tools that results refer to."""
     if request.dialect != "anthropic_messages":
         return request
     tools = tuple(tool for tool in request.tools if not _is_placeholder(tool))
     known = {tool.name: tool for tool in request.tools}
-    messages = tuple(_message(message, known) for message in request.messages)
+    messages = tuple(_resolve_message(message, known) for message in request.messages)
     return replace(request, tools=tools, messages=messages)
 
 
@@ -32,19 +32,19 @@ def _is_placeholder(tool: Tool) -> bool:
     return bytes(tool.extra.get(_DEFERRED, b"")) == b"true" and "placeholder" in tool.name.lower()
 
 
-def _message(message: Message, known: dict[str, Tool]) -> Message:
+def _resolve_message(message: Message, known: dict[str, Tool]) -> Message:
     if not any(isinstance(part, ToolResult) for part in message.parts):
         return message
-    return replace(message, parts=tuple(_part(part, known) for part in message.parts))
+    return replace(message, parts=tuple(_resolve_part(part, known) for part in message.parts))
 
 
-def _part(part: Part, known: dict[str, Tool]) -> Part:
+def _resolve_part(part: Part, known: dict[str, Tool]) -> Part:
     if not isinstance(part, ToolResult):
         return part
-    return replace(part, parts=tuple(_shown(each, known) for each in part.parts))
+    return replace(part, parts=tuple(_resolve_reference(each, known) for each in part.parts))
 
 
-def _shown(part: ResultPart, known: dict[str, Tool]) -> ResultPart:
+def _resolve_reference(part: ResultPart, known: dict[str, Tool]) -> ResultPart:
     if not isinstance(part, UnknownPart) or part.type != REFERENCE:
         return part
     tool = known.get(str(msgspec.json.decode(part.raw).get("tool_name")))

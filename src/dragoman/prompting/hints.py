@@ -24,13 +24,13 @@ from msgspec.structs import replace
 
 from dragoman.core.messages import Message, Part, Text, ToolResult
 
-CALL: Final = "Call {} if this is about files or commands."
-RESULT: Final = "Above is the result of your call. From it, answer or go on: "
-NAMED_TOOLS: Final = 8
+CALL_HINT: Final = "Call {} if this is about files or commands."
+RESULT_HINT: Final = "Above is the result of your call. From it, answer or go on: "
+MAX_NAMED_TOOLS: Final = 8
 """The most tools that `CALL` names."""
-QUESTION_CHARS: Final = 300
+MAX_QUESTION_CHARS: Final = 300
 """The most of the user's text that `RESULT` repeats."""
-_CALL_LINE: Final = re.compile(r"\n" + re.escape(CALL).replace(r"\{\}", r"[\w, .-]+") + r"\Z")
+_CALL_LINE: Final = re.compile(r"\n" + re.escape(CALL_HINT).replace(r"\{\}", r"[\w, .-]+") + r"\Z")
 _ABOUT_FILES: Final = re.compile(
     r"\b((the|this|these|those|my|our|all) (\w+ ){0,2}|(what|which) )"
     r"(files?|folders?|director(y|ies)|repo(sitory)?|codebase|code|project|scripts?|tests?)\b"
@@ -42,15 +42,15 @@ _REMINDER: Final = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re
 """Claude Code's and OpenCode's own text in a message of the user's."""
 
 
-def added(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Message, ...]:
+def add_hints(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Message, ...]:
     """Returns the messages with these lines.
 
     Args:
         messages: The conversation.
         tools: Names of the offered tools for files or commands; none: no tools are named.
     """
-    some = ("one of " if tools[1:] else "") + ", ".join(tools[:NAMED_TOOLS])
-    named = f"\n{CALL.format(some)}" if tools else ""
+    some = ("one of " if tools[1:] else "") + ", ".join(tools[:MAX_NAMED_TOOLS])
+    named = f"\n{CALL_HINT.format(some)}" if tools else ""
     made: list[Message] = []
     question, waits, answering = "", False, False
     for message in messages:
@@ -70,10 +70,12 @@ def added(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Message, .
     return (*made, _after_results(question)) if waits else tuple(made)
 
 
-def removed(messages: Sequence[Message]) -> tuple[Message, ...]:
+def remove_hints(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Returns the messages without these lines."""
     kept = (
-        m for m in messages if not (m.role == "user" and len(m.parts) == 1 and _text(m.parts[0]).startswith(RESULT))
+        m
+        for m in messages
+        if not (m.role == "user" and len(m.parts) == 1 and _text(m.parts[0]).startswith(RESULT_HINT))
     )
     return tuple(
         replace(m, parts=tuple(Text(_CALL_LINE.sub("", p.text)) if isinstance(p, Text) else p for p in m.parts))
@@ -89,8 +91,8 @@ def is_reminder(part: Part) -> bool:
 
 
 def _after_results(question: str) -> Message:
-    cut = question if len(question) <= QUESTION_CHARS else f"{question[:QUESTION_CHARS]} …"
-    return Message("user", (Text(RESULT + cut),))
+    cut = question if len(question) <= MAX_QUESTION_CHARS else f"{question[:MAX_QUESTION_CHARS]} …"
+    return Message("user", (Text(RESULT_HINT + cut),))
 
 
 def _results(message: Message) -> list[ToolResult]:

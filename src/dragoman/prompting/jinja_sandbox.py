@@ -23,7 +23,7 @@ try:
 except ImportError as e:
     raise ConfigError(f"chat templates need the templates extra: {extras.to_type('templates')}") from e
 
-FAILURES: Final = (
+RENDER_ERRORS: Final = (
     jinja2.TemplateError,
     ArithmeticError,
     AttributeError,
@@ -37,7 +37,7 @@ FAILURES: Final = (
 
 
 TemplateError: Final = jinja2.TemplateError
-HARMLESS: Final = frozenset(
+TRUSTED_TEMPLATES: Final = frozenset(
     (
         "94d754f89b5c462771bdd267b01a769ab6c028d5e077e0ade4e9f837c248e31d",
         "d5495a1e5db0611132a97e46a65dbb64a642a499421228b9c8b93229097fa9a4",
@@ -47,7 +47,7 @@ HARMLESS: Final = frozenset(
 """SHA-256 of templates that only go once through what they are given: ours, and those of the listed weights."""
 
 
-class Verbatim(dict[str, Any]):
+class VerbatimJson(dict[str, Any]):
     """An object that `tojson` writes as it was written: a changed byte costs the model's prompt cache."""
 
     def __init__(self, value: Any, text: JsonText) -> None:
@@ -66,45 +66,45 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class Renders(Protocol):
+class Renderable(Protocol):
     """A template."""
 
     def render(self, **variables: Any) -> str:
         """The text. Raises: one of `FAILURES`."""
 
 
-def template(source: str) -> Renders:
+def load_template(source: str) -> Renderable:
     """The template of this source; unless it is one of those known to be harmless, rendered in a process of its own.
 
     Raises: ConfigError: it is no Jinja; the message says why.
     """
-    if not source.isascii() or sha256(source.encode()).hexdigest() not in HARMLESS:
-        from dragoman.prompting.render_process import Template  # which starts by this module
+    if not source.isascii() or sha256(source.encode()).hexdigest() not in TRUSTED_TEMPLATES:
+        from dragoman.prompting.render_process import SandboxedTemplate  # which starts by this module
 
-        return Template(source)
-    return compiled(source)
+        return SandboxedTemplate(source)
+    return compile_template(source)
 
 
-def compiled(source: str) -> jinja2.Template:
+def compile_template(source: str) -> jinja2.Template:
     """The template of this source, to be rendered here.
 
     Raises: ConfigError: it is no Jinja; the message says why.
     """
     made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
     made.filters["tojson"] = _to_json
-    made.globals |= {"raise_exception": _refuse, "strftime_now": date.today().strftime}
+    made.globals |= {"raise_exception": _raise_exception, "strftime_now": date.today().strftime}
     try:
         return made.from_string(source)
-    except (*FAILURES, SyntaxError) as e:  # Python's own limits, as what it is compiled to is Python
+    except (*RENDER_ERRORS, SyntaxError) as e:  # Python's own limits, as what it is compiled to is Python
         raise ConfigError(f"the model's chat template cannot be read: {e}") from e
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
     """As transformers has it: not escaped for HTML, unlike Jinja's own."""
-    if isinstance(value, Verbatim):
+    if isinstance(value, VerbatimJson):
         return value.text
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
-def _refuse(message: str) -> NoReturn:
+def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)

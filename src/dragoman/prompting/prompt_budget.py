@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from dragoman.core.messages import Request, Tool
 from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import trim
-from dragoman.prompting.trim import Trimmed
+from dragoman.prompting.trim import TrimmedRequest
 
-SHARE: Final = 0.6
+INSTRUCTION_SHARE: Final = 0.6
 """Of the time that is for reading instructions and tools. The rest is for the user's own text, for the first words of
 the answer, and for a machine that is busier than at the measurement.
 """
@@ -35,30 +35,30 @@ class Budget(NamedTuple):
     """Names of the agent's ordinary tools, the most important first."""
 
 
-def within(seconds: float, tokens_per_s: float, tools: tuple[str, ...]) -> Budget:
+def budget_for(seconds: float, tokens_per_s: float, tools: tuple[str, ...]) -> Budget:
     """What is read in this time; no budget where the speed is not known."""
-    return Budget(max(1, round(seconds * tokens_per_s * SHARE)) if tokens_per_s else 0, tools)
+    return Budget(max(1, round(seconds * tokens_per_s * INSTRUCTION_SHARE)) if tokens_per_s else 0, tools)
 
 
-class Fitted(NamedTuple):
+class FittedRequest(NamedTuple):
     """A request that fits, or the least that there is."""
 
-    trimmed: Trimmed
+    trimmed: TrimmedRequest
     tier: str
     head_tokens: int
     """Estimated size of the tools and system messages."""
 
 
-def fitted(request: Request, tier: str, budget: Budget, vocabulary: TokenEstimator) -> Fitted:
+def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEstimator) -> FittedRequest:
     """The request by the mildest step from `tier` on whose tools and system messages fit into the budget."""
-    step = Fitted(Trimmed(request, 0), tier, 0)
+    step = FittedRequest(TrimmedRequest(request, 0), tier, 0)
     before = head_tokens(request, vocabulary)
     for name, tools in _steps(tier, budget, request):
-        made = trim.trimmed(replace(request, tools=tools), name, vocabulary).request
+        made = trim.trim_request(replace(request, tools=tools), name, vocabulary).request
         tokens = head_tokens(made, vocabulary)
         gone = tuple(tool.name for tool in request.tools if tool not in tools)
         saved = max(0, before - tokens)
-        step = Fitted(Trimmed(made, saved, gone) if saved else Trimmed(request, 0), name, tokens)
+        step = FittedRequest(TrimmedRequest(made, saved, gone) if saved else TrimmedRequest(request, 0), name, tokens)
         if tokens <= budget.tokens or not budget.tokens:
             break
     return step
@@ -75,7 +75,7 @@ def _steps(tier: str, budget: Budget, request: Request) -> Iterator[tuple[str, t
     """Tiers and the tools that stay, each step cutting more than the one before."""
     offered = {tool.name for tool in request.tools}
     names = [name for name in budget.tools if name in offered]
-    ordinary = _of(request, names)
+    ordinary = _select_tools(request, names)
     yield tier, request.tools
     for name in trim.NAMES[trim.NAMES.index(tier) + 1 :]:
         if name != "least" or ordinary == request.tools:
@@ -83,10 +83,10 @@ def _steps(tier: str, budget: Budget, request: Request) -> Iterator[tuple[str, t
         if name != "tools" and ordinary != request.tools:
             yield name, ordinary
     for many in range(len(names) - 1, 0, -1):
-        yield "least", _of(request, names[:many])
+        yield "least", _select_tools(request, names[:many])
 
 
-def _of(request: Request, names: Sequence[str]) -> tuple[Tool, ...]:
+def _select_tools(request: Request, names: Sequence[str]) -> tuple[Tool, ...]:
     """The tools of these names and the one that must be called; all where there are no names, or any must be called."""
     if not names or request.tool_choice.mode == "required":
         return request.tools

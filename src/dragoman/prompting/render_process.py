@@ -23,75 +23,75 @@ from dragoman.prompting.render_worker import LENGTH
 
 CPU_S: Final = 1.0
 """For one template; usual conversations take thousandths of that."""
-SECOND_BYTES: Final = 1024 * 1024
+BYTES_PER_S: Final = 1024 * 1024
 """As many of the conversation have another second."""
-SMALL_BYTES: Final = 256 * 1024
+BLOCK_BELOW_BYTES: Final = 256 * 1024
 """Of a conversation: with a larger one a client could make the template refused for others."""
-START_S: Final = 20.0
+START_TIMEOUT_S: Final = 20.0
 """For the process to start."""
-WAITS: Final = 5
+WAIT_FACTOR: Final = 5
 """Times that time for an answer of the process, which may be slow on a busy machine."""
-AGAIN_S: Final = 60.0
+BLOCK_S: Final = 60.0
 """Time for which a template that took too much is refused unseen."""
-MOST_BYTES: Final = 256 * 1024 * 1024
+MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "SYSTEMROOT")
 
 
-class Template:
+class SandboxedTemplate:
     """One template, rendered in that process."""
 
     def __init__(self, source: str) -> None:
         """Raises: ConfigError: it is no Jinja; the message says why."""
         self._source = source
         self._key = sha256(source.encode("utf-8", "surrogatepass")).digest()
-        _process.asked(self._key, source, None)
+        _process.render(self._key, source, None)
 
     def render(self, **variables: Any) -> str:
         """The text. Raises: one of `jinja.FAILURES`."""
-        return _process.asked(self._key, self._source, variables)
+        return _process.render(self._key, self._source, variables)
 
 
-class _Process:
+class _RenderProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
-        self._refused: dict[bytes, tuple[float, str]] = {}
+        self._blocked: dict[bytes, tuple[float, str]] = {}
         """Templates that took too much: until when they are not tried, and what to say."""
-        atexit.register(self.end)
+        atexit.register(self.close)
 
-    def asked(self, key: bytes, source: str, variables: dict[str, Any] | None) -> str:
+    def render(self, key: bytes, source: str, variables: dict[str, Any] | None) -> str:
         """The text that it makes of this, or what `jinja` raises."""
-        until, why = self._refused.get(key, (0.0, ""))
+        until, why = self._blocked.get(key, (0.0, ""))
         if time.monotonic() < until:
             raise jinja_sandbox.TemplateError(why)
         given = pickle.dumps(variables)
-        cpu_s = CPU_S + len(given) / SECOND_BYTES
+        cpu_s = CPU_S + len(given) / BYTES_PER_S
         with self._lock:
-            said = self._answer(pickle.dumps((source, variables, cpu_s)), 1 + WAITS * cpu_s)
-        if said.get("stop") and len(given) < SMALL_BYTES:
-            self._refused[key] = (time.monotonic() + AGAIN_S, said["error"])
+            said = self._exchange(pickle.dumps((source, variables, cpu_s)), 1 + WAIT_FACTOR * cpu_s)
+        if said.get("stop") and len(given) < BLOCK_BELOW_BYTES:
+            self._blocked[key] = (time.monotonic() + BLOCK_S, said["error"])
         if said.get("config"):
             raise ConfigError(said["error"])
         if "error" in said:
             raise jinja_sandbox.TemplateError(said["error"])
         return str(said["text"])
 
-    def _answer(self, asked: bytes, within_s: float) -> dict[str, Any]:
+    def _exchange(self, asked: bytes, within_s: float) -> dict[str, Any]:
         if self._child is None or self._child.poll() is not None:
-            within_s += START_S
-        child = self._running()
+            within_s += START_TIMEOUT_S
+        child = self._ensure_started()
         assert child.stdin is not None
         try:
             child.stdin.write(LENGTH.pack(len(asked)) + asked)
             child.stdin.flush()
             until = time.monotonic() + within_s
             (size,) = LENGTH.unpack(self._read(child, LENGTH.size, until))
-            if size > MOST_BYTES:
+            if size > MAX_OUTPUT_BYTES:
                 raise OverflowError
             said: dict[str, Any] = json.loads(self._read(child, size, until))
             return said
         except (OSError, EOFError, OverflowError):
-            self.end()
+            self.close()
             return {"error": "it takes too long, or too much memory", "stop": True}
 
     def _read(self, child: "subprocess.Popen[bytes]", size: int, until: float) -> bytes:
@@ -107,9 +107,9 @@ class _Process:
             found += piece
         return bytes(found)
 
-    def _running(self) -> "subprocess.Popen[bytes]":
+    def _ensure_started(self) -> "subprocess.Popen[bytes]":
         if self._child is None or self._child.poll() is not None:
-            self.end()
+            self.close()
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "dragoman.prompting.render_worker"],
                 stdin=subprocess.PIPE,
@@ -120,7 +120,7 @@ class _Process:
             )
         return self._child
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End it; the next template starts another."""
         child, self._child = self._child, None
         if child is None:
@@ -139,4 +139,4 @@ def _is_ready(descriptor: int, within_s: float) -> bool:
     return bool(poll.poll(within_s * 1000))
 
 
-_process: Final = _Process()
+_process: Final = _RenderProcess()

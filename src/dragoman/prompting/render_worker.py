@@ -19,19 +19,19 @@ from typing import Any, BinaryIO, Final
 from dragoman.core.errors import ConfigError
 from dragoman.prompting import jinja_sandbox
 
-MEMORY_BYTES: Final = 768 * 1024 * 1024
+MAX_MEMORY_BYTES: Final = 768 * 1024 * 1024
 LENGTH: Final = struct.Struct("<Q")
 
-_compiled = lru_cache(maxsize=32)(jinja_sandbox.compiled)
+_compiled = lru_cache(maxsize=32)(jinja_sandbox.compile_template)
 
 
 def main() -> None:
     """Render what comes until nothing more does."""
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    _limit()
+    _limit_resources()
     while (asked := _read(sys.stdin.buffer)) is not None:
-        said = json.dumps(_rendered(*pickle.loads(asked))).encode()
+        said = json.dumps(_render(*pickle.loads(asked))).encode()
         out.write(LENGTH.pack(len(said)) + said)
 
 
@@ -40,8 +40,8 @@ def _read(pipe: BinaryIO) -> bytes | None:
     return pipe.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else None
 
 
-def _rendered(source: str, variables: dict[str, Any] | None, cpu_s: float) -> dict[str, Any]:
-    _timer(cpu_s)
+def _render(source: str, variables: dict[str, Any] | None, cpu_s: float) -> dict[str, Any]:
+    _set_timer(cpu_s)
     try:
         made = _compiled(source)
         return {"text": "" if variables is None else made.render(**variables)}
@@ -51,29 +51,29 @@ def _rendered(source: str, variables: dict[str, Any] | None, cpu_s: float) -> di
         return {"error": "it takes too much memory", "stop": True}
     except TimeoutError:
         return {"error": f"it takes longer than {cpu_s:.1f} s", "stop": True}
-    except jinja_sandbox.FAILURES as error:
+    except jinja_sandbox.RENDER_ERRORS as error:
         return {"error": str(error) or type(error).__name__}
     finally:
-        _timer(0)
+        _set_timer(0)
 
 
-def _late(number: int, frame: FrameType | None) -> None:
+def _on_timer(number: int, frame: FrameType | None) -> None:
     raise TimeoutError
 
 
-def _timer(seconds: float) -> None:
+def _set_timer(seconds: float) -> None:
     if sys.platform != "win32":  # which has no such timers; the one that waits ends this process then
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
 
 
-def _limit() -> None:
+def _limit_resources() -> None:
     if sys.platform == "win32":
         return
     import resource
 
-    signal.signal(signal.SIGVTALRM, _late)
+    signal.signal(signal.SIGVTALRM, _on_timer)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
 
 
 if __name__ == "__main__":

@@ -33,17 +33,17 @@ from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import hints
 from dragoman.schema.keywords import LISTED, NAMED, SINGLE
 
-TOOL_CHARS: Final = 200
+MAX_TOOL_CHARS: Final = 200
 """Most of a tool's description, where its first sentence is longer."""
-PARAMETER_CHARS: Final = 80
-LINE_CHARS: Final = 200
+MAX_PARAMETER_CHARS: Final = 80
+MAX_LINE_CHARS: Final = 200
 """A longer line of the system's is cut to its first sentence."""
-SECTION_CHARS: Final = 1200
+MAX_SECTION_CHARS: Final = 1200
 """Behind as much of a section, short lines and named items of lists stay."""
-SHORT_CHARS: Final = 100
+SHORT_LINE_CHARS: Final = 100
 """Of a line that stays, as it may be a fact: a date, a folder, a name."""
 
-_PROJECT: Final = re.compile(
+_PROJECT_START: Final = re.compile(
     r"(Contents of |Instructions from: |--- Context from: |# [\w.]+\.md instructions"
     r"|(## )?(?i:user's custom instructions)|# Project Context|# claudeMd"
     r"|<(INSTRUCTIONS|user_instructions|project_instructions)>)"
@@ -51,8 +51,8 @@ _PROJECT: Final = re.compile(
 """Claude Code 2.1.329, OpenCode 1.18.33 and Codex 0.169.0 as they send them (2026-11); Gemini CLI and Qwen Code, Cline,
 Roo Code and Zed, Hermes and OpenClaw as their sources have them."""
 _SENTENCE: Final = re.compile(r"(?<![A-Z])(?<!e\.g)(?<!i\.e)(?<!\beg)(?<!\bie)(?<!etc)[.!?](?=\s+[^a-z\s])|[。！？]")
-_SHOUTS: Final = re.compile(r"\b(IMPORTANT|NEVER|MUST)\b|^(Never|Do not|Don't|Refuse)\b")
-_ASIDE: Final = re.compile(r" \([^()]{1,120}\)$")
+_EMPHASIS: Final = re.compile(r"\b(IMPORTANT|NEVER|MUST)\b|^(Never|Do not|Don't|Refuse)\b")
+_TRAILING_PARENTHESES: Final = re.compile(r" \([^()]{1,120}\)$")
 """At the end of an item of a list: its file, its tools."""
 _EXAMPLE: Final = re.compile(r"^<([\w-]*example[\w-]*)>\n.*?^</\1>\n?|^```.*?^```[ ]*$\n?", re.DOTALL | re.MULTILINE)
 _HEADING: Final = re.compile(r"#{1,6} ")
@@ -69,46 +69,55 @@ FILES_HINT: Final = (
 of calling the tool (docs/local.md).
 """
 _FOR_FILES: Final = re.compile(r"\b(files?|commands?)\b", re.IGNORECASE)
-FACTS_CHARS: Final = 800
+MAX_FACTS_CHARS: Final = 800
 """Most of a message's facts that stay in the last tier."""
-_NO_WORDS: Final = frozenset({"description", "title", "examples", "$comment"})
-_DEPENDS: Final = ("anyOf", "allOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas", "minProperties")
+_DESCRIPTIVE_KEYWORDS: Final = frozenset({"description", "title", "examples", "$comment"})
+_DEPENDENCY_KEYWORDS: Final = (
+    "anyOf",
+    "allOf",
+    "oneOf",
+    "not",
+    "if",
+    "dependentRequired",
+    "dependentSchemas",
+    "minProperties",
+)
 """Words of a schema by which an optional parameter may be needed after all."""
 _ROLES: Final = ("system", "developer")
 
 
-class Trimmed(NamedTuple):
+class TrimmedRequest(NamedTuple):
     """A request made shorter."""
 
     request: Request
     saved_tokens: int
     """About how many."""
-    left_out: tuple[str, ...] = ()
+    omitted_tools: tuple[str, ...] = ()
     """Tools that the model is not offered."""
 
     def warnings(self, tier: str) -> tuple[Notice, ...]:
         """What to tell of it; nothing where nothing was done."""
         told = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
-        if self.left_out:
-            told += f"; tools that the model is not offered: {', '.join(self.left_out)}"
+        if self.omitted_tools:
+            told += f"; tools that the model is not offered: {', '.join(self.omitted_tools)}"
         return (Notice("prompt_trimmed", told),) if self.saved_tokens else ()
 
 
 class Tier(NamedTuple):
     """What is done to each kind of words."""
 
-    described: Callable[[str], str]
+    tool_description: Callable[[str], str]
     """To a tool's description."""
-    parameter: Callable[[str], str]
+    parameter_description: Callable[[str], str]
     """To a description in a schema; "" leaves it out."""
     system: Callable[[str], str]
-    optional: bool = True
+    keep_optional: bool = True
     """Whether parameters that are not required stay."""
-    gathers: bool = False
+    gather_system: bool = False
     """Whether system text within the first turn goes before it."""
 
 
-def checked(tier: str, path: str) -> str:
+def validate_tier(tier: str, path: str) -> str:
     """The tier, which a setting at `path` names.
 
     Raises: ConfigError: there is none of this name.
@@ -118,26 +127,26 @@ def checked(tier: str, path: str) -> str:
     return tier
 
 
-def trimmed(request: Request, tier: str, vocabulary: TokenEstimator) -> Trimmed:
+def trim_request(request: Request, tier: str, vocabulary: TokenEstimator) -> TrimmedRequest:
     """The request as this tier has it, and what that saves by these weights."""
     if tier not in TIERS:
-        return Trimmed(request, 0)
+        return TrimmedRequest(request, 0)
     tools = tuple(_tool(tool, tier) for tool in request.tools)
     messages = tuple(_message(message, tier) for message in request.messages)
-    if TIERS[tier].gathers:
-        messages = _gathered(messages, _hint(tools))
+    if TIERS[tier].gather_system:
+        messages = _gather_system_text(messages, _call_hint(tools))
         if request.tool_choice.mode != "none":
-            messages = hints.added(messages, [t.name for t in tools if _FOR_FILES.search(t.description)])
+            messages = hints.add_hints(messages, [t.name for t in tools if _FOR_FILES.search(t.description)])
     made = replace(request, tools=tools, messages=messages)
-    saved = _estimate(vocabulary, _words(request)) - _estimate(vocabulary, _words(made))
-    return Trimmed(made, saved) if saved > 0 else Trimmed(request, 0)
+    saved = _estimate(vocabulary, _trimmable_texts(request)) - _estimate(vocabulary, _trimmable_texts(made))
+    return TrimmedRequest(made, saved) if saved > 0 else TrimmedRequest(request, 0)
 
 
 def _estimate(vocabulary: TokenEstimator, words: Iterable[str]) -> int:
     return vocabulary.estimate("\n".join(words))
 
 
-def _words(request: Request) -> Iterator[str]:
+def _trimmable_texts(request: Request) -> Iterator[str]:
     """All that may be trimmed."""
     for tool in request.tools:
         if tool.kind == "function":
@@ -151,15 +160,17 @@ def _words(request: Request) -> Iterator[str]:
 def _tool(tool: Tool, tier: str) -> Tool:
     if tool.kind != "function":
         return tool
-    return replace(tool, description=TIERS[tier].described(tool.description), parameters=_schema(tool.parameters, tier))
+    return replace(
+        tool, description=TIERS[tier].tool_description(tool.description), parameters=_schema(tool.parameters, tier)
+    )
 
 
-def _required(schema: Any) -> Any:
+def _required_only(schema: Any) -> Any:
     """A tool's schema without the parameters that a call may leave out; as it is where all may be left out."""
     if not (isinstance(schema, dict) and isinstance(schema.get("properties"), dict) and schema.get("required")):
         return schema
     kept = {name: each for name, each in schema["properties"].items() if name in schema["required"]}
-    if any(word in schema for word in _DEPENDS) or not kept:
+    if any(word in schema for word in _DEPENDENCY_KEYWORDS) or not kept:
         return schema
     return {word: value for word, value in schema.items() if word != "$schema"} | {"properties": kept}
 
@@ -171,7 +182,7 @@ def _message(message: Message, tier: str) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def _hint(tools: Iterable[Tool]) -> tuple[Text, ...]:
+def _call_hint(tools: Iterable[Tool]) -> tuple[Text, ...]:
     """When to call one of these tools."""
     described = [tool.description for tool in tools]
     if not described:
@@ -179,7 +190,7 @@ def _hint(tools: Iterable[Tool]) -> tuple[Text, ...]:
     return (Text(FILES_HINT if any(map(_FOR_FILES.search, described)) else HINT),)
 
 
-def _gathered(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Message, ...]:
+def _gather_system_text(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Message, ...]:
     """What the agent says before the first answer in one system message at the beginning, so that the last words before
     the answer are the user's: what comes last a small model takes for the task.
     """
@@ -191,7 +202,9 @@ def _gathered(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Me
             told += message.parts
             continue
         own = [part for part in message.parts if not hints.is_reminder(part)]
-        reminders = (_project(p.text) for p in message.parts if isinstance(p, Text) and hints.is_reminder(p))
+        reminders = (
+            _project_instructions(p.text) for p in message.parts if isinstance(p, Text) and hints.is_reminder(p)
+        )
         told += [Text(text) for text in reminders if text]
         said.append(replace(message, parts=tuple(own)) if own else message)
     told = [part for part in [*told, *hint] if not isinstance(part, Text) or part.text]
@@ -208,7 +221,9 @@ def _schema(schema: JsonText, tier: str) -> JsonText:
     """The schema with its words cut; one that is no JSON, or nested without end, as it came."""
     try:
         made = json.loads(schema, parse_int=_as_written, parse_float=_as_written)
-        made = _without_words(made if TIERS[tier].optional else _required(made), TIERS[tier].parameter)
+        made = _trim_descriptions(
+            made if TIERS[tier].keep_optional else _required_only(made), TIERS[tier].parameter_description
+        )
         return msgspec.json.encode(made).decode()
     except (ValueError, RecursionError):
         return schema
@@ -218,20 +233,20 @@ def _as_written(digits: str) -> msgspec.Raw:
     return msgspec.Raw(digits.encode())
 
 
-def _without_words(schema: Any, cut: Callable[[str], str]) -> Any:
+def _trim_descriptions(schema: Any, cut: Callable[[str], str]) -> Any:
     if isinstance(schema, list):  # `items` of older drafts
-        return [_without_words(each, cut) for each in schema]
+        return [_trim_descriptions(each, cut) for each in schema]
     if not isinstance(schema, dict):
         return schema
     made = {}
     for word, value in schema.items():
         if word in NAMED and isinstance(value, dict):
-            value = {name: _without_words(each, cut) for name, each in value.items()}
+            value = {name: _trim_descriptions(each, cut) for name, each in value.items()}
         elif word in LISTED and isinstance(value, list):
-            value = [_without_words(each, cut) for each in value]
+            value = [_trim_descriptions(each, cut) for each in value]
         elif word in SINGLE:
-            value = _without_words(value, cut)
-        elif word in _NO_WORDS:
+            value = _trim_descriptions(value, cut)
+        elif word in _DESCRIPTIVE_KEYWORDS:
             value = cut(value) if word == "description" and isinstance(value, str) else ""
             if not value:
                 continue
@@ -253,20 +268,20 @@ def first_sentence(text: str, most_chars: int) -> str:
 def _lean_system(text: str) -> str:
     """The system's words up to a project's own, cut."""
     lines = text.split("\n")
-    own = next((n for n, line in enumerate(lines) if _PROJECT.match(line)), len(lines))
+    own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
     before = _EXAMPLE.sub("", "\n".join(lines[:own]) + "\n" if own else "")
-    cut = _sections(_line(line) for line in before.splitlines())
+    cut = _shorten_sections(_shorten_line(line) for line in before.splitlines())
     return "\n".join([*cut, *lines[own:]]).strip("\n")
 
 
-def _line(line: str) -> str:
+def _shorten_line(line: str) -> str:
     """A line that is not long, or its first sentence, those that shout, and what an item of a list has at its end."""
     words = line.lstrip()
-    if len(line) <= LINE_CHARS or words.startswith(("<", "IMPORTANT")):
+    if len(line) <= MAX_LINE_CHARS or words.startswith(("<", "IMPORTANT")):
         return line
     first, *more = _sentences(words)
-    aside = _ASIDE.search(words) if more else None
-    kept = " ".join([first, *(each for each in more if _SHOUTS.search(each))])
+    aside = _TRAILING_PARENTHESES.search(words) if more else None
+    kept = " ".join([first, *(each for each in more if _EMPHASIS.search(each))])
     return line[: len(line) - len(words)] + kept + (aside[0] if aside and not kept.endswith(aside[0]) else "")
 
 
@@ -275,14 +290,14 @@ def _sentences(text: str) -> list[str]:
     return [text[a:b].strip() for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
 
 
-def _sections(lines: Iterable[str]) -> Iterator[str]:
+def _shorten_sections(lines: Iterable[str]) -> Iterator[str]:
     """The lines, of a long section only the beginning; no more than one empty line at a time."""
     said, blank = 0, True
     for line in lines:
         if _HEADING.match(line):
             said = 0
-        stays = said < SECTION_CHARS or len(line) <= SHORT_CHARS or line.startswith("<")
-        stays = stays or _NAMED_ITEM.match(line) is not None or _SHOUTS.search(line) is not None
+        stays = said < MAX_SECTION_CHARS or len(line) <= SHORT_LINE_CHARS or line.startswith("<")
+        stays = stays or _NAMED_ITEM.match(line) is not None or _EMPHASIS.search(line) is not None
         said += len(line)
         if stays and (line.strip() or not blank):
             blank = not line.strip()
@@ -292,53 +307,53 @@ def _sections(lines: Iterable[str]) -> Iterator[str]:
 def _least_system(text: str) -> str:
     """What says who the model is and where, and a project's own words."""
     lines = text.split("\n")
-    own = next((n for n, line in enumerate(lines) if _PROJECT.match(line)), len(lines))
+    own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
     first = next((n for n, line in enumerate(lines[:own]) if line.strip() and not _HEADING.match(line)), own)
     kept, chars = list[str](), 0
     for n, line in enumerate(lines[:own]):
         if n == first and not _is_fact(line):
-            kept.append(first_sentence(line, LINE_CHARS))
-        elif _is_fact(line) and chars < FACTS_CHARS:
+            kept.append(first_sentence(line, MAX_LINE_CHARS))
+        elif _is_fact(line) and chars < MAX_FACTS_CHARS:
             kept.append(line)
             chars += len(line)
     return "\n".join([*kept, *lines[own:]]).strip("\n")
 
 
-def _project(text: str) -> str:
+def _project_instructions(text: str) -> str:
     """A project's own instructions, if the text has some."""
     lines = text.split("\n")
-    own = next((n for n, line in enumerate(lines) if _PROJECT.match(line)), len(lines))
+    own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
     return "\n".join(lines[own:])
 
 
 def _is_fact(line: str) -> bool:
-    return len(line) <= LINE_CHARS and _FACT.match(line) is not None
+    return len(line) <= MAX_LINE_CHARS and _FACT.match(line) is not None
 
 
-def _same(text: str) -> str:
+def _unchanged(text: str) -> str:
     return text
 
 
-def _nothing(_: str) -> str:
+def _empty(_: str) -> str:
     return ""
 
 
-def _tool_words(text: str) -> str:
-    return first_sentence(text, TOOL_CHARS)
+def _tool_description(text: str) -> str:
+    return first_sentence(text, MAX_TOOL_CHARS)
 
 
-def _least_words(text: str) -> str:
-    return first_sentence(text, PARAMETER_CHARS)
+def _short_tool_description(text: str) -> str:
+    return first_sentence(text, MAX_PARAMETER_CHARS)
 
 
-def _parameter_words(text: str) -> str:
-    return first_sentence(text, PARAMETER_CHARS)
+def _parameter_description(text: str) -> str:
+    return first_sentence(text, MAX_PARAMETER_CHARS)
 
 
 TIERS: Final = {
-    "tools": Tier(_tool_words, _parameter_words, _same),
-    "lean": Tier(_tool_words, _nothing, _lean_system),
-    "least": Tier(_least_words, _nothing, _least_system, optional=False, gathers=True),
+    "tools": Tier(_tool_description, _parameter_description, _unchanged),
+    "lean": Tier(_tool_description, _empty, _lean_system),
+    "least": Tier(_short_tool_description, _empty, _least_system, keep_optional=False, gather_system=True),
 }
 """Those that do something."""
 NAMES: Final = ("none", *TIERS)

@@ -27,7 +27,7 @@ _OF_BYTES: Final = {2: (0x3B1, 17), 3: (0x4E00, 5000), 4: (0x20000, 5000)}
 """Letters whose UTF-8 is so long: Greek, Han and Han again; the first and how many."""
 
 
-class Filler:
+class Anonymizer:
     """Fills texts in."""
 
     def __init__(self, keep: Iterable[str], salt: bytes) -> None:
@@ -35,24 +35,24 @@ class Filler:
         self._keep = {word for text in keep for word in re.findall(r"\w+", text)}
         self._salt = salt
 
-    def text(self, text: str) -> str:
+    def anonymize(self, text: str) -> str:
         """As long a text, of the same shape."""
-        return _PIECE.sub(self._piece, text)
+        return _PIECE.sub(self._replace, text)
 
-    def _piece(self, found: re.Match[str]) -> str:
+    def _replace(self, found: re.Match[str]) -> str:
         if word := found["word"]:
-            return word if word in self._keep else _PART.sub(self._part, word)
+            return word if word in self._keep else _PART.sub(self._replace_part, word)
         escape = found[0]
         if "u" in escape[:-1] and not 0xD800 <= int(escape[-4:], 16) < 0xE000:
             return f"{escape[:-4]}{0x4E00 + self._number(escape) % 5000:04x}"
         return escape
 
-    def _part(self, found: re.Match[str]) -> str:
+    def _replace_part(self, found: re.Match[str]) -> str:
         part = found[0]
         if found["digits"]:
             first = part[0] if part[0] == "0" else str(1 + self._number(part) % 9)
             return first + "".join(str(n % 10) for n in self._bytes(part[1:] + "#", len(part) - 1))
-        return "".join(map(_like, part, self._bytes(part, len(part))))
+        return "".join(map(_similar_letter, part, self._bytes(part, len(part))))
 
     def _number(self, text: str) -> int:
         return int.from_bytes(self._bytes(text, 4))
@@ -62,7 +62,7 @@ class Filler:
         return shake_128(word.digest()).digest(count)
 
 
-class Spared(NamedTuple):
+class KeepRules(NamedTuple):
     """What of JSON stays as it is, by names of members."""
 
     kept: Mapping[str, re.Pattern[str]] = {}
@@ -77,10 +77,10 @@ class Spared(NamedTuple):
     """Objects whose members have names that somebody chose, so none of those above is one."""
 
 
-NOTHING: Final = Spared()
+KEEP_NOTHING: Final = KeepRules()
 
 
-def changed(text: str, change: Callable[[str], str], spared: Spared = NOTHING) -> str:
+def map_strings(text: str, change: Callable[[str], str], spared: KeepRules = KEEP_NOTHING) -> str:
     """JSON, or pieces of it with whatever between, with its strings changed; `change` keeps their lengths.
 
     What goes on in the next member of the same name, as in a stream, is one text.
@@ -116,14 +116,14 @@ class _Open(NamedTuple):
     how: Literal["", "whole", "free"] = ""
 
 
-def _strings(text: str, spared: Spared) -> Iterator[_Found]:
+def _strings(text: str, spared: KeepRules) -> Iterator[_Found]:
     """The insides of the strings, and the numbers, that are to be changed."""
     above = [_Open()]
     name = ""
     for token in _TOKEN.finditer(text):
         said, outer = token[0], above[-1]
         if said[0] in "[{":
-            above.append(_opened(outer, name, said == "{", len(above), spared))
+            above.append(_open(outer, name, said == "{", len(above), spared))
         elif said[0] in "]}":
             above.pop()
             above = above or [_Open()]
@@ -135,12 +135,12 @@ def _strings(text: str, spared: Spared) -> Iterator[_Found]:
             if outer.how == "free":
                 yield _Found(*token.span("said"), f" {name}")
             continue
-        elif not _stays(outer, name or outer.name, token["said"], spared):
+        elif not _is_kept(outer, name or outer.name, token["said"], spared):
             yield _Found(*token.span("said"), name or outer.name)
         name = ""
 
 
-def _opened(outer: _Open, name: str, is_object: bool, depth: int, spared: Spared) -> _Open:
+def _open(outer: _Open, name: str, is_object: bool, depth: int, spared: KeepRules) -> _Open:
     label = name or outer.name
     if outer.how == "whole":
         return _Open(label, "free" if name in spared.prose and outer.name not in spared.named else "whole")
@@ -149,14 +149,14 @@ def _opened(outer: _Open, name: str, is_object: bool, depth: int, spared: Spared
     return _Open(label, "free" if name in spared.free and is_object else outer.how)
 
 
-def _stays(outer: _Open, name: str, said: str, spared: Spared) -> bool:
+def _is_kept(outer: _Open, name: str, said: str, spared: KeepRules) -> bool:
     """Whether this string does."""
     if outer.how == "whole":
         return name not in spared.prose
     return not outer.how and name in spared.kept and bool(spared.kept[name].fullmatch(said))
 
 
-def _like(letter: str, chance: int) -> str:
+def _similar_letter(letter: str, chance: int) -> str:
     """A letter of the same kind, and as many bytes."""
     if letter.isascii():
         return chr((ord("A") if letter.isupper() else ord("a")) + chance % 26)

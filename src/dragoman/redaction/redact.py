@@ -11,14 +11,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from dragoman.redaction.anonymize import changed
+from dragoman.redaction.anonymize import map_strings
 
 HIDDEN: Final = "[hidden]"
 """In place of a header's value."""
-_SHORTEST: Final = 6
+_MIN_SECRET_CHARS: Final = 6
 """Characters of a known secret that is looked for: a shorter one stands in too many words."""
 _VARIABLES: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|CUSTOM_HEADERS", re.IGNORECASE)
-_VARIABLE_CHARS: Final = 12
+_MIN_VARIABLE_CHARS: Final = 12
 """Those that are shorter, `MAX_TOKENS=8192`, are no keys."""
 _NAMES: Final = re.compile(r"auth|key|token|secret|passw|cookie|credential", re.IGNORECASE)
 _BEFORE: Final = rb"(?:(?<![\w-])|(?<=\\[nrtbf]))"
@@ -47,7 +47,7 @@ _QUOTED: Final = re.compile(
 )
 """The third group: up to the quote that ends it, which has as many backslashes as the one that opened it."""
 _WORD: Final = rb"[^\s\"'\\,;(){}\[\]<>&|`]{6,}+"
-_LOOKS: Final[tuple[tuple[re.Pattern[bytes], tuple[bytes, ...]], ...]] = (
+_PATTERNS: Final[tuple[tuple[re.Pattern[bytes], tuple[bytes, ...]], ...]] = (
     (re.compile(_BEFORE + rb"(?i:bearer|basic|apikey)\s{1,9}([\w.~+/=-]{8,})"), (b"bearer", b"basic", b"apikey")),
     (
         re.compile(_BEFORE + rb"([\w-]{19,}+)"),
@@ -104,10 +104,10 @@ def is_secret(name: str) -> bool:
 def secret_variables(environ: Mapping[str, str]) -> list[str]:
     """The values of variables that are named as keys are, but for paths."""
     named = (value for name, value in environ.items() if _VARIABLES.search(name))
-    return [value for value in named if len(value) >= _VARIABLE_CHARS and not value.startswith(("/", "~"))]
+    return [value for value in named if len(value) >= _MIN_VARIABLE_CHARS and not value.startswith(("/", "~"))]
 
 
-def headers(fields: Mapping[str, str]) -> dict[str, str]:
+def redact_headers(fields: Mapping[str, str]) -> dict[str, str]:
     """Headers without what nobody else may see."""
     return {name: HIDDEN if is_secret(name) else value for name, value in fields.items()}
 
@@ -117,39 +117,39 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """`secrets`: those that are known."""
-        self._known = [secret.encode() for secret in secrets if len(secret) >= _SHORTEST]
+        self._known = [secret.encode() for secret in secrets if len(secret) >= _MIN_SECRET_CHARS]
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """The text without secrets, as long as it was."""
-        return self.data(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+        return self.redact_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
-    def data(self, data: bytes) -> bytes:
+    def redact_bytes(self, data: bytes) -> bytes:
         """Likewise, of bytes."""
         made = bytearray(data)
         plain, place = _unescaped(data)
-        for found in self._found(plain):
+        for found in self._find_secrets(plain):
             start, end = map(place, found)
             made[start:end] = data[start:end].translate(_STARS)
         return bytes(made)
 
-    def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
+    def _find_secrets(self, data: bytes) -> Iterator[tuple[int, int]]:
         for secret in self._known:
-            yield from ((at, at + len(secret)) for at in _places(data, secret))
+            yield from ((at, at + len(secret)) for at in _find_all(data, secret))
         small = data.lower()
-        looked_for = ((pattern, beginning) for pattern, beginnings in _LOOKS for beginning in beginnings)
+        looked_for = ((pattern, beginning) for pattern, beginnings in _PATTERNS for beginning in beginnings)
         for pattern, beginning in looked_for:
             yield from _matches(pattern, beginning, data, small)
 
-    def stream(self, data: bytes) -> bytes:
+    def redact_stream(self, data: bytes) -> bytes:
         """Likewise, of JSON in pieces, in whose strings a secret may go on from one to the next."""
-        text = changed(data.decode("utf-8", "surrogateescape"), self._inside)
-        return self.data(text.encode("utf-8", "surrogateescape"))
+        text = map_strings(data.decode("utf-8", "surrogateescape"), self._redact_string)
+        return self.redact_bytes(text.encode("utf-8", "surrogateescape"))
 
-    def _inside(self, text: str) -> str:
-        return self.data(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+    def _redact_string(self, text: str) -> str:
+        return self.redact_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
 
-def _places(data: bytes, wanted: bytes) -> Iterator[int]:
+def _find_all(data: bytes, wanted: bytes) -> Iterator[int]:
     """Where it stands, once for those that lie within each other."""
     at = data.find(wanted)
     while at >= 0:

@@ -204,7 +204,7 @@ class App:
         elif path in self._gets:
             await self._gets[path](send, self._is_known(headers))
         elif stored.is_served(path):
-            await respond(send, 200, stored.answer_stored(self._gateway.memory, method, path, query))
+            await respond(send, 200, stored.answer_stored(self._gateway.response_store, method, path, query))
         else:
             models, dialect = self._gateway.models(), self._dialect_for(path, headers)
             id = path.removeprefix(f"{_MODELS}/")
@@ -266,7 +266,7 @@ class App:
 
     async def _health(self, send: Send, known: bool) -> None:
         """Answers `/health`; addresses and load of the backends only with an API key, if keys are set."""
-        more = {"version": __version__, "backends": self._gateway.state()} if known else {}
+        more = {"version": __version__, "backends": self._gateway.health()} if known else {}
         await respond(send, 200, msgspec.json.encode({"status": "ok", **more}))
 
     async def _counted(self, send: Send, known: bool) -> None:
@@ -274,7 +274,7 @@ class App:
         await respond(send, 200, await self._metrics.text(), {"content-type": CONTENT_TYPE})
 
     async def _ready(self, send: Send, known: bool) -> None:
-        states = self._gateway.state()
+        states = self._gateway.health()
         ready = any(s["ready"] for s in states)  # if one backend fails, others can still answer
         await respond(
             send,

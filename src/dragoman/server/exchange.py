@@ -28,7 +28,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway import compaction
-from dragoman.gateway.delta_size import chunked
+from dragoman.gateway.delta_size import resize_deltas
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import DELIVERIES, Delivery
 from dragoman.off_loop import off_loop
@@ -138,7 +138,7 @@ class Exchange(HttpExchange):
         if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
             request = msgspec.structs.replace(request, headers=carried)
         if self._compacts:
-            request = msgspec.structs.replace(compaction.triggered(request), stream=False)
+            request = msgspec.structs.replace(compaction.with_trigger(request), stream=False)
         self._delivery = _delivery(headers)
         if self._observer:
             self._observer.on_request(request)
@@ -148,7 +148,7 @@ class Exchange(HttpExchange):
 
     async def _count(self, request: Request, counting: TokenCounting, large: bool) -> None:
         """Responds with the number of tokens of a request."""
-        count = await self._gateway.count(request, large=large)
+        count = await self._gateway.count_tokens(request, large=large)
         self._record.counted(count.tokens)
         headers = {"x-dragoman-estimated": "true"} if count.estimated else {}
         await self._reply(200, counting.write_count(count.tokens, count.cleared), headers)
@@ -159,12 +159,12 @@ class Exchange(HttpExchange):
         turn = ExchangeContext(self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw, large=large)
         if self._observer:
             turn = self._observer.wrap_turn(turn)
-        relay = await off_loop(large, self._gateway.relay, request, body, turn)
+        relay = await off_loop(large, self._gateway.passthrough, request, body, turn)
         if relay is not None and await self._relayed(request, relay):
             return
-        answer = self._gateway.answer(request, turn, self._delivery)
+        answer = self._gateway.generate(request, turn, self._delivery)
         if request.stream and (self._config.delta_min_chars or self._config.delta_max_chars):
-            answer = chunked(answer, self._config.delta_min_chars, self._config.delta_max_chars)
+            answer = resize_deltas(answer, self._config.delta_min_chars, self._config.delta_max_chars)
         async with aclosing(self._observer.wrap_client_events(answer) if self._observer else answer) as events:
             if not request.stream:
                 await self._whole(request, events)

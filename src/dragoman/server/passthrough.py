@@ -102,7 +102,7 @@ class Passthrough(HttpExchange):
         if "accept" in headers:
             carried["accept"] = headers["accept"]
         async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
-            found = await self._gateway.find(request)
+            found = await self._gateway.route_or_refresh(request)
             able = [(backend, planned.model) for backend, planned in found if isinstance(backend, SupportsForwarding)]
             if not able:
                 names = " and ".join(str(backend.state().get("backend", "")) for backend, _ in found)

@@ -21,7 +21,7 @@ from dragoman import dialects
 from dragoman.core.errors import MethodNotAllowedError, NotFoundError, RequestError, UpstreamError, quote
 from dragoman.core.messages import Message, Reply, Request, UnknownPart
 from dragoman.gateway import compaction
-from dragoman.gateway.response_store import Memory
+from dragoman.gateway.response_store import ResponseStore
 
 NAME: Final = "openai_responses"
 _PATH: Final = re.compile(r"/v1/responses/([^/]{1,200})(/input_items|/cancel)?")
@@ -47,7 +47,7 @@ def methods(path: str) -> Sequence[str]:
     return _METHODS[found[2]] if found else ()
 
 
-def answer_stored(memory: Memory, method: str, path: str, query: str) -> bytes:
+def answer_stored(memory: ResponseStore, method: str, path: str, query: str) -> bytes:
     """Returns the response body.
 
     Raises:
@@ -61,16 +61,16 @@ def answer_stored(memory: Memory, method: str, path: str, query: str) -> bytes:
         raise MethodNotAllowedError(path, method, methods(path))
     id, what = found[1].removeprefix("resp_"), found[2]
     asked = dict(parse_qsl(query))
-    body = memory.response(id)
+    body = memory.response_body(id)
     if body is None:
         told = "answers are kept for a while, in this process, and where the request did not say store: false"
         raise NotFoundError(f"Response with id {quote(found[1])} not found: {told}")
     if what == "/cancel":
         raise RequestError("Cannot cancel a synchronous response: answers are not made in the background here")
     if what == "/input_items":
-        return msgspec.json.encode(_page(_items(memory.asked(id) or (), id), asked))
+        return msgspec.json.encode(_page(_items(memory.input_messages(id) or (), id), asked))
     if method == "DELETE":
-        memory.drop(id)
+        memory.delete(id)
         return msgspec.json.encode({"id": f"resp_{id}", "object": "response", "deleted": True})
     if asked.get("stream", "").lower() == "true":
         raise RequestError("expected stream=false: a response that is kept cannot be streamed again", "stream")
@@ -84,7 +84,7 @@ def write_compacted(reply: Reply, request: Request) -> bytes:
     """
     whole = msgspec.json.decode(dialects.get(NAME).write_reply(reply, request), type=dict[str, msgspec.Raw])
     output = msgspec.json.decode(whole["output"], type=list[Item])
-    sealed = [item for item in output if _word(item, "type") in compaction.ITEMS]
+    sealed = [item for item in output if _word(item, "type") in compaction.ITEM_TYPES]
     if not sealed:
         raise UpstreamError("expected a compaction item of the server, got none")
     kept = [

@@ -58,7 +58,7 @@ class ClaudeCliBackend:
         """What its environment holds of keys."""
         return secret_variables(self._environ)
 
-    def takes(self, name: str) -> str | None:
+    def resolve_model_name(self, name: str) -> str | None:
         """Its own name of a model that it does not list; None: it is none of its."""
         return models.resolve_model(name)
 

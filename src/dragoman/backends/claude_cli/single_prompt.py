@@ -56,7 +56,7 @@ from dragoman.parsing.define_format import EXAMPLE, tools_writer
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.parsing.tool_markup import RESULT, TOOLS
-from dragoman.prompting.chat_renderer import ChatTurn, as_chat
+from dragoman.prompting.chat_renderer import ChatTurn, render_chat
 from dragoman.text.escape import neutralise_json, neutralise_request
 from dragoman.wire.history import append_continue_prompt, hoist_system_messages, repair_history
 from dragoman.wire.translation import client_run_tools
@@ -132,7 +132,7 @@ def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]
     shown = neutralise_request(readable(_without_thoughts(request)), _MARKERS, own_words=True)
     media: list[Part] = []
     messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(shown.messages))
-    turns = as_chat(replace(shown, messages=messages), FORMAT)
+    turns = render_chat(replace(shown, messages=messages), FORMAT)
     system = tuple(Message("system", (Text(turn.text),)) for turn in turns[:1] if turn.role == "system")
     return system, (Message("user", tuple(_parts(turns[len(system) :], media))),)
 

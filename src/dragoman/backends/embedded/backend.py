@@ -44,7 +44,7 @@ from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, Too
 from dragoman.core.messages import FinishReason, Request, ToolCall, Usage
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
 from dragoman.prompting import trim
-from dragoman.prompting.prompt_budget import Budget, within
+from dragoman.prompting.prompt_budget import Budget, budget_for
 from dragoman.text.stop_strings import StopStrings
 from dragoman.wire.translation import notices_by_name
 
@@ -82,7 +82,7 @@ class Embedded:
         self._context_tokens = context_tokens
         self.own_words = OwnWords()
         """What the model wrote of late."""
-        self._trim = trim.checked(config.trim, "embedded.trim")
+        self._trim = trim.validate_tier(config.trim, "embedded.trim")
         self._budget = Budget(0, config.tools)
         self.tokens_per_s = 0.0
         """How fast the model reads prompts, as measured at the start; 0: not measured."""
@@ -141,7 +141,7 @@ class Embedded:
         wanted_s = self._described[1].first_answer_s
         if wanted_s:
             self.tokens_per_s = await self.engine.reading_speed()
-            self._budget = within(wanted_s, self.tokens_per_s, self._budget.tools)
+            self._budget = budget_for(wanted_s, self.tokens_per_s, self._budget.tools)
 
     async def close(self) -> None:
         """End the engine."""

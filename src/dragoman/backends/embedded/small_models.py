@@ -18,7 +18,7 @@ def told_as_prose(request: Request) -> Request:
 
     `Facts from get_weather: sunny` and `Answer in one sentence with these facts: What is the weather?`
     """
-    messages = hints.removed(request.messages)
+    messages = hints.remove_hints(request.messages)
     asked = max((i for i, m in enumerate(messages) if _is_question(m)), default=-1)
     names = {p.id: p.name for m in messages for p in m.parts if isinstance(p, ToolCall)}
     results = [p for m in messages[asked + 1 :] for p in m.parts if isinstance(p, ToolResult)]

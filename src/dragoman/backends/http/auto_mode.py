@@ -25,7 +25,7 @@ from dragoman.backends.probe.recommend import trusted
 from dragoman.backends.probe.report import Choice
 from dragoman.backends.probe.server_info import Telling
 from dragoman.catalog import servers
-from dragoman.catalog.servers import Kind
+from dragoman.catalog.servers import ServerKind
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Finish, Notice
 
@@ -48,7 +48,7 @@ class AutoMode:
         config: HttpConfig,
         connection: UpstreamConnection,
         modes: ModelModes,
-        on_provider_found: Callable[[Kind], None],
+        on_provider_found: Callable[[ServerKind], None],
         now_s: Callable[[], float] = time.monotonic,
         *,
         can_probe: bool = True,
@@ -152,7 +152,7 @@ class AutoMode:
     def _apply(self, found: Remembered, how: str) -> None:
         self._modes.set_measured(found.model, mode_from(found.choice, how))
         self._modes.get(found.model)  # logs the mode
-        kind = next((kind for kind in servers.kinds() if kind.name == found.kind), None)
+        kind = next((kind for kind in servers.server_kinds() if kind.name == found.kind), None)
         if kind is not None and not self._config.kind:
             self._on_provider_found(kind)
 

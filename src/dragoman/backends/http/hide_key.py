@@ -43,7 +43,7 @@ class SecretRedactor:
     def clean_error(self, error: DragomanError) -> DragomanError:
         """Removes the secrets, and other keys, from the error's message, and returns the error."""
         if isinstance(error, UpstreamError):
-            error.message = self._others.text(self.hide(error.message))
+            error.message = self._others.redact_text(self.hide(error.message))
             error.args = (error.message,)
         return error
 

@@ -32,7 +32,7 @@ from dragoman.backends.text_mode.content_fallback import losses, readable
 from dragoman.backends.text_mode.response import Reread
 from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
 from dragoman.catalog import servers
-from dragoman.catalog.servers import Kind
+from dragoman.catalog.servers import ServerKind
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
@@ -63,7 +63,7 @@ class RequestPlanner:
         self._name, self._config, self._dialect = name, config, dialect
         self.kind = _provider(name, config)
         self._target = _target(name, config, self.kind)
-        self._trim = trim.checked(config.trim, f"servers.{name}.trim")
+        self._trim = trim.validate_tier(config.trim, f"servers.{name}.trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
         self.verbatim_history = OwnWords()
         """Recent text of models that is parsed here."""
@@ -75,7 +75,7 @@ class RequestPlanner:
         self.recovered_calls: Counter[str] = Counter()
         """By model: the tool calls that were recovered from its text."""
 
-    def set_provider(self, kind: Kind) -> None:
+    def set_provider(self, kind: ServerKind) -> None:
         """Sets the provider, which decides what the settings leave open."""
         self.kind, self._target = kind, _target(self._name, self._config, kind)
 
@@ -309,14 +309,14 @@ def _has_reasoning(request: Request) -> bool:
     return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
 
 
-def _provider(name: str, config: HttpConfig) -> Kind | None:
+def _provider(name: str, config: HttpConfig) -> ServerKind | None:
     try:
         return servers.get(config.kind) if config.kind else None
     except ConfigError as e:
         raise ConfigError(f"{e.message} - at servers.{name}.kind") from None
 
 
-def _target(name: str, config: HttpConfig, kind: Kind | None) -> Target | None:
+def _target(name: str, config: HttpConfig, kind: ServerKind | None) -> Target | None:
     """Returns the schema profile of the settings, or else of the provider."""
     schemas = config.schemas or (kind.schemas if kind else "")
     try:

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from dragoman.backends.probe.client import Asker, Heard
 from dragoman.backends.probe.report import Finding
 from dragoman.backends.probe.server_info import Telling
-from dragoman.catalog.servers import Kind
+from dragoman.catalog.servers import ServerKind
 from dragoman.core.errors import quote
 from dragoman.core.messages import Message, Text, Tool, ToolCall, ToolResult
 
@@ -41,7 +41,7 @@ class Subject:
 
     asker: Asker
     telling: Telling
-    kind: Kind | None
+    kind: ServerKind | None
     findings: dict[str, Finding] = field(default_factory=dict)
     heard: dict[str, Heard] = field(default_factory=dict)
     """Answers that later measures look at too, by the measure's own name for them."""

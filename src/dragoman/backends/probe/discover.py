@@ -9,7 +9,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe.connect import connected
 from dragoman.backends.probe.server_info import Telling
 from dragoman.catalog import servers
-from dragoman.catalog.servers import Kind
+from dragoman.catalog.servers import ServerKind
 from dragoman.core.errors import DragomanError
 
 HOST: Final = "127.0.0.1"
@@ -24,7 +24,7 @@ class Nearby(NamedTuple):
 
     url: str
     """As clients of its API are told, `http://127.0.0.1:1234/v1`."""
-    kind: Kind | None
+    kind: ServerKind | None
     """None: it lists models, and gives no sign of what it is."""
     models: tuple[str, ...]
     """Those that it lists; none where nothing is loaded, or it wants a key."""
@@ -32,7 +32,7 @@ class Nearby(NamedTuple):
 
 def ports() -> list[int]:
     """Where such servers listen, each once, in the order of the table of kinds."""
-    return list(dict.fromkeys(kind.port for kind in servers.kinds() if kind.port))
+    return list(dict.fromkeys(kind.port for kind in servers.server_kinds() if kind.port))
 
 
 async def nearby(environ: Mapping[str, str], among: Iterable[int] | None = None) -> list[Nearby]:

@@ -14,10 +14,10 @@ What leaks is rescued in any of them.
 from collections.abc import Mapping
 
 from dragoman.backends.probe.report import Choice, Finding
-from dragoman.catalog.servers import Kind
+from dragoman.catalog.servers import ServerKind
 
 
-def choose(findings: Mapping[str, Finding], kind: Kind | None) -> Choice:
+def choose(findings: Mapping[str, Finding], kind: ServerKind | None) -> Choice:
     """The choice, and the evidence for it."""
     tools = findings["tool calls"]
     held = _best(findings, kind)
@@ -38,7 +38,7 @@ def choose(findings: Mapping[str, Finding], kind: Kind | None) -> Choice:
     return Choice("native", f"no call could be had of it, so that nothing speaks for another mode: {tools.words}")
 
 
-def trusted(kind: Kind) -> Choice:
+def trusted(kind: ServerKind) -> Choice:
     """Of a kind that need not be measured."""
     return Choice("native", f"tool calls of {kind.title} can be trusted", constrain=kind.constrain)
 
@@ -51,7 +51,7 @@ def _format(findings: Mapping[str, Finding]) -> str:
     return str(template["format"]) if template["by"] == "chat_template" else ""
 
 
-def _best(findings: Mapping[str, Finding], kind: Kind | None) -> tuple[str, ...]:
+def _best(findings: Mapping[str, Finding], kind: ServerKind | None) -> tuple[str, ...]:
     """Its kind's ways that work."""
     works = findings["constrained"].facts if "constrained" in findings else {}
     order = kind.constrain if kind else tuple(works)

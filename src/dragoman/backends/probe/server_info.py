@@ -10,7 +10,7 @@ import msgspec
 
 from dragoman.backends.http.connection import HttpResponse, UpstreamConnection
 from dragoman.catalog import servers
-from dragoman.catalog.servers import Kind, Place, Sign
+from dragoman.catalog.servers import FactPath, ServerKind, ServerSign
 from dragoman.core.errors import BackendUnavailableError
 
 MODELS: Final = "/v1/models"
@@ -37,7 +37,7 @@ class Telling:
                 self._said[key] = None
         return self._said[key]
 
-    async def told(self, place: Place, model: str = "") -> str | None:
+    async def told(self, place: FactPath, model: str = "") -> str | None:
         """What stands at this place: a string as it is, anything else as JSON; None where nothing does."""
         if place == "host":
             return self._host
@@ -54,7 +54,7 @@ class Telling:
             return None
         return found if isinstance(found, str) else msgspec.json.encode(found).decode()
 
-    async def number(self, places: tuple[Place, ...], model: str) -> int:
+    async def number(self, places: tuple[FactPath, ...], model: str) -> int:
         """The first whole number over 0 at one of these places; 0 where none stands there."""
         for place in places:
             found = await self.told(place, model) or ""
@@ -62,23 +62,23 @@ class Telling:
                 return int(found)
         return 0
 
-    async def kind(self) -> Kind | None:
+    async def kind(self) -> ServerKind | None:
         """The first kind of which there is a sign."""
-        for kind in servers.kinds():
+        for kind in servers.server_kinds():
             if await self.is_a(kind):
                 return kind
         return None
 
-    async def is_a(self, kind: Kind) -> bool:
+    async def is_a(self, kind: ServerKind) -> bool:
         """Whether there is a sign of this kind; nothing else is asked."""
         for sign in kind.signs:
             if await self._has(sign):
                 return True
         return False
 
-    async def _has(self, sign: Sign) -> bool:
+    async def _has(self, sign: ServerSign) -> bool:
         told = await self.told(sign.at)
-        if told is None or not sign.fits(told):
+        if told is None or not sign.matches(told):
             return False
         for each in sign.also:
             if not await self._has(each):
@@ -91,7 +91,7 @@ class Telling:
         listed = json(said.body) if said is not None and said.status == 200 else None
         return tuple(dict.fromkeys(str(id) for id in members(listed, ["data", "*", "id"], "")))
 
-    async def fingerprint(self, kind: Kind | None, model: str) -> str:
+    async def fingerprint(self, kind: ServerKind | None, model: str) -> str:
         """Of what it tells of itself and of this model, but for what changes by the minute."""
         said = await self.said(MODELS)
         entry: dict[str, Any] = next(members(json(said.body) if said else None, ["data", "{model}"], model), {})

@@ -19,8 +19,8 @@ from dragoman.core.messages import JsonText, Message, Request, Tool, ToolCall, T
 from dragoman.core.part_text import part_text
 from dragoman.parsing.format import Format
 from dragoman.prompting import jinja_sandbox
-from dragoman.prompting.chat_renderer import as_chat, own_markup, thoughts
-from dragoman.prompting.jinja_sandbox import Verbatim
+from dragoman.prompting.chat_renderer import model_markup, reasoning_text, render_chat
+from dragoman.prompting.jinja_sandbox import VerbatimJson
 from dragoman.text.control_tokens import CONTROL, control_tokens
 from dragoman.text.escape import neutralise_json, neutralise_request, neutralise_strings
 from dragoman.wire.history import hoist_system_messages
@@ -41,7 +41,7 @@ class ChatTemplate:
         self, source: str, bos: str, eos: str, control: Iterable[str], user_tokens: Iterable[str] = ()
     ) -> None:
         self.source, self.eos = source, eos
-        self._template = jinja_sandbox.template(source or _CHATML)
+        self._template = jinja_sandbox.load_template(source or _CHATML)
         self._variables = {"bos_token": bos, "eos_token": eos}
         # One character alone would be found in all text, and in JSON outside of its strings.
         marked = (t for t in user_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")) or t in control_tokens(t))
@@ -62,23 +62,23 @@ class ChatTemplate:
         """
         asked = request
         for tokens in (CONTROL, self._special_tokens):
-            request = neutralise_request(request, tokens, own_words=True, spared=own_markup(format))
+            request = neutralise_request(request, tokens, own_words=True, spared=model_markup(format))
         prefill = ""
         if request.messages[-1].role == "assistant":
             *earlier, last = request.messages
-            prefill = "".join(turn.text for turn in as_chat(Request(request.model, (last,)), format))
+            prefill = "".join(turn.text for turn in render_chat(Request(request.model, (last,)), format))
             request = msgspec.structs.replace(request, messages=tuple(earlier))
         tools: list[dict[str, Any]] | None = None
         if self.knows_tools:
             markup = tuple(dict.fromkeys((*format.markers, *self._markup, *self._special_tokens)))
             neutral = neutralise_request(request, markup)
             messages = [
-                m for message in neutral.messages for m in _messages(message, thoughts(message, format), markup)
+                m for message in neutral.messages for m in _messages(message, reasoning_text(message, format), markup)
             ]
             if request.tool_choice.mode != "none":
                 tools = [_tool(t, markup) for t in neutral.tools if t.kind == "function"] or None
         else:
-            messages = [{"role": t.role, "content": t.text} for t in as_chat(request, format)]
+            messages = [{"role": t.role, "content": t.text} for t in render_chat(request, format)]
         try:
             text = self._render(messages, tools)
         except RequestError:
@@ -95,7 +95,7 @@ class ChatTemplate:
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
         try:
             return self._template.render(messages=messages, tools=tools, add_generation_prompt=True, **self._variables)
-        except jinja_sandbox.FAILURES as e:
+        except jinja_sandbox.RENDER_ERRORS as e:
             why = str(e) if any(m["role"] == "user" for m in messages) else "expected a user message, got none"
             raise RequestError(f"the model's chat template refuses the conversation: {why}", "$.messages") from e
 
@@ -128,7 +128,7 @@ def _call(call: ToolCall, markup: tuple[str, ...]) -> dict[str, Any]:
     # Templates put the name between quotes as it is; no legal name has a character that JSON would escape.
     name = json.dumps(call.name, ensure_ascii=False)[1:-1]
     try:
-        return {"name": name, "arguments": Verbatim(_decoded(call.arguments, markup), call.arguments)}
+        return {"name": name, "arguments": VerbatimJson(_decoded(call.arguments, markup), call.arguments)}
     except (*_BEYOND_PYTHON, TypeError):
         return {"name": name, "arguments": call.arguments}
 
@@ -141,8 +141,8 @@ def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
     except _BEYOND_PYTHON:
         parameters, schema = {}, tool.parameters
 
-    def shown(value: Any, text: JsonText) -> Verbatim:
-        return Verbatim(value, neutralise_json(neutralise_json(text, CONTROL), markup))
+    def shown(value: Any, text: JsonText) -> VerbatimJson:
+        return VerbatimJson(value, neutralise_json(neutralise_json(text, CONTROL), markup))
 
     schema_shown = shown(parameters, schema)
     text = f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'

@@ -8,7 +8,7 @@ import msgspec
 from dragoman.core.errors import quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Part, Reasoning, Request, ResultPart, Role, Text, ToolResult, UnknownPart
-from dragoman.prompting.deferred_tools import resolved
+from dragoman.prompting.deferred_tools import resolve_deferred_tools
 from dragoman.wire.translation import client_run_tools, json_text_notice, notices_by_name
 
 _PLACEHOLDERS: Final = ("image", "document")
@@ -24,7 +24,7 @@ def readable(request: Request) -> Request:
     Raises: UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered.
     """
     client_run_tools(request, "this model")
-    request = resolved(request)
+    request = resolve_deferred_tools(request)
     return msgspec.structs.replace(request, messages=tuple(map(_message, request.messages)))
 
 

@@ -36,7 +36,7 @@ from dragoman.core.messages import (
 )
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
-from dragoman.prompting.chat_renderer import as_chat
+from dragoman.prompting.chat_renderer import render_chat
 
 _REPLY: Final = (
     "When you answer without a tool call, the whole answer must be JSON of this JSON Schema, with no other text:"
@@ -61,7 +61,7 @@ def injected(request: Request, format: Format) -> tuple[Request, tuple[Notice, .
     schema = request.response_schema if offered(request) else ""
     if schema:
         request = told_schema(request)
-    messages = tuple(Message(turn.role, (Text(turn.text),)) for turn in as_chat(request, format))
+    messages = tuple(Message(turn.role, (Text(turn.text),)) for turn in render_chat(request, format))
     first = sum(message.role == "system" for message in messages[:1])  # which holds the tools, so for this answer alone
     plain = replace(parsed(request), messages=messages, instructions=first, tools=(), tool_choice=ToolChoice())
     if schema:  # the server's own would let no call through

@@ -22,7 +22,7 @@ from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.core.backend import Backend, SupportsReplay
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
-from dragoman.gateway.gateway import Gateway, targets
+from dragoman.gateway.gateway import Gateway, alias_targets
 
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """
@@ -161,7 +161,7 @@ async def _ask(
         try:
             await gateway.start()
             request = replace(request, model=_model(request.model, config, gateway))
-            backend, planned = gateway.plan(request)[0]
+            backend, planned = gateway.route(request)[0]
             line.clear()
             page.begin(_head(request, _where(backend, planned.model)))
             return await Dialogue(gateway, page, line, says, **({"turns": 1} if args.raw else {})).run(request)
@@ -179,10 +179,10 @@ def _head(request: Request, where: str) -> Head:
 def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
     """The one that is meant; where none is named, the first."""
     if named:
-        return targets(config.aliases[named])[0] if named in config.aliases else named
+        return alias_targets(config.aliases[named])[0] if named in config.aliases else named
     models = gateway.models()
     if not models:
-        urls = [str(state["url"]) for state in gateway.state() if "url" in state]
+        urls = [str(state["url"]) for state in gateway.health() if "url" in state]
         raise BackendUnavailableError(
             f"nothing answers at {' and '.join(urls)}, or no model is loaded there; "
             f"run: dragoman doctor{f' --server {urls[0]}' if len(urls) == 1 else ''}"

@@ -94,7 +94,7 @@ class Dialogue:
         collector = Collector()
         turn = ExchangeContext(secrets.token_hex(12), int(time.time()), lambda: secrets.token_hex(12), tap=self)
         try:
-            async with aclosing(self._gateway.answer(request, turn)) as events:
+            async with aclosing(self._gateway.generate(request, turn)) as events:
                 async for event in events:
                     step = collector.send(event)
                     self._line.clear()

@@ -16,7 +16,7 @@ from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanE
 if TYPE_CHECKING:
     from dragoman.backends.http.model_modes import ModelModes
     from dragoman.backends.probe.server_info import Telling
-    from dragoman.catalog.servers import Kind
+    from dragoman.catalog.servers import ServerKind
 
 _KIND_S: Final = 2.0
 """To find out what a server is, which is asked a dozen short questions for that."""
@@ -53,7 +53,7 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
     return Finding(what, "ok", words, fix, lines)
 
 
-async def _kind(telling: "Telling") -> "Kind | None":
+async def _kind(telling: "Telling") -> "ServerKind | None":
     try:
         async with asyncio.timeout(_KIND_S):
             return await telling.kind()
@@ -70,7 +70,7 @@ def _mending(name: str, config: HttpConfig, error: DragomanError, environ: Mappi
 
 
 def _ways(
-    models: Iterable[str], config: HttpConfig, ways: "ModelModes", kind: "Kind | None"
+    models: Iterable[str], config: HttpConfig, ways: "ModelModes", kind: "ServerKind | None"
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """How each model is asked, as far as that is settled; and those that were not measured yet."""
     from dragoman.backends.http.auto_mode import mode_from

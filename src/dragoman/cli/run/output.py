@@ -55,7 +55,7 @@ def format_launch(launch: LaunchPlan, folder: Path, environ: Mapping[str, str]) 
         lines.append(f"  {name} is unset" if value is None else f"  {name}={launch.shown.get(name, value)}")
     for name, text in launch.files.items():
         lines += [f"file {folder / name}", *(f"  {line}" for line in launch.shown.get(name, text).splitlines())]
-    return printable(Redactor(secret_variables(environ)).text(_SECRET.sub(r"\1(not shown)", "\n".join(lines))))
+    return printable(Redactor(secret_variables(environ)).redact_text(_SECRET.sub(r"\1(not shown)", "\n".join(lines))))
 
 
 def format_environment(launch: LaunchPlan, shell: str, environ: Mapping[str, str]) -> str:

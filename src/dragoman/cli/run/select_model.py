@@ -17,8 +17,8 @@ from dragoman.catalog import servers
 from dragoman.cli._common import print_status
 from dragoman.cli.run.preface import ANY_TIME_S, FIRST_ANSWER_S, check_key, is_local, reading_speed
 from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
-from dragoman.gateway.gateway import targets
-from dragoman.prompting.prompt_budget import within
+from dragoman.gateway.gateway import alias_targets
+from dragoman.prompting.prompt_budget import budget_for
 
 NEARBY: Final = "nearby"
 """The name of a server that was found, where its kind is not known."""
@@ -161,7 +161,7 @@ def _fit_among(offers: list[ModelOption], config: settings.Config) -> list[Model
 
 def _target(config: settings.Config, model: str) -> str:
     """The first that an alias of the settings stands for; any other name is its own."""
-    return targets(config.aliases.get(model, model))[0]
+    return alias_targets(config.aliases.get(model, model))[0]
 
 
 def _flags(model: str, url: str = "") -> str:
@@ -205,7 +205,7 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
     if not offers and silent:
         raise BackendUnavailableError(f"nothing answers at {' and '.join(silent)}; is the server running?")
     if wanted.model and (alias := config.aliases.get(wanted.model)):
-        first = targets(alias)[0]
+        first = alias_targets(alias)[0]
         resolve_model = next(
             (offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), ModelOption("")
         )
@@ -349,7 +349,7 @@ async def _measured(
     Raises: ConfigError: the server does not take the key. BackendUnavailableError: nothing listens there.
     """
     server = config.servers[name]
-    others = targets(config.aliases.get(wanted.model, wanted.model))[1:]
+    others = alias_targets(config.aliases.get(wanted.model, wanted.model))[1:]
     await check_key(server, required=not others)
     agent = agents.get(wanted.agent) if wanted.agent else None
     if not (is_local(server) and agent and agent.prompt_tokens):
@@ -358,7 +358,7 @@ async def _measured(
     set_by_user = wanted.trim or any(f"servers.{name}.{each}" in origin for each in ("trim", "prompt_tokens"))
     if not speed or set_by_user or agent.prompt_tokens / speed <= FIRST_ANSWER_S:
         return config, speed
-    budget = within(FIRST_ANSWER_S, speed, agent.tools)
+    budget = budget_for(FIRST_ANSWER_S, speed, agent.tools)
     server = msgspec.structs.replace(server, prompt_tokens=budget.tokens, tools=server.tools or budget.tools)
     return msgspec.structs.replace(config, servers={**config.servers, name: server}), speed
 

@@ -27,7 +27,7 @@ from dragoman.cli.run.select_model import SelectedModel, Wanted, select_from_run
 from dragoman.cli.run.status import Status
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
-from dragoman.prompting.prompt_budget import within
+from dragoman.prompting.prompt_budget import budget_for
 from dragoman.server.run import serving
 
 _NO_KEY: Final = "none"
@@ -103,10 +103,12 @@ class Session:
         embedded = behind.config.embedded
         server = behind.config.servers.get(behind.offer.server)
         speed, budget = behind.tokens_per_s, server.prompt_tokens if server else 0
-        measured = [told for each in gateway.state() if isinstance(told := each.get("read_tokens_per_s"), float)]
+        measured = [told for each in gateway.health() if isinstance(told := each.get("read_tokens_per_s"), float)]
         if measured and not server:
             speed = measured[0]
-            budget = within(embedded.first_answer_s, speed, ()).tokens if embedded.first_answer_s < ANY_TIME_S else 0
+            budget = (
+                budget_for(embedded.first_answer_s, speed, ()).tokens if embedded.first_answer_s < ANY_TIME_S else 0
+            )
         for line in preface.preface_lines(self._agent, behind.offer.model, speed, budget):
             print_status(line)
 

@@ -20,7 +20,7 @@ import msgspec
 from dragoman import dialects, formats
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Tool
-from dragoman.redaction.anonymize import Filler, Spared, changed
+from dragoman.redaction.anonymize import Anonymizer, KeepRules, map_strings
 from dragoman.server.capture.diff import joined
 from dragoman.server.capture.files import SUMMARY, Files, jsonl, line_of, rechunk
 from dragoman.server.capture.load import LoadedCapture, output_of
@@ -49,7 +49,7 @@ _ONE_OF: Final = {
     "event": "|".join(event.__name__ for event in get_args(AnyEvent)),
     "media_type": r"[a-z]+/[a-z0-9.+-]+",
 }
-_SPARED: Final = Spared(
+_SPARED: Final = KeepRules(
     kept={
         **dict.fromkeys(_IDS, _ID),
         **dict.fromkeys(_WORDY, _WORD),
@@ -96,7 +96,7 @@ async def anonymize(was: LoadedCapture) -> BundleResult:
 
     Raises: ConfigError: the capture cannot be replayed.
     """
-    fill = Filler(_names(was), secrets.token_bytes(32))
+    fill = Anonymizer(_names(was), secrets.token_bytes(32))
     given = {name: data for name, data in _given(was, fill)}
     now = await Replay(LoadedCapture(was.name, given)).answered()
     before = read_outcome(LoadedCapture(was.name, await Replay(was).answered()))
@@ -131,14 +131,14 @@ def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _given(was: LoadedCapture, fill: Filler) -> Iterator[tuple[str, bytes]]:
+def _given(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, bytes]]:
     """Yields the files that all others are derived from."""
     yield "request.json", _request(was)
     yield "body", _json(was.files.get("body", b""), fill)
     summary = was.json(SUMMARY)
     summary["warnings"] = [{"code": each["code"]} for each in summary.get("warnings", ())]
     if "error" in summary.get("log", {}):
-        summary["log"]["error"] = fill.text(summary["log"]["error"])
+        summary["log"]["error"] = fill.anonymize(summary["log"]["error"])
     if "model" in summary.get("log", {}):
         summary["log"]["model"] = _model(summary["log"]["model"], fill)
     yield SUMMARY, _pretty(summary)
@@ -158,7 +158,7 @@ def _request(was: LoadedCapture) -> bytes:
     return _pretty({**came, "headers": {k: v for k, v in came.get("headers", {}).items() if k in _HEADERS}})
 
 
-def _backend(was: LoadedCapture, number: int, fill: Filler | None) -> bytes:
+def _backend(was: LoadedCapture, number: int, fill: Anonymizer | None) -> bytes:
     """Returns how the backend was called, without its address and its file paths."""
     about = was.json(f"{number}/backend.json")
     vendors = {host for name in dialects.names() for host in dialects.get(name).hosts}
@@ -174,32 +174,32 @@ def _backend(was: LoadedCapture, number: int, fill: Filler | None) -> bytes:
     return _pretty(about)
 
 
-def _model(name: str, fill: Filler) -> str:
+def _model(name: str, fill: Anonymizer) -> str:
     """Returns the last part of a path."""
-    return name if _MODEL.fullmatch(name) else fill.text(name)
+    return name if _MODEL.fullmatch(name) else fill.anonymize(name)
 
 
-def _error(error: dict[str, Any], fill: Filler) -> dict[str, Any]:
+def _error(error: dict[str, Any], fill: Anonymizer) -> dict[str, Any]:
     """Replaces the message of an error: it is a server's, and may quote anything."""
-    return {k: fill.text(v) if k in ("said", "message", "path", "model") else v for k, v in error.items()}
+    return {k: fill.anonymize(v) if k in ("said", "message", "path", "model") else v for k, v in error.items()}
 
 
-def _values(data: bytes, fill: Filler) -> bytes:
+def _values(data: bytes, fill: Anonymizer) -> bytes:
     """Replaces the content of a parsed request; the schemas of its tools are JSON in strings."""
 
     def schema(found: re.Match[bytes]) -> bytes:
         inside = f'{{"tools": [{msgspec.json.decode(found[2], type=str)}]}}'
-        made = changed(inside, fill.text, _SPARED)
+        made = map_strings(inside, fill.anonymize, _SPARED)
         return found[1] + msgspec.json.encode(made[len('{"tools": [') : -len("]}")])
 
     return _json(_SCHEMA.sub(schema, data), fill)
 
 
-def _json(data: bytes, fill: Filler, spared: Spared = _SPARED) -> bytes:
+def _json(data: bytes, fill: Anonymizer, spared: KeepRules = _SPARED) -> bytes:
     """Replaces the content of JSON, of a stream or of lines of it; other data has no structure to keep."""
     text = data.decode("utf-8", "surrogateescape")
     is_json = _LINES.search(text) or is_whole(data)
-    made = changed(text, fill.text, spared) if is_json else fill.text(text)
+    made = map_strings(text, fill.anonymize, spared) if is_json else fill.anonymize(text)
     return made.encode("utf-8", "surrogateescape")
 
 
@@ -212,7 +212,7 @@ def is_whole(data: bytes) -> bool:
     return True
 
 
-def _said(lines: list[dict[str, Any]], fill: Filler) -> Iterator[dict[str, Any]]:
+def _said(lines: list[dict[str, Any]], fill: Anonymizer) -> Iterator[dict[str, Any]]:
     """Replaces the content of model output, in pieces of the same sizes and times."""
     first, *rest = lines
     is_http = first["to"] != "completion"
@@ -222,7 +222,7 @@ def _said(lines: list[dict[str, Any]], fill: Filler) -> Iterator[dict[str, Any]]
         pieces = iter(rechunk(_json(b"".join(data), fill, _SAID), map(len, data)))
         texts: Iterator[dict[str, Any]] = map(line_of, pieces)
     else:
-        words = fill.text("".join(line["text"] for line in spoken))
+        words = fill.anonymize("".join(line["text"] for line in spoken))
         ends = list(_ends(len(line["text"]) for line in spoken))
         texts = ({"text": words[a:b]} for a, b in ends)
     yield first

@@ -54,7 +54,7 @@ def capture_files(
     came = {
         "method": capture.method,
         "path": capture.path,
-        "headers": redact.headers(capture.headers),
+        "headers": redact.redact_headers(capture.headers),
     }
     made: Files = {"request.json": _pretty(came)}
     if capture.body:
@@ -68,7 +68,9 @@ def capture_files(
     if capture.reply:
         made["reply.jsonl"] = jsonl(_reply(capture.reply, hide))
     made[SUMMARY] = _pretty(_summary(capture, outcome, policy))
-    return {n: hide.stream(data) if n.endswith(".jsonl") else hide.data(data) for n, data in made.items()}
+    return {
+        n: hide.redact_stream(data) if n.endswith(".jsonl") else hide.redact_bytes(data) for n, data in made.items()
+    }
 
 
 def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: GuardPolicy) -> dict[str, object]:
@@ -110,7 +112,9 @@ def _output_files(heard: ModelOutput, hide: Redactor) -> bytes:
     """Returns the model's output in chunks, after a line with the request's target and before one with how it ended."""
     lines: list[dict[str, object]] = [{"ms": heard.ms, "to": heard.to}]
     if all(isinstance(piece, bytes) for _, piece in heard.pieces):
-        cleaned = rechunk(hide.stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces])
+        cleaned = rechunk(
+            hide.redact_stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces]
+        )
         lines += [{"ms": ms, **line_of(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
     else:
         lines += [{"ms": ms, **_piece(piece)} for ms, piece in heard.pieces]
@@ -156,7 +160,7 @@ def piece_of(line: Mapping[str, Any]) -> bytes:
 def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]:
     """Yields the head of the response, and its bytes in the chunks in which they were sent."""
     bodies = [message.get("body", b"") for _, message in sent]
-    for (ms, message), body in zip(sent, rechunk(hide.stream(b"".join(bodies)), map(len, bodies)), strict=True):
+    for (ms, message), body in zip(sent, rechunk(hide.redact_stream(b"".join(bodies)), map(len, bodies)), strict=True):
         if message["type"] == "http.response.start":
             fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
             yield {"ms": ms, "status": message["status"], "headers": fields}

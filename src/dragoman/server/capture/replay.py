@@ -19,7 +19,7 @@ from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import PreviousResponseRef, Request
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.response_store import Memory, Recalled
+from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.files import Files, capture_files
@@ -209,23 +209,23 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, was: LoadedCapt
     config = ServerConfig(body_bytes=2**40)
     await Exchange(routes[capture.path], gateway, config, record, receive, send, capture).run(capture.headers)
     record.close()
-    return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secrets()))
+    return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secret_values()))
 
 
-class _Memory(Memory):
+class _Memory(ResponseStore):
     """Returns the conversation that the first backend received, if it continued a stored response."""
 
     def __init__(self, was: LoadedCapture) -> None:
         super().__init__()
         self._was = was
 
-    def recall(self, request: Request) -> Recalled:
-        """See `Memory`; returns the complete request as it was then."""
+    def resolve(self, request: Request) -> ResolvedRequest:
+        """See `ResponseStore`; returns the complete request as it was then."""
         names = request.previous or any(isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts)
         if "1/values.json" not in self._was.files or not names:
-            return super().recall(request)
+            return super().resolve(request)
         whole = request_of(self._was.json("1/values.json"))
-        return Recalled(msgspec.structs.replace(whole, model=request.model))
+        return ResolvedRequest(msgspec.structs.replace(whole, model=request.model))
 
 
 def is_continuation(was: LoadedCapture) -> bool:
@@ -237,12 +237,14 @@ class _Gateway(Gateway):
     """Routes to the captured backends."""
 
     def __init__(
-        self, order: list[tuple[Backend, str]], policy: GuardPolicy, memory: Memory, *, is_relayed: bool
+        self, order: list[tuple[Backend, str]], policy: GuardPolicy, memory: ResponseStore, *, is_relayed: bool
     ) -> None:
-        super().__init__([backend for backend, _ in order], memory=memory, policy=policy, seal=Seal(checks=False))
+        super().__init__(
+            [backend for backend, _ in order], response_store=memory, policy=policy, seal=Seal(checks=False)
+        )
         self._order, self._is_relayed = order, is_relayed
 
-    def plan(self, request: Request) -> list[tuple[Backend, Request]]:
+    def route(self, request: Request) -> list[tuple[Backend, Request]]:
         """Returns the captured backends, in the same order and with the same model names.
 
         Raises: BackendUnavailableError: no backend was called then.
@@ -251,6 +253,6 @@ class _Gateway(Gateway):
             raise BackendUnavailableError("no backend was asked in the capture")
         return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
-    def relay(self, request: Request, body: bytes, turn: ExchangeContext) -> PassthroughResponse | None:
+    def passthrough(self, request: Request, body: bytes, turn: ExchangeContext) -> PassthroughResponse | None:
         """Returns a relay if the captured response was passed through."""
-        return super().relay(request, body, turn) if self._is_relayed else None
+        return super().passthrough(request, body, turn) if self._is_relayed else None

@@ -43,7 +43,7 @@ class CaptureStore:
         """Raises: ConfigError: the folder cannot be written to."""
         self._config, self._gateway = config, gateway
         self._folder = folder(config.capture)
-        self._redactor = Redactor([*config.keys, *gateway.secrets(), *secret_variables(environ)])
+        self._redactor = Redactor([*config.keys, *gateway.secret_values(), *secret_variables(environ)])
         self._writer = ThreadPoolExecutor(1, "dragoman-capture")
         self._failing = self._dropping = False
         self._lock = threading.Lock()

@@ -102,7 +102,7 @@ class Metrics:
     async def text(self) -> bytes:
         """Returns all metrics as text, of the type `CONTENT_TYPE`."""
         ready: dict[str, bool] = {}
-        for state in self._gateway.state():  # two backends may have the same name
+        for state in self._gateway.health():  # two backends may have the same name
             name = str(state.get("backend", ""))
             ready[name] = ready.get(name, True) and bool(state["ready"])
         for name, is_ready in ready.items():
@@ -164,7 +164,7 @@ class Metrics:
 
     def _planned(self, request: Request) -> str | None:
         try:
-            own = {planned.model for _, planned in self._gateway.plan(request)}
+            own = {planned.model for _, planned in self._gateway.route(request)}
         except (UnknownModelError, BackendUnavailableError):
             return None
         return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]

@@ -22,7 +22,7 @@ from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request, ToolCall
 from dragoman.parsing.reply_reader import MENDS, ReplyReader
-from dragoman.prompting.chat_renderer import as_chat
+from dragoman.prompting.chat_renderer import render_chat
 from dragoman.text.stop_strings import StopStrings
 
 PIECE_BYTES = 64
@@ -66,7 +66,7 @@ class Pipe:
         reader, stops = self._reader(request, turn), StopStrings(request.stop)
         async with self._running() as process:
             assert process.stdin is not None
-            turns = [{"role": said.role, "content": said.text} for said in as_chat(request, self._format)]
+            turns = [{"role": said.role, "content": said.text} for said in render_chat(request, self._format)]
             process.stdin.write(json.dumps(turns).encode() + b"\n")
             process.stdin.close()
             yield Start(turn.id, request.model, turn.created)

@@ -11,7 +11,7 @@ from dragoman.backends.probe.detect_format import calls_in
 from dragoman.backends.probe.report import Finding
 from dragoman.core.messages import Message, Text
 from dragoman.parsing.format import Format
-from dragoman.prompting.chat_renderer import as_chat
+from dragoman.prompting.chat_renderer import render_chat
 
 WHAT = "prompted calls"
 _ALSO: Final = "pythonic"
@@ -39,6 +39,6 @@ async def measure(subject: Subject) -> Finding:
 
 async def _asked(subject: Subject, format: Format, before: tuple[Message, ...]) -> Heard:
     asker = subject.asker
-    turns = as_chat(asker.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before), format)
+    turns = render_chat(asker.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before), format)
     messages = tuple(Message(turn.role, (Text(turn.text),)) for turn in turns)
     return await asker.ask(replace(asker.request(""), messages=messages))
