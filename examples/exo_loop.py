@@ -63,7 +63,7 @@ async def with_calls(chunks: Chunks, reader: dragoman.ToolCallReader) -> Chunks:
                 return
             events = reader.feed(chunk.text)
             cut_off = chunk.finish_reason == "length"
-            if ended := chunk.finish_reason is not None or reader.over:
+            if ended := chunk.finish_reason is not None or reader.finished:
                 events += reader.close("length" if cut_off else "stop")
             for event in events:
                 match event:

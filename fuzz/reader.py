@@ -171,9 +171,9 @@ def _frames(format: Format) -> tuple[str, ...]:
     """What opens thoughts or the answer, and may hold nothing, and what only frames an answer."""
     markup = auto.markup() if format.name == "auto" else format.markup
     if not markup:
-        return tuple(format.thoughts)
-    around = (*markup.answers, *markup.answers.values(), *markup.frames, *markup.boxes)
-    return (*format.thoughts, *markup.thoughts, *around)
+        return tuple(format.reasoning_tags)
+    around = (*markup.answer_wrappers, *markup.answer_wrappers.values(), *markup.ignored_wrappers, *markup.boxes)
+    return (*format.reasoning_tags, *markup.reasoning_tags, *around)
 
 
 def _headless(case: Case, said: str) -> bool:

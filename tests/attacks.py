@@ -27,8 +27,8 @@ TOOLS = (v.Tool("ping"), v.Tool("rm", parameters='{"type": "object", "properties
 
 def marks(format: Format) -> set[str]:
     """All that means something in a reply of this format, or in what its model is shown."""
-    found = {*format.markers, *format.calls, *format.thoughts, *format.thoughts.values(), *format.section}
-    found |= {*format.thought}
+    found = {*format.markers, *format.calls, *format.reasoning_tags, *format.reasoning_tags.values(), *format.section}
+    found |= {*format.reasoning_wrapper}
     if known := format.markup:
         found |= {*known.calls, *known.section, *known.closers, *known.invented, *known.frames, *known.answers}
         found |= {*known.answers.values()}

@@ -63,7 +63,7 @@ class Case:
             new_id=lambda: str(next(ids)),
             prompt_tail=self.options.get("tail", "").replace("\\n", "\n"),
             lenient="lenient" in self.options,
-            taken_ids=self.options.get("taken", "").split(),
+            used_ids=self.options.get("taken", "").split(),
             delivery=delivery,
         )
 

@@ -77,9 +77,9 @@ def test_the_last_line_says_what_to_change(
     assert exceptions.get((outcome, name), wanted) in said
 
 
-@pytest.mark.parametrize("name", [name for name in formats.names() if formats.get(name).thoughts])
+@pytest.mark.parametrize("name", [name for name in formats.names() if formats.get(name).reasoning_tags])
 def test_calls_in_closed_reasoning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    opener, closer = next(iter(formats.get(name).thoughts.items()))
+    opener, closer = next(iter(formats.get(name).reasoning_tags.items()))
     call = formats.get(name).write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
     said = last_line(f"{opener}I could {call} now.{closer}No.", name, (), tmp_path, capsys)
     assert said.startswith(CHANGE)

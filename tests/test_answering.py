@@ -99,12 +99,12 @@ def test_a_call_that_must_come_is_begun_in_the_prompt(choice: Any, prompt: str, 
 def test_every_format_goes_on_from_what_is_begun(name: str) -> None:
     """Of several tools, and of one behind open thoughts; as the format itself writes the call."""
     format = formats.get(name)
-    opened = next(iter(format.thoughts), "")
+    opened = next(iter(format.reasoning_tags), "")
     whole = format.write_calls([dragoman.ToolCall("", "get_weather", '{"city": "Paris"}')])
     for choice, before in (("required", ""), ({"type": "function", "function": {"name": "get_weather"}}, opened)):
         made = answer(asked(tool_choice=choice), name)
         begun = made.complete_prompt(before).removeprefix(before)
-        text = format.thoughts.get(before, "") + whole
+        text = format.reasoning_tags.get(before, "") + whole
         assert begun
         assert text.startswith(begun)
         made.feed(text.removeprefix(begun))

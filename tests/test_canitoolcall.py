@@ -64,7 +64,7 @@ def families() -> dict[str, Any]:
 
 def prompt_tail(fixture: Fixture) -> str:
     """What the prompt has opened of the reply."""
-    thoughts = formats.get(format_of(fixture)).thoughts or {"<think>": "</think>"}
+    thoughts = formats.get(format_of(fixture)).reasoning_tags or {"<think>": "</think>"}
     prompt, text = fixture.generation_prompt, fixture.raw_output
     if prompt is None:  # then the text tells it
         opened = [

@@ -302,7 +302,9 @@ def test_no_text_can_close_its_block_or_open_a_call(name: str, data: st.DataObje
 @pytest.mark.parametrize("name", formats.names())
 def test_what_opens_or_closes_thoughts_is_a_marker(name: str) -> None:
     format = formats.get(name)
-    assert {mark.strip() for pair in format.thoughts.items() for mark in pair} <= {m.strip() for m in format.markers}
+    assert {mark.strip() for pair in format.reasoning_tags.items() for mark in pair} <= {
+        m.strip() for m in format.markers
+    }
 
 
 # A prompt cache stays good.
@@ -363,8 +365,8 @@ def test_thoughts_are_read_as_they_were_shown(name: str) -> None:
     calls = [p.name for p in reply.parts if isinstance(p, v.ToolCall)]
     thoughts = [p.text.strip() for p in reply.parts if isinstance(p, v.Reasoning)]
     assert calls == ["ping"]
-    assert thoughts == (["Look."] if format.thought[0] else [])
-    assert format.thought[0] or not format.thinks
+    assert thoughts == (["Look."] if format.reasoning_wrapper[0] else [])
+    assert format.reasoning_wrapper[0] or not format.reasoning_markers
 
 
 # Values that stand raw between tags.

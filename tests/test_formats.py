@@ -96,22 +96,22 @@ def test_truncated_everywhere(case: Case) -> None:
         assert calls == whole[: len(calls)], f"truncated at {i}"
 
 
-INVENTING = [name for name in formats.names() if (markup := formats.get(name).markup) and markup.invented]
+INVENTING = [name for name in formats.names() if (markup := formats.get(name).markup) and markup.result_markers]
 
 
 def invented_results(format: Format) -> list[str]:
     """Replies that a made-up result ends: behind a call, and behind one in reasoning."""
     call, markup = format.write_calls([ToolCall("call00009", "ping", "{}")]), format.markup
-    thoughts = [f"{opener}hm " for opener in format.thoughts][:1]
-    return [before + call + mark for mark in markup.invented for before in ("", *thoughts)] if markup else []
+    thoughts = [f"{opener}hm " for opener in format.reasoning_tags][:1]
+    return [before + call + mark for mark in markup.result_markers for before in ("", *thoughts)] if markup else []
 
 
 def after_the_end(format: Format) -> list[str]:
     """Reasoning, answers, calls and framing that a model may write on."""
     call, markup = format.write_calls([ToolCall("call00009", "ping", "{}")]), format.markup
     assert markup
-    pairs = (*format.thoughts.items(), *markup.answers.items())
-    marks = (*markup.closers, *markup.frames, *format.thoughts.values(), *markup.invented)
+    pairs = (*format.reasoning_tags.items(), *markup.answer_wrappers.items())
+    marks = (*markup.closers, *markup.ignored_wrappers, *format.reasoning_tags.values(), *markup.result_markers)
     return ["so", call, *(f"{a}so{call}{b}so" for a, b in pairs), *(f"{a}so{b}{call}" for a, b in pairs), *marks]
 
 

@@ -20,7 +20,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "formats.md"
 def test_every_format_has_a_row() -> None:
     lines = format_table().splitlines()
     assert [line.split()[0] for line in lines] == ["FORMAT", *formats.names()]
-    assert all(formats.get(name).models in line for name, line in zip(formats.names(), lines[1:], strict=True))
+    assert all(formats.get(name).model_families in line for name, line in zip(formats.names(), lines[1:], strict=True))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -85,4 +85,4 @@ def test_every_warning_is_documented() -> None:
     page = (ROOT / "docs/warnings.md").read_text()
     documented = set(re.findall(r"^\| `(\w+)`", page, re.M))
     sources = "".join(path.read_text() for path in SOURCES)
-    assert documented == set(re.findall(r'(?:warn|notices_by_name|over|Notice)\(\s*"([a-z_0-9]+)"', sources))
+    assert documented == set(re.findall(r'(?:warn|notices_by_name|end_reply|Notice)\(\s*"([a-z_0-9]+)"', sources))

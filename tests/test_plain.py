@@ -86,7 +86,7 @@ def test_control_tokens_that_are_meant_read_as_ever(case: Case) -> None:
         new_id=lambda: "1",
         prompt_tail=case.options.get("tail", "").replace("\\n", "\n"),
         lenient="lenient" in case.options,
-        taken_ids=case.options.get("taken", "").split(),
+        used_ids=case.options.get("taken", "").split(),
         control=[*control, "<|none|>"],
     )
     events = [*reader.feed(case.text), *reader.close(case.reason)]

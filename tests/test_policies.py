@@ -21,7 +21,7 @@ HEADED = [name for name in NAMES if formats.get(name).markup is None]
 """A call has a header of its own there, which ends the message before."""
 each_reasoning = pytest.mark.parametrize(
     ("name", "opener"),
-    [(name, opener) for name in NAMES if name not in BARE for opener in formats.get(name).thoughts],
+    [(name, opener) for name in NAMES if name not in BARE for opener in formats.get(name).reasoning_tags],
 )
 
 
@@ -63,7 +63,7 @@ def test_calls_in_reasoning_that_nothing_closes_are_calls(name: str, opener: str
 def test_calls_in_reasoning_that_is_closed_are_reasoning(name: str, opener: str) -> None:
     format = formats.get(name)
     draft = format.write_calls([CALL])
-    closer = format.thoughts[opener]
+    closer = format.reasoning_tags[opener]
     lines = read(name, f"{opener}I could write {draft} or not.\n{closer}\n\nHello.")
     assert calls(lines) == []
     assert lines[0].startswith('reasoning "I could write')
@@ -87,14 +87,14 @@ def test_a_limit_leaves_calls_in_open_reasoning_undecided(name: str, opener: str
 @each_reasoning
 def test_reasoning_closed_right_behind_its_calls_ends_the_reply(name: str, opener: str) -> None:
     format = formats.get(name)
-    lines = read(name, f"{opener}Look first.\n{format.write_calls([CALL])}\n{format.thoughts[opener]}\n")
+    lines = read(name, f"{opener}Look first.\n{format.write_calls([CALL])}\n{format.reasoning_tags[opener]}\n")
     assert calls(lines) == ["call search"], lines
 
 
-@pytest.mark.parametrize("name", [n for n in HEADED if formats.get(n).thought[0]])
+@pytest.mark.parametrize("name", [n for n in HEADED if formats.get(n).reasoning_wrapper[0]])
 def test_a_header_ends_reasoning(name: str) -> None:
     format = formats.get(name)
-    text = f"{format.thought[0]}Look first.{_header(format)}{format.write_calls([CALL])}"
+    text = f"{format.reasoning_wrapper[0]}Look first.{_header(format)}{format.write_calls([CALL])}"
     lines = read(name, text)
     assert calls(lines) == ["call search"], lines
     assert lines[0] == 'reasoning "Look first."'
@@ -159,7 +159,7 @@ def test_scalars_without_a_schema_are_json_where_they_are_any(name: str) -> None
 
 @each_reasoning
 def test_markers_of_reasoning_that_say_nothing_leak_nothing(name: str, opener: str) -> None:
-    closer = formats.get(name).thoughts[opener]
+    closer = formats.get(name).reasoning_tags[opener]
     if closer[0].isalpha():
         return  # a sentence, which may be the answer's own
     for stray in (closer, f"\n{closer}\n", f"{opener}{closer}", f"{closer}{opener}\n{closer}", f"{opener}\n\n{closer}"):
@@ -170,10 +170,10 @@ def test_markers_of_reasoning_that_say_nothing_leak_nothing(name: str, opener: s
 
 
 @pytest.mark.parametrize(
-    ("name", "opener"), [(n, o) for n in NAMES for o in formats.get(n).thoughts if o.startswith(("<|", "<ifm|"))]
+    ("name", "opener"), [(n, o) for n in NAMES for o in formats.get(n).reasoning_tags if o.startswith(("<|", "<ifm|"))]
 )
 def test_control_tokens_begin_and_end_reasoning_anywhere(name: str, opener: str) -> None:
-    closer = formats.get(name).thoughts[opener]
+    closer = formats.get(name).reasoning_tags[opener]
     lines = read(name, f"{opener}One.\n{closer}Hello{opener}\nTwo.{closer}")
     assert [line for line in lines if line.startswith("reasoning")] == ['reasoning "One."', 'reasoning "Two."']
     assert said(lines) == "Hello"
@@ -193,7 +193,7 @@ def test_an_empty_block_leaves_no_marker(name: str) -> None:
 @each_reasoning
 def test_text_behind_a_call_in_reasoning_counts_however_it_is_cut(name: str, opener: str) -> None:
     format = formats.get(name)
-    closer = format.thoughts[opener]
+    closer = format.reasoning_tags[opener]
     one, other = format.write_calls([CALL]), format.write_calls([OTHER])
     lines = read(name, f"{opener}Look.\n{one} or not{closer}")
     assert calls(lines) == [], lines

@@ -88,7 +88,7 @@ IDS = [
 
 @pytest.mark.parametrize(("written", "given_out"), [row[1:] for row in IDS], ids=[row[0] for row in IDS])
 def test_ids(written: list[dict[str, str]], given_out: list[str]) -> None:
-    events = read("".join(call("ping", **more) for more in written), taken_ids=["old"])
+    events = read("".join(call("ping", **more) for more in written), used_ids=["old"])
     assert [e.id for e in starts(events)] == given_out
 
 
@@ -239,12 +239,12 @@ def test_line_ends_of_windows() -> None:
 
 def test_over_says_that_the_rest_does_not_matter() -> None:
     one = reader()
-    assert not one.over
+    assert not one.finished
     one.feed(call("ping"))
-    assert not one.over
+    assert not one.finished
     events = one.feed("\n<tool_response>pong")
     assert [e.code for e in events if isinstance(e, ev.Notice)] == ["hallucinated_tool_result"]
-    assert one.over
+    assert one.finished
     assert one.feed("more" + call("ping")) == []
     assert one.close() == []
 

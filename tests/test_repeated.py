@@ -74,7 +74,7 @@ def repeated(format: Format) -> Iterator[tuple[str, str]]:
     yield "Sure!\n", f"{BARE}\n"
     yield "Sure!\n", '[{"name": "search", "arguments": {\n'
     yield opener, "<"
-    for thought, end in {"<think>": "</think>", **format.thoughts}.items():
+    for thought, end in {"<think>": "</think>", **format.reasoning_tags}.items():
         yield "", thought
         yield whole, end
         yield thought, whole

@@ -10,7 +10,7 @@ from dragoman import dialects, formats
 from dragoman.core import events as ev
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.messages import Request, Tool, ToolCall
-from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.text.json_repairs import ALL_REPAIRS, REPAIRS
 from dragoman.text.unwrap_arguments import unwrap_arguments
 
@@ -35,8 +35,8 @@ def told(events: Iterable[ev.AnyEvent]) -> tuple[str, list[ev.AnyEvent]]:
     return arguments, [e for e in found if isinstance(e, ev.ToolCallEnd | ev.ToolCallIncomplete | ev.Notice)]
 
 
-def read(name: str, cut: list[str], mends: frozenset[str] = MENDS) -> tuple[str, list[ev.AnyEvent]]:
-    reader = ReplyReader(formats.get(name), [TOOL], new_id=lambda: "1", mends=mends)
+def read(name: str, cut: list[str], mends: frozenset[str] = READER_REPAIRS) -> tuple[str, list[ev.AnyEvent]]:
+    reader = ReplyReader(formats.get(name), [TOOL], new_id=lambda: "1", enabled_repairs=mends)
     return told([*(e for piece in cut for e in reader.feed(piece)), *reader.close("stop")])
 
 
@@ -64,7 +64,7 @@ def test_every_format_that_has_json_reads_them(name: str) -> None:
 def test_what_is_switched_off_is_malformed(name: str) -> None:
     text = call_text(name).replace(MEANT, SLIPPED)
     for slip in NAMES:
-        arguments, after = read(name, [text], MENDS - {slip})
+        arguments, after = read(name, [text], READER_REPAIRS - {slip})
         assert MEANT.startswith(arguments.removesuffix(","))
         assert not any(isinstance(e, ev.ToolCallEnd) for e in after)
         assert "malformed_arguments" in [e.code for e in after if isinstance(e, ev.Notice)]

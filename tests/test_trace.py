@@ -14,7 +14,7 @@ from cases import TOOLS, Case, all_cases
 from dragoman import formats
 from dragoman.cli import main
 from dragoman.core import events as ev
-from dragoman.parsing.trace import Kind, Tracer
+from dragoman.parsing.trace import Kind, ReadTracer
 
 CASES = all_cases()
 OFFERED = [dragoman.Tool("get_weather"), dragoman.Tool("ping")]
@@ -194,7 +194,7 @@ def test_places_are_those_of_the_reply() -> None:
 
 def test_many_failed_calls_stay_linear() -> None:
     """This is done in a moment, or not within the suite's patience."""
-    tracer = Tracer(text := '<tool_call>{"x": 1}</tool_call>\n' * 20_000, formats.get("hermes"))
+    tracer = ReadTracer(text := '<tool_call>{"x": 1}</tool_call>\n' * 20_000, formats.get("hermes"))
     reader = dragoman.ToolCallReader(tracer.format)
     assert len(tracer.spans([*reader.feed(text), *reader.close()])[0].remarks) == 20_000
 

@@ -8,7 +8,7 @@ import pytest
 from dragoman import formats
 from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallIncomplete
 from dragoman.core.messages import Tool, ToolCall
-from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 
 TOOL = Tool("get_weather", "", '{"type": "object"}')
 ARGUMENTS = ('{"city": "Paris"}', '{"at": {"h": [1, 2]}, "city": "Paris"}', '{"city": "Paris", "days": 3}')
@@ -26,9 +26,9 @@ NAMES = [
 ]
 
 
-def read(name: str, text: str, size: int, mends: frozenset[str] = MENDS) -> list[AnyEvent]:
+def read(name: str, text: str, size: int, mends: frozenset[str] = READER_REPAIRS) -> list[AnyEvent]:
     numbers = itertools.count()
-    reader = ReplyReader(formats.get(name), [TOOL], new_id=lambda: str(next(numbers)), mends=mends)
+    reader = ReplyReader(formats.get(name), [TOOL], new_id=lambda: str(next(numbers)), enabled_repairs=mends)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     return [*(event for piece in pieces for event in reader.feed(piece)), *reader.close()]
 
@@ -77,7 +77,7 @@ def test_call_without_its_last_brackets_is_completed(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_completed_where_that_is_switched_off(name: str) -> None:
     text, _ = cuts(name, ARGUMENTS[0])[-1]
-    assert not any(whole for _, whole in calls(read(name, text, 5, MENDS - {"unclosed_object"})))
+    assert not any(whole for _, whole in calls(read(name, text, 5, READER_REPAIRS - {"unclosed_object"})))
 
 
 @pytest.mark.parametrize("end", ["", ",", ":", '"days"', '"days":', "1, 2}", "}}", "]"])

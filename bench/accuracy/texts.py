@@ -122,7 +122,7 @@ class Said:
     def _events(self, written: Written, request: Request, turn: ExchangeContext) -> list[AnyEvent]:
         format = formats.get(model_catalog.get(written.model).format)
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-        reader = ReplyReader(format, request.tools, new_id=turn.new_id, lenient=self._lenient, taken_ids=past)
+        reader = ReplyReader(format, request.tools, new_id=turn.new_id, lenient=self._lenient, used_ids=past)
         repeats = RepeatGuard((), format.write_call)
         cut_off = written.finish == "length"
         read = [*reader.feed(written.text), *reader.close("length" if cut_off else "stop")]

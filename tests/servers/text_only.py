@@ -55,7 +55,7 @@ def written(format: Format, messages: list[dict[str, str]]) -> str:
     """The reply to plain turns."""
     last, everything = messages[-1]["content"], "\n".join(message["content"] for message in messages)
     answer = next(each for each in ANSWERS if each.asked in last and each.told in everything)
-    opened = next(iter(format.thoughts.items()), None) if answer.thought else None
+    opened = next(iter(format.reasoning_tags.items()), None) if answer.thought else None
     thought = f"{opened[0]}\n{answer.thought}\n{opened[1]}\n\n" if opened else ""
     calls = [ToolCall(f"call_{n}", name, json.dumps(a, ensure_ascii=False)) for n, (name, a) in enumerate(answer.calls)]
     return thought + answer.text + (format.write_calls(calls) if calls else "")

@@ -188,7 +188,7 @@ class EngineSession:
         past = (p.id for m in self.request.messages for p in m.parts if isinstance(p, ToolCall))
         lenient = bool(self._tools)
         return ReplyReader(
-            self.format, self._tools, prompt_tail=opened, lenient=lenient, taken_ids=past, **self._settings
+            self.format, self._tools, prompt_tail=opened, lenient=lenient, used_ids=past, **self._settings
         )
 
     def _opening(self, tail: str) -> str:
@@ -198,7 +198,7 @@ class EngineSession:
         held = self.format.constrain(self._tools, self.request.tool_choice)
         if held is None:
             return ""
-        closer = self.format.thoughts.get(tail.strip(), "") if tail else ""
+        closer = self.format.reasoning_tags.get(tail.strip(), "") if tail else ""
         # Without the space at its end: models write it in one token with what follows.
         shared = _shared(call.before for call in held.calls)
         if len(held.calls) > 1:  # not a part of a name: no model would tokenize the name so
@@ -217,7 +217,7 @@ class EngineSession:
                 events, self.finished = events[:n], True
                 break
         out = self._pass(self._stops.pass_on(events))
-        self.finished |= self._reader.over or bool(self._stops.found)
+        self.finished |= self._reader.finished or bool(self._stops.found)
         return out
 
     def _pass(self, events: list[AnyEvent]) -> bytes:

@@ -21,8 +21,8 @@ from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import Reply, Request, Tool, ToolCall
 from dragoman.dialects import Api
 from dragoman.parsing.format import Format
-from dragoman.parsing.reply_reader import Delivery, ReplyReader, refused
-from dragoman.parsing.trace import Span, Tracer, with_names, with_other_readings
+from dragoman.parsing.reply_reader import Delivery, ReplyReader, feed_error
+from dragoman.parsing.trace import ReadTracer, Span, with_names, with_other_readings
 from dragoman.prompting.chat_renderer import render_chat
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def explain(
         UsageError: An argument has the wrong type.
     """
     if not isinstance(text, str):
-        raise refused(text)
+        raise feed_error(text)
     offered = None if tools is None else parse_tools(tools)
     read = partial(_trace, text, offered, finish_reason=finish_reason, prompt_tail=prompt_tail, new_id=new_id)
     spans = read(format, lenient=lenient)
@@ -223,7 +223,7 @@ def _trace(
     new_id: NewId | None,
 ) -> tuple[Span, ...]:
     found = resolve_format(format)
-    tracer = Tracer(text, found, prompt_tail, [tool.name for tool in tools or ()])
+    tracer = ReadTracer(text, found, prompt_tail, [tool.name for tool in tools or ()])
     reader = ToolCallReader(tracer.format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
     return tracer.spans([*reader.feed(text), *reader.close(finish_reason)])
 

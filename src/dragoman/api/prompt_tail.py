@@ -45,5 +45,5 @@ def known_formats() -> tuple[Format, ...]:
 @cache
 def _opened() -> re.Pattern[str]:
     """Matches an opening reasoning marker of any format at the end of a text."""
-    openers = {"<think>", *(opener for format in known_formats() for opener in format.thoughts)}
+    openers = {"<think>", *(opener for format in known_formats() for opener in format.reasoning_tags)}
     return re.compile(rf"(?:{'|'.join(map(re.escape, sorted(openers, key=len, reverse=True)))})\s*\Z")

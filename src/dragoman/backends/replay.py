@@ -22,7 +22,7 @@ from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError, ConfigError, quote
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.messages import Request, Text, ToolCall, ToolResult, Usage
-from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.text.stop_strings import StopStrings
 
 
@@ -100,8 +100,8 @@ class Replay:
             tools,
             new_id=turn.new_id,
             lenient=has_tools,
-            taken_ids=past,
-            mends=MENDS.difference(turn.leave),
+            used_ids=past,
+            enabled_repairs=READER_REPAIRS.difference(turn.leave),
         )
         stops = StopStrings(request.stop)
         yield Start(turn.id, request.model, turn.created)
@@ -110,7 +110,7 @@ class Replay:
             pieces += 1
             for event in stops.pass_on(reader.feed(answer.text[at : at + self._piece_chars])):
                 yield event
-            if reader.over or stops.found:
+            if reader.finished or stops.found:
                 break
         if not stops.found:
             for event in [*stops.pass_on(reader.close(answer.finish)), *stops.end()]:

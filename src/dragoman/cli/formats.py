@@ -18,7 +18,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.identify import detect_format
-from dragoman.parsing.format import Format, Notation
+from dragoman.parsing.format import ArgumentNotation, Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.parsing.sink import ForwardingSink
 from dragoman.text.scanner import Parser, Scanner
@@ -64,7 +64,7 @@ class Facts(msgspec.Struct, frozen=True):
     openers: tuple[str, ...]
     """What opens a call, or all of them, in a reply of unknown format."""
     ids: Ids
-    arguments: Notation
+    arguments: ArgumentNotation
     constrained: bool
     """A model can be held to calls that fit the tools' schemas."""
     proven: FormatCoverage | None
@@ -124,9 +124,9 @@ def facts(format: Format) -> Facts:
     return Facts(
         format.name,
         format.aliases,
-        format.models,
+        format.model_families,
         format.source,
-        format.thinks,
+        format.reasoning_markers,
         tuple(format.calls),
         _ids(format),
         format.arguments,
@@ -189,7 +189,7 @@ IDS: Final[dict[Ids, str]] = {
     "replaced": "the model writes them, but in a form or place where they cannot be passed on",
     "ours": "the model writes none; calls get random ones",
 }
-ARGUMENTS: Final[dict[Notation, str]] = {
+ARGUMENTS: Final[dict[ArgumentNotation, str]] = {
     "JSON": "one JSON object",
     "tagged": "each between tags; the tool's schema says of what type it is, unless the tag does",
     "notation": "in a notation of its own",

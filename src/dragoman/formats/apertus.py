@@ -11,16 +11,16 @@ Source: chat template of swiss-ai/Apertus-8B-Instruct-2509 (2025-09), as llama.c
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.shapes.json_object import CallKeys
+from dragoman.parsing.shapes.json_object import JsonCallKeys
 
 OPEN, CLOSE = "<|tools_prefix|>", "<|tools_suffix|>"
 
 FORMAT: Final = json_calls_format(
     name="apertus",
-    models="Apertus",
+    model_families="Apertus",
     source="chat template of swiss-ai/Apertus-8B-Instruct-2509 (2025-09), as llama.cpp has it (2026-10)",
     blocks={OPEN: CLOSE},
-    keys=CallKeys(name_is_key=True),
+    keys=JsonCallKeys(name_is_key=True),
     section=(f"{OPEN}[", f"]{CLOSE}"),
-    thoughts={"<|inner_prefix|>": "<|inner_suffix|>"},
+    reasoning_tags={"<|inner_prefix|>": "<|inner_suffix|>"},
 )

@@ -19,7 +19,7 @@ import json
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.tool_markup import ShownTools
+from dragoman.parsing.tool_markup import ToolListMarkup
 
 OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 
@@ -31,13 +31,13 @@ def write_id(id: str) -> tuple[str, str]:
 
 FORMAT: Final = json_calls_format(
     name="apriel",
-    models="Apriel 1.5 and 1.6 Thinker",
+    model_families="Apriel 1.5 and 1.6 Thinker",
     source="chat templates of Apriel 1.5 (2025-09) and 1.6 Thinker (2025-12), as llama.cpp has them (2026-10)",
     blocks={OPEN: CLOSE},
     section=(f"{OPEN}[", f"]{CLOSE}"),
     write_id=write_id,
-    thoughts={"Here are my reasoning steps:": "[BEGIN FINAL RESPONSE]", "<thinking>": "</thinking>"},
-    frames=("[END FINAL RESPONSE]",),
-    invented=("<|tool_result|>", "<|begin_tool_result|>"),
-    tools=ShownTools(("<available_tools>\n", "\n</available_tools>")),
+    reasoning_tags={"Here are my reasoning steps:": "[BEGIN FINAL RESPONSE]", "<thinking>": "</thinking>"},
+    ignored_wrappers=("[END FINAL RESPONSE]",),
+    result_markers=("<|tool_result|>", "<|begin_tool_result|>"),
+    tools=ToolListMarkup(("<available_tools>\n", "\n</available_tools>")),
 )

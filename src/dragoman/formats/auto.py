@@ -21,7 +21,7 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.python_call import BARE_CALLS, PythonCalls
 from dragoman.parsing.shapes.python_dicts import PythonObjects
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.parsing.tool_markup import RESULT, TOOLS
 from dragoman.text.scanner import Parser, Scanner
 
@@ -66,12 +66,12 @@ def markup() -> Markup:
     known = [format.markup for format in _others() if format.markup]
     return Markup(
         calls={opener: _read_call for format in _others() for opener in format.calls},
-        thoughts={opener: closer for format in _others() for opener, closer in format.thoughts.items()},
-        frames=_joined(m.frames for m in known),
+        reasoning_tags={opener: closer for format in _others() for opener, closer in format.reasoning_tags.items()},
+        ignored_wrappers=_joined(m.ignored_wrappers for m in known),
         boxes=_joined(m.boxes for m in known),
-        answers={opener: closer for m in known for opener, closer in m.answers.items()},
-        bare={"[": _listed, **BARE_CALLS},
-        tag=next(m.tag for m in known if m.tag[0]),
+        answer_wrappers={opener: closer for m in known for opener, closer in m.answer_wrappers.items()},
+        untagged_calls={"[": _listed, **BARE_CALLS},
+        example_tag=next(m.example_tag for m in known if m.example_tag[0]),
     )
 
 
@@ -79,13 +79,13 @@ def _joined(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for some in several for each in some))
 
 
-def _listed(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+def _listed(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """A list that begins the reply: of dicts as Sarashina has them, or of calls."""
     dicts = (yield from s.peek(3, after_space=True)) == "[{'"
     return (yield from (PythonObjects(tagged=False) if dicts else PythonCalls()).read(s, sink, opener))
 
 
-def read(s: Scanner, sink: CallSink) -> Parser[None]:
+def read(s: Scanner, sink: ToolCallSink) -> Parser[None]:
     """One reply."""
     name = yield from _opened_by_prompt(s, sink)
     if name:
@@ -95,7 +95,7 @@ def read(s: Scanner, sink: CallSink) -> Parser[None]:
         yield from markup().read(s, sink)
 
 
-def _opened_by_prompt(s: Scanner, sink: CallSink) -> Parser[str]:
+def _opened_by_prompt(s: Scanner, sink: ToolCallSink) -> Parser[str]:
     """The format whose header, which the prompt has begun, goes on here; "" where none does.
 
     A recipient for Muse Glimmer; a line with the name of an offered tool, and an object or a token, for Functionary.
@@ -113,10 +113,10 @@ def _opened_by_prompt(s: Scanner, sink: CallSink) -> Parser[str]:
     return "functionary_v2" if found["content"] else "functionary_v32" if found["name"] != "all" else ""
 
 
-def _read_call(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """A call; once one has begun, the format is known, and reads the rest."""
     format = yield from _whose(s, sink, opener)
-    if format.markup and format.markup.verbatim:
+    if format.markup and format.markup.keep_whitespace:
         s.pos -= len(opener)
         sink.text(s.skipped_space)
         s.pos += len(opener)
@@ -129,7 +129,7 @@ def _read_call(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     return whole
 
 
-def _whose(s: Scanner, sink: CallSink, opener: str) -> Parser[Format]:
+def _whose(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[Format]:
     if opener in SHARED:
         by_next = SHARED[opener]
         name = by_next.get((yield from s.peek(after_space=True)), by_next[""])
@@ -146,7 +146,7 @@ def _rest(name: str) -> Markup | None:
     return own and replace(own, calls={o: _shared if o in SHARED else read for o, read in own.calls.items()})
 
 
-def _shared(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+def _shared(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     format = yield from _whose(s, sink, opener)
     return (yield from format.calls[opener](s, sink, opener))
 
@@ -178,11 +178,11 @@ OTHERS: Final = (
 FORMAT: Final = replace(
     HERMES,
     name="auto",
-    models="any",
+    model_families="any",
     source="the other formats",
     read=read,
     calls={},
-    thoughts={},
+    reasoning_tags={},
     markup=None,
     aliases=(),
     markers=(*HERMES.markers, *OTHERS),

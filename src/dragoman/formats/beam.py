@@ -17,51 +17,51 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, Channels, Route
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
-from dragoman.parsing.shapes.name_then_json import Head
-from dragoman.parsing.shapes.tagged import Tagged
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.name_then_json import CallHead
+from dragoman.parsing.shapes.tagged import TaggedParameters
 from dragoman.text.scanner import Parser, Scanner
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
-TAGS: Final = Invoke(call=("", ""), parameter=("<rfl:parameter", "</rfl:parameter>"), newlines=True, lines=False)
+TAGS: Final = InvokeTags(call=("", ""), parameter=("<rfl:parameter", "</rfl:parameter>"), newlines=True, lines=False)
 _HEADER = re.compile(
     r"\s*(?:<\|start\|>\s*assistant\b)?\s*(?:to=([^\s<]+))?\s*(?:<\|channel\|>\s*(\w+))?\s*(?:to=([^\s<]+))?\s*"
     r"(?:(?:<\|constrain\|>)?\s*xml)?\s*"
 )
 
 
-def route(header: str, _: str) -> Route | None:
+def route(header: str, _: str) -> ChannelRoute | None:
     """By recipient, then by channel."""
     match = _HEADER.fullmatch(header)
     if not match:
         return None
     if match[1] or match[3]:
-        return Route("call")
+        return ChannelRoute("call")
     problem = "" if match[2] in (None, "analysis", "commentary", "final") else "an unknown channel"
-    return Route("reasoning" if match[2] == "analysis" else "text", problem)
+    return ChannelRoute("reasoning" if match[2] == "analysis" else "text", problem)
 
 
-def head(_: Scanner, header: str) -> Parser[Head | None]:
+def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     """The recipient in the header, which has been read."""
     yield from ()
     match = _HEADER.fullmatch(header.removesuffix(MESSAGE))
-    return Head((match[1] or match[3]).removeprefix("functions.")) if match else None
+    return CallHead((match[1] or match[3]).removeprefix("functions.")) if match else None
 
 
-def first(s: Scanner) -> Parser[bool]:
+def read_recipient(s: Scanner) -> Parser[bool]:
     """Behind `<|start|>assistant` the recipient may come."""
     return bool((yield from s.literal("to=", after_space=True)))
 
 
-def around(name: str) -> tuple[str, str]:
+def call_wrapper(name: str) -> tuple[str, str]:
     """A message to the tool, without the role."""
     return f" to={name}{CHANNEL}analysis {CONSTRAIN}xml{MESSAGE}", CALL
 
 
-TAGGED: Final = Tagged(
+TAGGED: Final = TaggedParameters(
     head,
     key_open=TAGS.parameter[0],
     key=TAGS.read_key,
@@ -71,7 +71,7 @@ TAGGED: Final = Tagged(
     newlines=True,
     names=TAGS.names,
 )
-WRITTEN: Final = replace(TAGS.written, around=around, closers=TAGGED.closers)
+WRITER: Final = replace(TAGS.writer, call_wrapper=call_wrapper, closers=TAGGED.closers)
 MARKUP: Final = Channels(
     starts=(START, CHANNEL),
     bodies=(MESSAGE,),
@@ -79,19 +79,19 @@ MARKUP: Final = Channels(
     call=TAGGED.read,
     ends={END: ANYTHING, RETURN: ANYTHING, CALL: ((START,), ("",))},
     breaks=(START,),
-    first=first,
+    read_opened_header=read_recipient,
 )
 
 FORMAT: Final = text_format(
     name="beam",
-    models="Beam",
+    model_families="Beam",
     source="response template of Beam in vLLM 0.33 and SGLang 0.5.23 (2026-10); the chat template was not seen",
     read=MARKUP,
-    write_call=WRITTEN.write_call,
-    hold=WRITTEN.hold,
+    write_call=WRITER.write_call,
+    constrain_call=WRITER.constrain_call,
     opener="",
-    thought=(f"{CHANNEL}analysis{MESSAGE}", f"{END}{START}assistant"),
-    thinks=(f"{CHANNEL}analysis",),
+    reasoning_wrapper=(f"{CHANNEL}analysis{MESSAGE}", f"{END}{START}assistant"),
+    reasoning_markers=(f"{CHANNEL}analysis",),
     markers=(START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN, *TAGS.parameter),
     separator=f"{START}assistant",
 )

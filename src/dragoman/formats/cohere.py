@@ -16,12 +16,12 @@ import json
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.shapes.json_object import CallKeys
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.json_object import JsonCallKeys
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 OPEN, CLOSE = "<|START_ACTION|>", "<|END_ACTION|>"
 
-RESULT: Final = ShownResult(
+RESULT: Final = ToolResultMarkup(
     '<|START_TOOL_RESULT|>[\n    {\n        "tool_call_id": "{id}",\n'
     '        "results": {\n            "0": {"content": ',
     '}\n        },\n        "is_error": {error}\n    }\n]<|END_TOOL_RESULT|>',
@@ -37,17 +37,17 @@ def write_id(id: str) -> tuple[str, str]:
 
 FORMAT: Final = json_calls_format(
     name="cohere",
-    models="Command R7B, Command A and later",
+    model_families="Command R7B, Command A and later",
     source="render_cmd3 and render_cmd4 of cohere-melody 0.15.3 (2026-10)",
     aliases=("cohere_command3", "cohere_command4", "command_r7b", "command_a"),
     blocks={OPEN: CLOSE},
-    keys=CallKeys(("tool_name", "name"), ("parameters", "arguments"), ("tool_call_id", "id")),
+    keys=JsonCallKeys(("tool_name", "name"), ("parameters", "arguments"), ("tool_call_id", "id")),
     section=(f"{OPEN}[\n    ", f"\n]{CLOSE}"),
     separator=",\n    ",
     write_id=write_id,
-    thoughts={"<|START_THINKING|>": "<|END_THINKING|>"},
-    answers={"<|START_RESPONSE|>": "<|END_RESPONSE|>", "<|START_TEXT|>": "<|END_TEXT|>"},
-    ids="",
-    tools=ShownTools(("```json\n[\n    ", "\n]\n```"), ("{", ', "responses": null}'), ",\n    "),
+    reasoning_tags={"<|START_THINKING|>": "<|END_THINKING|>"},
+    answer_wrappers={"<|START_RESPONSE|>": "<|END_RESPONSE|>", "<|START_TEXT|>": "<|END_TEXT|>"},
+    id_prefix="",
+    tools=ToolListMarkup(("```json\n[\n    ", "\n]\n```"), ("{", ', "responses": null}'), ",\n    "),
     result=RESULT,
 )

@@ -18,20 +18,20 @@ from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.invoke_tags import Invoke, escaped
-from dragoman.parsing.shapes.tagged import Wrapped
-from dragoman.parsing.shapes.typed_values import Nested
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.invoke_tags import InvokeTags, escape_attribute
+from dragoman.parsing.shapes.tagged import WrappedCalls
+from dragoman.parsing.shapes.typed_values import TypedValues
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 CALL, VALUE = ("<cofl:tool_call", "</cofl:tool_call>"), ("<cofl:value", "</cofl:value>")
 SECTION: Final = ("<cofl:tool_calls>", "</cofl:tool_calls>")
 THOUGHTS: Final = {"<|START_THINKING|>": "<|END_THINKING|>"}
 FRAMES: Final = ("<|START_TEXT|>", "<|END_TEXT|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
-FLAT: Final = Invoke(CALL, ("<cofl:tool_param", "</cofl:tool_param>"), SECTION, says="string", escapes=True)
-NESTED: Final = Nested(VALUE, FLAT.tagged())
+PARAMETER: Final = ("<cofl:tool_param", "</cofl:tool_param>")
+FLAT: Final = InvokeTags(CALL, PARAMETER, SECTION, type_attribute="string", escapes=True)
+NESTED: Final = TypedValues(VALUE, FLAT.tagged())
 ITEM: Final = '<cofl:tool_result id="{id}" is_error="{error}"><cofl:tool_result_item index="0">{"content": '
-ITEM_END: Final = "}</cofl:tool_result_item></cofl:tool_result>"
-RESULT: Final = (f"<cofl:tool_results>{ITEM}", f"{ITEM_END}</cofl:tool_results>")
+RESULT: Final = (f"<cofl:tool_results>{ITEM}", "}</cofl:tool_result_item></cofl:tool_result></cofl:tool_results>")
 
 
 def write_call(call: ToolCall) -> str:
@@ -41,33 +41,33 @@ def write_call(call: ToolCall) -> str:
 
 def before(name: str, id: str = "") -> str:
     """What stands before the arguments of this tool."""
-    return f'{FLAT.openers[0]}id="{escaped(id or "0")}" name="{escaped(name)}">'
+    return f'{FLAT.openers[0]}id="{escape_attribute(id or "0")}" name="{escape_attribute(name)}">'
 
 
-def hold(tool: Tool) -> HeldCall:
+def constrain_call(tool: Tool) -> HeldCall:
     """The calls of this tool that there can be."""
-    return NESTED.hold(tool, before(tool.name))
+    return NESTED.constrain_call(tool, before(tool.name))
 
 
 FORMAT: Final = text_format(
     name="cohere_cofl",
-    models="Command of 2026 (cmd5)",
+    model_families="Command of 2026 (cmd5)",
     source="render_cmd5 of cohere-melody 0.15.3 (2026-10)",
     read=Markup(
-        calls={SECTION[0]: Wrapped(NESTED.read, FLAT.openers, SECTION[1]).read}
+        calls={SECTION[0]: WrappedCalls(NESTED.read, FLAT.openers, SECTION[1]).read}
         | dict.fromkeys(FLAT.openers, NESTED.read),
-        thoughts=THOUGHTS,
+        reasoning_tags=THOUGHTS,
         closers=(CALL[1], SECTION[1]),
-        frames=FRAMES,
+        ignored_wrappers=FRAMES,
     ),
     write_call=write_call,
-    hold=hold,
+    constrain_call=constrain_call,
     opener=SECTION[0],
     markers=(*FLAT.markers(), *VALUE, *THOUGHTS, *THOUGHTS.values(), *FRAMES),
     section=SECTION,
     separator="",
-    ids="",
-    tools=ShownTools(("```json\n[\n    ", "\n]\n```"), ("{", ', "responses": null}'), ",\n    "),
-    result=ShownResult(*RESULT, error=("false", "true"), quoted=True),
+    id_prefix="",
+    tools=ToolListMarkup(("```json\n[\n    ", "\n]\n```"), ("{", ', "responses": null}'), ",\n    "),
+    result=ToolResultMarkup(*RESULT, error=("false", "true"), quoted=True),
     aliases=("cmd5",),
 )

@@ -20,20 +20,20 @@ from typing import Final
 
 from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.shapes.json_object import CallKeys
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.json_object import JsonCallKeys
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
 OPENERS: Final = tuple(f"Action:{space}{FENCE}json" for space in (" ", "", "\n"))
 
 FORMAT: Final = json_calls_format(
     name="command_r",
-    models="Command R and R+ of 2024",
+    model_families="Command R and R+ of 2024",
     source="tool use template of CohereLabs/c4ai-command-r-plus (2024-04), as llama.cpp has it (2026-10)",
     aliases=("command_r_plus",),
     blocks=dict.fromkeys(OPENERS, FENCE),
-    keys=CallKeys(("tool_name", "name"), ("parameters", "arguments")),
+    keys=JsonCallKeys(("tool_name", "name"), ("parameters", "arguments")),
     section=(f"{OPENERS[0]}\n[\n    ", f"\n]{FENCE}"),
     separator=",\n    ",
-    thoughts={},
-    result=ShownResult("<results>\n", "</results>"),
+    reasoning_tags={},
+    result=ToolResultMarkup("<results>\n", "</results>"),
 )

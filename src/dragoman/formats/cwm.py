@@ -15,15 +15,15 @@ from typing import Final
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.json_block import THINK
-from dragoman.parsing.shapes.plain_text_call import CLOSE, OPEN, hold, read, write_call
+from dragoman.parsing.shapes.plain_text_call import CLOSE, OPEN, constrain_call, read, write_call
 
 FORMAT: Final = text_format(
     name="cwm",
-    models="CWM",
+    model_families="CWM",
     source="vLLM's parser cwm, an open change (2026-01); the template was not seen",
-    read=Markup(calls={OPEN: read}, thoughts=THINK, closers=(CLOSE,)),
+    read=Markup(calls={OPEN: read}, reasoning_tags=THINK, closers=(CLOSE,)),
     write_call=write_call,
-    hold=hold,
+    constrain_call=constrain_call,
     opener=OPEN,
     markers=(OPEN, CLOSE, "<think>", "</think>"),
 )

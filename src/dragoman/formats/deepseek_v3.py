@@ -17,8 +17,8 @@ from typing import Final
 
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
+from dragoman.parsing.tool_markup import ToolResultMarkup
 from dragoman.text.scanner import Parser, Scanner, markers
 
 SECTION: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
@@ -26,7 +26,7 @@ OPEN, SEPARATOR, CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<
 FENCE: Final = ("```json", "```")
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """`function<｜tool▁sep｜>name`, then what opens the fence."""
     kind = yield from s.field(markers(SEPARATOR))
     if not kind:
@@ -37,31 +37,31 @@ def head(s: Scanner, _: str) -> Parser[Head | None]:
     s.pos -= len(found[1])
     yield from s.skip_space()
     yield from s.literal(*FENCE)
-    return Head(found[0].strip() or kind[0].strip())  # V3.1 writes the name where V3 writes the type
+    return CallHead(found[0].strip() or kind[0].strip())  # V3.1 writes the name where V3 writes the type
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{OPEN}function{SEPARATOR}{name}\n{FENCE[0]}\n", f"\n{FENCE[1]}{CLOSE}"
 
 
 MARKUP: Final = Markup(
-    calls={OPEN: NamedJson(head, closers=(CLOSE,), fence=("", FENCE[1])).read},
-    thoughts={"<think>": "</think>"},
+    calls={OPEN: NameThenJson(head, closers=(CLOSE,), fence=("", FENCE[1])).read},
+    reasoning_tags={"<think>": "</think>"},
     section=SECTION,
     closers=(CLOSE,),
 )
 
 FORMAT: Final = json_format(
     name="deepseek_v3",
-    models="DeepSeek V3, V3-0324, R1, R1-0528",
+    model_families="DeepSeek V3, V3-0324, R1, R1-0528",
     source="chat template of DeepSeek-R1-Distill-Qwen-32B (2025-01), as llama.cpp has it (2026-10)",
     read=MARKUP,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=SECTION[0],
     markers=(*SECTION, OPEN, SEPARATOR, CLOSE, "<think>", "</think>"),
     section=SECTION,
-    result=ShownResult(
+    result=ToolResultMarkup(
         "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>", "<｜tool▁output▁end｜><｜tool▁outputs▁end｜>"
     ),
     aliases=("deepseekv3", "deepseek_r1"),

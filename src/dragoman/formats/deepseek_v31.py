@@ -13,28 +13,28 @@ from typing import Final
 
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
+from dragoman.parsing.tool_markup import ToolResultMarkup
 from dragoman.text.scanner import Parser, Scanner, markers
 
 SECTION: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 OPEN, SEPARATOR, CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """`name<｜tool▁sep｜>`."""
     found = yield from s.field(markers(SEPARATOR))
-    return Head(found[0].strip()) if found else None
+    return CallHead(found[0].strip()) if found else None
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{OPEN}{name}{SEPARATOR}", CLOSE
 
 
 MARKUP: Final = Markup(
-    calls={OPEN: NamedJson(head, closers=(CLOSE,)).read},
-    thoughts={"<think>": "</think>"},
+    calls={OPEN: NameThenJson(head, closers=(CLOSE,)).read},
+    reasoning_tags={"<think>": "</think>"},
     section=SECTION,
     name_end=SEPARATOR,
     closers=(CLOSE,),
@@ -42,15 +42,15 @@ MARKUP: Final = Markup(
 
 FORMAT: Final = json_format(
     name="deepseek_v31",
-    models="DeepSeek V3.1 and Terminus, Cogito v2",
+    model_families="DeepSeek V3.1 and Terminus, Cogito v2",
     source="chat template of deepseek-ai/DeepSeek-V3.1 (2025-08), as llama.cpp has it (2026-10)",
     read=MARKUP,
     calls={},  # deepseek_v3 reads them too
-    around=around,
+    call_wrapper=call_wrapper,
     opener=SECTION[0],
     markers=(*SECTION, OPEN, SEPARATOR, CLOSE, "<think>", "</think>"),
     section=SECTION,
     separator="",
-    result=ShownResult("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+    result=ToolResultMarkup("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
     aliases=("deepseekv31", "cogito"),
 )

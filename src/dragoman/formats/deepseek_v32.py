@@ -18,15 +18,15 @@ models/templates/deepseek-ai-DeepSeek-V3.2.jinja of llama.cpp (2026-10).
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),
     parameter=("<｜DSML｜parameter", "</｜DSML｜parameter>"),
     section=("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
-    says="string",
-    bare=True,
+    type_attribute="string",
+    section_optional=True,
     blank=True,
 )
 OTHER: Final = ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>")
@@ -34,15 +34,15 @@ OTHER: Final = ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>")
 
 FORMAT: Final = text_format(
     name="deepseek_v32",
-    models="DeepSeek V3.2",
+    model_families="DeepSeek V3.2",
     source="encoding_dsv32.py of deepseek-ai/DeepSeek-V3.2 (2025-12), as vLLM 0.33 and llama.cpp have it",
     read=TAGS.markup({"<think>": "</think>"}, sections=(OTHER,)),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
     markers=(*TAGS.markers(), "<think>", "</think>"),
     section=TAGS.written_section,
-    tools=ShownTools(("<functions>\n", "\n</functions>"), ("{", "}")),
-    result=ShownResult("<function_results>\n<result>", "</result>\n</function_results>"),
+    tools=ToolListMarkup(("<functions>\n", "\n</functions>"), ("{", "}")),
+    result=ToolResultMarkup("<function_results>\n<result>", "</result>\n</function_results>"),
     aliases=("deepseekv32",),
 )

@@ -18,15 +18,15 @@ deepseek-ai-DeepSeek-V4.jinja and -V4-Flash-0731.jinja in models/templates of ll
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),
     parameter=("<｜DSML｜parameter", "</｜DSML｜parameter>"),
     section=("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
-    says="string",
-    bare=True,
+    type_attribute="string",
+    section_optional=True,
     blank=True,
 )
 OTHER: Final = ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")
@@ -34,14 +34,14 @@ OTHER: Final = ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")
 
 FORMAT: Final = text_format(
     name="deepseek_v4",
-    models="DeepSeek V4",
+    model_families="DeepSeek V4",
     source="reference encoder of DeepSeek-V4 (2026-04), as vLLM 0.33 and llama.cpp have it",
     read=TAGS.markup({"<think>": "</think>"}, sections=(OTHER,)),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
     markers=(*TAGS.markers(), "<think>", "</think>"),
     section=TAGS.written_section,
-    result=ShownResult("<tool_result>", "</tool_result>"),
+    result=ToolResultMarkup("<tool_result>", "</tool_result>"),
     aliases=("deepseekv4",),
 )

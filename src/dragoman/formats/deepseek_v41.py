@@ -17,28 +17,28 @@ Source: the reference encoder of DeepSeek-V4.1 (2026-08), as vLLM 0.33 has it in
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<｜DSML｜ invoke", "</｜DSML｜ invoke>"),
     parameter=("<｜DSML｜ parameter", "</｜DSML｜ parameter>"),
     section=("<｜DSML｜ calls>", "</｜DSML｜ calls>"),
-    says="string",
-    bare=True,
+    type_attribute="string",
+    section_optional=True,
     blank=True,
 )
 
 FORMAT: Final = text_format(
     name="deepseek_v41",
-    models="DeepSeek V4.1",
+    model_families="DeepSeek V4.1",
     source="reference encoder of DeepSeek-V4.1 (2026-08), as vLLM 0.33 has it",
     read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
     markers=(*TAGS.markers(), "<think>", "</think>"),
     section=TAGS.written_section,
-    result=ShownResult("<tool_result>", "</tool_result>"),
+    result=ToolResultMarkup("<tool_result>", "</tool_result>"),
     aliases=("deepseekv41",),
 )

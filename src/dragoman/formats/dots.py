@@ -14,9 +14,9 @@ Source: as the parsers dots of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); th
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<invoke", "</invoke>"),
     parameter=("<parameter", "</parameter>"),
     section=("<dots_function_call>", "</dots_function_call>"),
@@ -24,11 +24,11 @@ TAGS: Final = Invoke(
 
 FORMAT: Final = text_format(
     name="dots",
-    models="dots.llm2 and later",
+    model_families="dots.llm2 and later",
     source="as the parsers of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); the template was not seen",
     read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
     markers=(*TAGS.markers(), "<think>", "</think>"),
     section=TAGS.written_section,

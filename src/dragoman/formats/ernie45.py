@@ -22,12 +22,12 @@ from dragoman.parsing.shapes.json_block import json_calls_format
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 FORMAT: Final = json_calls_format(
     name="ernie45",
-    models="ERNIE 4.5 Thinking, X1.1",
+    model_families="ERNIE 4.5 Thinking, X1.1",
     source="as vLLM 0.33's parser ernie45 reads it (2026-10); the template was not seen",
     aliases=("ernie", "ernie_x1"),
     blocks={OPEN: CLOSE},
     call=(f"{OPEN}\n", f"\n{CLOSE}"),
     separator="\n",
-    answers={"<response>": "</response>"},
-    invented=("<tool_output>",),
+    answer_wrappers={"<response>": "</response>"},
+    result_markers=("<tool_output>",),
 )

@@ -17,29 +17,29 @@ https://github.com/MeetKai/functionary, tests/prompt_test_v2.txt (2024-01).
 import re
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, Channels, Route, name_before
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, name_reader
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner
 
 FROM, RECIPIENT, CONTENT, STOP, ALL = "<|from|>", "<|recipient|>", "<|content|>", "<|stop|>", "all"
 _HEADER = re.compile(r"\s*+(?:<\|from\|>\s*+assistant\s*+)?(?:<\|recipient\|>\s*+)?([\w.-]+)\s*+")
 
 
-def route(header: str, _: str) -> Route | None:
+def route(header: str, _: str) -> ChannelRoute | None:
     """By recipient."""
     found = _HEADER.fullmatch(header)
-    return Route("text" if found[1] == ALL else "call") if found else None
+    return ChannelRoute("text" if found[1] == ALL else "call") if found else None
 
 
-def head(_: Scanner, header: str) -> Parser[Head | None]:
+def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     """The recipient in the header, which has been read."""
     yield from ()
     found = _HEADER.fullmatch(header.removesuffix(CONTENT))
-    return Head(found[1]) if found else None
+    return CallHead(found[1]) if found else None
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{FROM}assistant\n{RECIPIENT}{name}\n{CONTENT}", ""
 
@@ -48,18 +48,18 @@ MESSAGES: Final = Channels(
     starts=(FROM, RECIPIENT),
     bodies=(CONTENT,),
     route=route,
-    call=NamedJson(head).read,
+    call=NameThenJson(head).read,
     ends={STOP: ANYTHING},
     breaks=(FROM,),
-    first=name_before(f"\n{CONTENT}"),
+    read_opened_header=name_reader(f"\n{CONTENT}"),
 )
 
 FORMAT: Final = json_format(
     name="functionary_v2",
-    models="functionary v2.2 to v2.5",
+    model_families="functionary v2.2 to v2.5",
     source="chat template of meetkai/functionary-medium-v2.2 (2024-01), as public copies have it",
     read=MESSAGES,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=FROM,
     markers=(FROM, RECIPIENT, CONTENT, STOP),
     aliases=("functionary_v2_2",),

@@ -13,32 +13,32 @@ from typing import Final
 
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner, markers
 
 OPEN, CLOSE = "<function=", "</function>"
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """`name>`."""
     found = yield from s.field(markers(">"))
-    return Head(found[0].strip()) if found else None
+    return CallHead(found[0].strip()) if found else None
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{OPEN}{name}>", CLOSE
 
 
-MARKUP: Final = Markup(calls={OPEN: NamedJson(head, closers=(CLOSE,)).read}, thoughts={}, closers=(CLOSE,))
+MARKUP: Final = Markup(calls={OPEN: NameThenJson(head, closers=(CLOSE,)).read}, reasoning_tags={}, closers=(CLOSE,))
 
 FORMAT: Final = json_format(
     name="functionary_v31",
-    models="functionary v3.1; Llama 3.1 with custom tools",
+    model_families="functionary v3.1; Llama 3.1 with custom tools",
     source="chat template of functionary-medium-v3.1 (2024-08); Llama 3.1 prompt formats (2024-07)",
     read=MARKUP,
     calls={},  # qwen3_xml reads them too
-    around=around,
+    call_wrapper=call_wrapper,
     opener=OPEN,
     markers=(OPEN, CLOSE),
     separator="",

@@ -14,29 +14,29 @@ Source: chat template of meetkai/functionary-medium-v3.2 (2024-08), as llama.cpp
 import re
 from typing import Final
 
-from dragoman.parsing.channels import Channels, Route, name_before
+from dragoman.parsing.channels import ChannelRoute, Channels, name_reader
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner
 
 OPEN, LINE, CRLF, ALL = ">>>", "\n", "\r\n", "all"
 _HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]*\w)(?:\r?\n)?")
 
 
-def route(header: str, _: str) -> Route | None:
+def route(header: str, _: str) -> ChannelRoute | None:
     """By recipient."""
     found = _HEADER.fullmatch(header)
-    return Route("text" if found[1] == ALL else "call") if found else None
+    return ChannelRoute("text" if found[1] == ALL else "call") if found else None
 
 
-def head(_: Scanner, header: str) -> Parser[Head | None]:
+def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     """The recipient in the header, which has been read."""
     yield from ()
     found = _HEADER.fullmatch(header)
-    return Head(found[1]) if found else None
+    return CallHead(found[1]) if found else None
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{OPEN}{name}{LINE}", ""
 
@@ -45,18 +45,18 @@ MESSAGES: Final = Channels(
     starts=(OPEN,),
     bodies=(LINE, CRLF),
     route=route,
-    call=NamedJson(head).read,
+    call=NameThenJson(head).read,
     breaks=(OPEN,),
-    first=name_before(LINE, CRLF),
+    read_opened_header=name_reader(LINE, CRLF),
 )
 
 FORMAT: Final = json_format(
     name="functionary_v32",
-    models="functionary v3.2 and medium v3.1, v3.llama3",
+    model_families="functionary v3.2 and medium v3.1, v3.llama3",
     source="chat template of meetkai/functionary-medium-v3.2 (2024-08), as llama.cpp has it (2026-10)",
     read=MESSAGES,
     calls={},
-    around=around,
+    call_wrapper=call_wrapper,
     opener=OPEN,
     markers=(OPEN,),
     separator="",

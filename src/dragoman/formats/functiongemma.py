@@ -15,23 +15,25 @@ from typing import Final
 
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.gemma_object import ObjectCalls
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.gemma_object import ObjectNotationCalls
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
 OPEN, CLOSE, QUOTE = "<start_function_call>", "<end_function_call>", "<escape>"
-CALLS: Final = ObjectCalls(OPEN, CLOSE, QUOTE)
-MARKUP: Final = Markup(calls={OPEN: CALLS.read}, thoughts={}, closers=(CLOSE,))
+CALLS: Final = ObjectNotationCalls(OPEN, CLOSE, QUOTE)
+MARKUP: Final = Markup(calls={OPEN: CALLS.read}, reasoning_tags={}, closers=(CLOSE,))
 
 FORMAT: Final = text_format(
     name="functiongemma",
-    models="FunctionGemma",
+    model_families="FunctionGemma",
     source="https://ai.google.dev/gemma/docs/functiongemma/formatting-and-best-practices (2025-12)",
     read=MARKUP,
     arguments="notation",
     write_call=CALLS.write,
-    hold=CALLS.hold,
+    constrain_call=CALLS.constrain_call,
     opener=OPEN,
     markers=(OPEN, CLOSE, QUOTE, "<start_of_turn>", "<end_of_turn>"),
     separator="",
-    result=ShownResult("<start_function_response>response:{name}{value:" + QUOTE, QUOTE + "}<end_function_response>"),
+    result=ToolResultMarkup(
+        "<start_function_response>response:{name}{value:" + QUOTE, QUOTE + "}<end_function_response>"
+    ),
 )

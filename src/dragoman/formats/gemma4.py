@@ -15,32 +15,35 @@ from typing import Final
 
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.gemma_object import ObjectCalls
+from dragoman.parsing.shapes.gemma_object import ObjectNotationCalls
 from dragoman.parsing.shapes.python_call import TOOL_CODE, read_tool_code
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHTS: Final = ("<|channel>thought", "<channel|>")
-CALLS: Final = ObjectCalls(OPEN, CLOSE, QUOTE)
+CALLS: Final = ObjectNotationCalls(OPEN, CLOSE, QUOTE)
 MARKUP: Final = Markup(
     calls={OPEN: CALLS.read, TOOL_CODE: read_tool_code},
-    thoughts=dict([THOUGHTS]),
+    reasoning_tags=dict([THOUGHTS]),
     closers=(CLOSE,),
-    frames=(*(f"<|channel>{name}{end}" for name in ("response", "final") for end in ("\n", "")), "<|channel>"),
-    verbatim=True,
+    ignored_wrappers=(
+        *(f"<|channel>{name}{end}" for name in ("response", "final") for end in ("\n", "")),
+        "<|channel>",
+    ),
+    keep_whitespace=True,
 )
 
 FORMAT: Final = text_format(
     name="gemma4",
-    models="Gemma 4",
+    model_families="Gemma 4",
     source="chat template of google/gemma-4-31B-it (2026-04), as llama.cpp has it (2026-10)",
     read=MARKUP,
     arguments="notation",
     write_call=CALLS.write,
-    hold=CALLS.hold,
+    constrain_call=CALLS.constrain_call,
     opener=OPEN,
     markers=(OPEN, CLOSE, QUOTE, *THOUGHTS, "<|channel>", "<|turn>", "<turn|>"),
     separator="",
-    result=ShownResult("<|tool_response>response:{name}{value:" + QUOTE, QUOTE + "}<tool_response|>"),
+    result=ToolResultMarkup("<|tool_response>response:{name}{value:" + QUOTE, QUOTE + "}<tool_response|>"),
     aliases=("gemma_4",),
 )

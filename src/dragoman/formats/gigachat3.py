@@ -22,11 +22,11 @@ OPEN_CRLF: Final = f"{SEPARATOR}\r\n\r\n{ROLE}"
 
 FORMAT: Final = json_calls_format(
     name="gigachat3",
-    models="GigaChat 3, 3.1",
+    model_families="GigaChat 3, 3.1",
     source="chat templates of GigaChat 3 (2025-11) and 3.1 (2026), as llama.cpp has them (2026-10)",
     blocks=dict.fromkeys((OPEN, OPEN_CRLF, ROLE, TOKEN), SEPARATOR),
     may_stay_open=True,
     call=(f"{OPEN}\n", SEPARATOR),
     separator="",
-    thoughts={},
+    reasoning_tags={},
 )

@@ -16,23 +16,23 @@ Source: chat template of GigaChat 3.5, GigaChat3.5.jinja of llama.cpp (2026).
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<｜GCML｜invoke", "</｜GCML｜invoke>"),
     parameter=("<｜GCML｜parameter", "</｜GCML｜parameter>"),
     section=("<｜GCML｜tool_calls>", "</｜GCML｜tool_calls>"),
-    says="string",
-    bare=True,
+    type_attribute="string",
+    section_optional=True,
 )
 
 FORMAT: Final = text_format(
     name="gigachat35",
-    models="GigaChat 3.5",
+    model_families="GigaChat 3.5",
     source="GigaChat3.5.jinja of llama.cpp (2026)",
     read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
     markers=(*TAGS.markers(), "<think>", "</think>"),
     section=TAGS.written_section,

@@ -17,20 +17,20 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.shapes.key_value_tags import KeyValueTags
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
 
-TAGS: Final = Keyed()
+TAGS: Final = KeyValueTags()
 BOXES: Final = ("<|begin_of_box|>", "<|end_of_box|>")
 """Around the final answer of the models that see."""
 
 FORMAT: Final = text_format(
     name="glm",
-    models="GLM-4.5, GLM-4.6, Laguna XS, Ling 3",
+    model_families="GLM-4.5, GLM-4.6, Laguna XS, Ling 3",
     source="chat templates of GLM-4.6 (2025-09), Laguna-XS.2, Laguna-XS-2.1 (2026), as llama.cpp has them (2026-10)",
     read=replace(TAGS.markup({"<think>": "</think>"}), boxes=BOXES),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.call[0],
     markers=(*TAGS.markers(), *BOXES, "<think>", "</think>"),
     result=TOOL_RESPONSE,

@@ -13,24 +13,24 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.key_value_tags import Keyed
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.key_value_tags import KeyValueTags
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
-TAGS: Final = Keyed(line="")
+TAGS: Final = KeyValueTags(line="")
 BOXES: Final = ("<|begin_of_box|>", "<|end_of_box|>")
 """Around the final answer of the models that see."""
 
 FORMAT: Final = text_format(
     name="glm47",
-    models="GLM-4.7 to GLM-5.3, Laguna S, Spark 2.5",
+    model_families="GLM-4.7 to GLM-5.3, Laguna S, Spark 2.5",
     source="chat templates of GLM-4.7-Flash, Laguna-S-2.1, Spark-X2.5 (2026), as llama.cpp has them (2026-10)",
     read=replace(TAGS.markup({"<think>": "</think>"}), boxes=BOXES),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     calls={},  # glm reads them too
     opener=TAGS.call[0],
     markers=(*TAGS.markers(), *BOXES, "<think>", "</think>"),
     separator="",
-    result=ShownResult("<tool_response>", "</tool_response>"),
+    result=ToolResultMarkup("<tool_response>", "</tool_response>"),
     aliases=("spark25",),
 )

@@ -26,14 +26,14 @@ SENTENCES: Final = {
 
 FORMAT: Final = json_calls_format(
     name="granite",
-    models="Granite 3.0 to 3.3",
+    model_families="Granite 3.0 to 3.3",
     source="chat template of granite-3.3-2b-instruct (2025-04); vLLM 0.33's parser granite (2026-10)",
     aliases=("granite3", "granite_3"),
     blocks={OPEN_3_0: "", OPEN: CLOSE},
     may_stay_open=True,
     section=(f"{OPEN_3_0}[", "]"),
-    thoughts=THINK | SENTENCES,
-    answers={"<response>": "</response>"},
-    invented=("<tool_response>", "<|tool_response|>"),
-    bare=BARE_CALLS,
+    reasoning_tags=THINK | SENTENCES,
+    answer_wrappers={"<response>": "</response>"},
+    result_markers=("<tool_response>", "<|tool_response|>"),
+    untagged_calls=BARE_CALLS,
 )

@@ -12,19 +12,19 @@ Source: examples/tool_chat_template_granite_20b_fc.jinja of vLLM (2024-10); IBM'
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.tool_markup import ShownTools
+from dragoman.parsing.tool_markup import ToolListMarkup
 
 OPEN: Final = "<function_call>"
 
 FORMAT: Final = json_calls_format(
     name="granite_20b_fc",
-    models="Granite 20B functioncalling",
+    model_families="Granite 20B functioncalling",
     source="tool_chat_template_granite_20b_fc.jinja of vLLM (2024-10)",
     aliases=("granite-20b-fc",),
     blocks={OPEN: ""},
     call=(f"{OPEN} ", ""),
     separator="",
-    thoughts={},
-    invented=("<function_response>",),
-    tools=ShownTools(("<|function_call_library|>\n", ""), ("{", "}")),
+    reasoning_tags={},
+    result_markers=("<function_response>",),
+    tools=ToolListMarkup(("<|function_call_library|>\n", ""), ("{", "}")),
 )

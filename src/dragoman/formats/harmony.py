@@ -16,9 +16,9 @@ has the recipient in the role and `json` without its token.
 import re
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, Channels, Route
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -46,34 +46,34 @@ def recipient(found: dict[str, str]) -> str:
     return "" if to in NOBODY else to
 
 
-def route(header: str, _: str) -> Route | None:
+def route(header: str, _: str) -> ChannelRoute | None:
     """By recipient, then by channel."""
     found = parts(header)
     if found is None or not {"to=", CHANNEL} & found.keys():
         return None
     to, channel = recipient(found), found.get(CHANNEL, "")
     if to.partition(".")[0] in BUILT_IN:
-        return Route("builtin")
+        return ChannelRoute("builtin")
     if to:
-        return Route("call")
+        return ChannelRoute("call")
     known = found.get(START, "assistant") == "assistant" and found[""] in ("", "assistant", "json", "text")
     problem = "" if known and channel in CHANNELS else "an unknown channel, role or type"
-    return Route("reasoning" if channel == "analysis" else "text", problem)
+    return ChannelRoute("reasoning" if channel == "analysis" else "text", problem)
 
 
-def head(_: Scanner, header: str) -> Parser[Head | None]:
+def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     """The recipient in the header, which has been read."""
     yield from ()
     found = parts(header.removesuffix(MESSAGE)) or {}
-    return Head(recipient(found).removeprefix("functions."))
+    return CallHead(recipient(found).removeprefix("functions."))
 
 
-def first(s: Scanner) -> Parser[bool]:
+def read_recipient(s: Scanner) -> Parser[bool]:
     """Behind `<|start|>assistant` the recipient may come."""
     return bool((yield from s.literal("to=", after_space=True)))
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{CHANNEL}commentary to=functions.{name} {CONSTRAIN}json{MESSAGE}", CALL
 
@@ -82,21 +82,21 @@ MESSAGES: Final = Channels(
     starts=(START, CHANNEL),
     bodies=(MESSAGE,),
     route=route,
-    call=NamedJson(head, closers=(CALL, END, RETURN), may_stay_open=True).read,
+    call=NameThenJson(head, closers=(CALL, END, RETURN), may_stay_open=True).read,
     ends={END: ANYTHING, RETURN: ANYTHING, CALL: ((START,), ("",))},
     breaks=(START,),
-    first=first,
+    read_opened_header=read_recipient,
 )
 
 FORMAT: Final = json_format(
     name="harmony",
-    models="gpt-oss",
+    model_families="gpt-oss",
     source="docs/format.md of openai/harmony, also in OpenAI's cookbook (2025-08)",
     read=MESSAGES,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=f"{CHANNEL}commentary to=functions.",
-    thinks=(f"{CHANNEL}analysis",),
-    thought=(f"{CHANNEL}analysis{MESSAGE}", f"{END}{START}assistant"),
+    reasoning_markers=(f"{CHANNEL}analysis",),
+    reasoning_wrapper=(f"{CHANNEL}analysis{MESSAGE}", f"{END}{START}assistant"),
     markers=(START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN),
     separator=f"{START}assistant",
     aliases=("gpt_oss", "openai"),

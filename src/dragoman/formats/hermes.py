@@ -20,27 +20,27 @@ llama.cpp has them (2026-10). Reka Edge's puts nothing between calls; SmolLM3's 
 import json
 from typing import Final
 
-from dragoman.parsing.code_fence import opening
+from dragoman.parsing.code_fence import read_fence_open
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
-from dragoman.parsing.untagged_json import fenced_calls, one_call, stray_brace
+from dragoman.parsing.untagged_json import drop_stray_brace, read_fenced_calls, read_one_call
 from dragoman.text.scanner import Parser, Scanner
 
 OPEN: Final = "<tool_call>"
 CLOSE: Final = "</tool_call>"
 TAG: Final = (OPEN, CLOSE)
-INVENTED: Final = "<tool_result"
+RESULT_MARKER: Final = "<tool_result"
 """How models that know no format are shown results: after a call, one that it writes itself is made up."""
 
 
-def read_block(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
+def read_block(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
     """What follows an opening tag; whether it was a call."""
     s.start_capture(s.skipped_space + OPEN)
     again = yield from s.literal(OPEN, after_space=True)
-    if fence := (yield from opening(s)):
-        whole = yield from fenced_calls(s, sink, fence, TAG, tagged=True)
+    if fence := (yield from read_fence_open(s)):
+        whole = yield from read_fenced_calls(s, sink, fence, TAG, tagged=True)
         if whole and not (yield from s.literal(CLOSE, after_space=True)):
             sink.warn("missing_closing_tag", f"expected {CLOSE} after the calls")
     else:
@@ -51,7 +51,7 @@ def read_block(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
     return whole
 
 
-def _calls(s: Scanner, sink: CallSink) -> Parser[bool]:
+def _calls(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
     """Calls one after the other, or a JSON array of them, and the closing tag; whether there is one."""
     listed = yield from s.literal("[", after_space=True)
     if listed and (yield from s.literal("]", after_space=True)):
@@ -59,14 +59,14 @@ def _calls(s: Scanner, sink: CallSink) -> Parser[bool]:
         sink.warn("empty_call_section", "dropped a list with no call in it", s.captured())
         return True
     if listed:
-        sink.listed(True)
+        sink.set_in_list(True)
     whole = False
-    while (yield from one_call(s, sink)):
+    while (yield from read_one_call(s, sink)):
         whole = True
         if not listed:
-            yield from stray_brace(s, sink)
+            yield from drop_stray_brace(s, sink)
         elif (yield from s.literal("]", after_space=True)):
-            sink.listed(False)
+            sink.set_in_list(False)
         s.start_capture()
         comma = yield from s.literal(",", after_space=True)
         if (yield from s.literal(CLOSE, after_space=True)):
@@ -78,30 +78,30 @@ def _calls(s: Scanner, sink: CallSink) -> Parser[bool]:
             sink.text(s.captured() if comma else "")
             break
     if not s.truncated:
-        sink.listed(False)
+        sink.set_in_list(False)
     return whole
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f'{OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": ', f"}}\n{CLOSE}"
 
 
 FORMAT: Final = json_format(
     name="hermes",
-    models="Hermes 2/3, Qwen2.5, Qwen3, QwQ, SmolLM3, Granite 4; models without a tool format",
+    model_families="Hermes 2/3, Qwen2.5, Qwen3, QwQ, SmolLM3, Granite 4; models without a tool format",
     source="NousResearch/Hermes-Function-Calling (2024-03); chat templates of Qwen2.5 and Qwen3 in llama.cpp (2026-10)",
     read=Markup(
         calls={OPEN: read_block},
-        thoughts={"<think>": "</think>"},
+        reasoning_tags={"<think>": "</think>"},
         closers=(CLOSE,),
-        invented=(INVENTED,),
-        tag=TAG,
+        result_markers=(RESULT_MARKER,),
+        example_tag=TAG,
     ),
-    around=around,
+    call_wrapper=call_wrapper,
     opener=OPEN,
-    thought=("<think>\n", "\n</think>\n\n"),
-    markers=(OPEN, CLOSE, INVENTED, "</tool_result", "<think>", "</think>"),
+    reasoning_wrapper=("<think>\n", "\n</think>\n\n"),
+    markers=(OPEN, CLOSE, RESULT_MARKER, "</tool_result", "<think>", "</think>"),
     result=TOOL_RESPONSE,
     aliases=("qwen", "qwen25", "qwen2_5"),
 )

@@ -14,17 +14,17 @@ Source: tool_chat_template_hunyuan_a13b.jinja of vLLM (2025-07); Tencent's own t
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 
 FORMAT: Final = json_calls_format(
     name="hunyuan_a13b",
-    models="Hunyuan A13B",
+    model_families="Hunyuan A13B",
     source="tool_chat_template_hunyuan_a13b.jinja of vLLM (2025-07)",
     blocks={OPEN: CLOSE},
     section=(f"{OPEN}[", f"]{CLOSE}"),
-    answers={"<answer>": "</answer>"},
-    tools=ShownTools(("[", "]"), separator=", "),
-    result=ShownResult("<tool_response>", "</tool_response>"),
+    answer_wrappers={"<answer>": "</answer>"},
+    tools=ToolListMarkup(("[", "]"), separator=", "),
+    result=ToolResultMarkup("<tool_response>", "</tool_response>"),
 )

@@ -17,11 +17,11 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.key_value_tags import Keyed
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.key_value_tags import KeyValueTags
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
-TAGS: Final = Keyed(section=("<tool_calls>", "</tool_calls>"), name_end="<tool_sep>")
-OPEN_SOURCE: Final = Keyed(
+TAGS: Final = KeyValueTags(section=("<tool_calls>", "</tool_calls>"), name_end="<tool_sep>")
+OPEN_SOURCE: Final = KeyValueTags(
     section=("<tool_calls:opensource>", "</tool_calls:opensource>"),
     call=("<tool_call:opensource>", "</tool_call:opensource>"),
     name_end="<tool_sep:opensource>",
@@ -37,15 +37,15 @@ MARKUP: Final = replace(
 
 FORMAT: Final = text_format(
     name="hy_v3",
-    models="Hunyuan Hy3, Hy4",
+    model_families="Hunyuan Hy3, Hy4",
     source="chat template of tencent/Hy3 (2026), as llama.cpp has it; vLLM 0.33's parser hy_v4 (2026-10)",
     read=MARKUP,
-    write_call=OPEN_SOURCE.written.write_call,
-    hold=OPEN_SOURCE.written.hold,
+    write_call=OPEN_SOURCE.writer.write_call,
+    constrain_call=OPEN_SOURCE.writer.constrain_call,
     opener=OPEN_SOURCE.section[0],
     markers=(*TAGS.markers(), *OPEN_SOURCE.markers(), *THOUGHTS, *THOUGHTS.values()),
     section=OPEN_SOURCE.written_section,
-    result=ShownResult(
+    result=ToolResultMarkup(
         "<tool_responses:opensource>\n<tool_response:opensource>\n",
         "\n</tool_response:opensource>\n</tool_responses:opensource>",
     ),

@@ -16,25 +16,25 @@ import json
 import re
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, Channels, Route, name_before
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, name_reader
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.json_block import JsonCalls
-from dragoman.parsing.shapes.json_object import CallKeys
+from dragoman.parsing.shapes.json_block import JsonBlock
+from dragoman.parsing.shapes.json_object import JsonCallKeys
 
 MODEL, THINKING, TEXT = "<|message_model|>", "<|content_thinking|>", "<|content_text|>"
 CALL: Final = "<|content_invoke_tool_json|>"
 END, OVER = "<|end_message|>", "<|content_model_end_sampling|>"
-ROUTES: Final = {THINKING: Route("reasoning"), TEXT: Route("text"), CALL: Route("call")}
+ROUTES: Final = {THINKING: ChannelRoute("reasoning"), TEXT: ChannelRoute("text"), CALL: ChannelRoute("call")}
 _HEADER = re.compile(rf"\s*(?:{re.escape(MODEL)})?([\w.-]*)\s*")
 
 
-def route(header: str, marker: str) -> Route | None:
+def route(header: str, marker: str) -> ChannelRoute | None:
     """By the content's type; only calls have a name."""
     found = _HEADER.fullmatch(header)
     return ROUTES[marker] if found and (marker == CALL or not found[1]) else None
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f'{MODEL}{name}{CALL}{{"name":{json.dumps(name, ensure_ascii=False)},"args":', f"}}{END}"
 
@@ -43,20 +43,20 @@ MESSAGES: Final = Channels(
     starts=(MODEL, *ROUTES),
     bodies=tuple(ROUTES),
     route=route,
-    call=JsonCalls(CallKeys(arguments=("args", "arguments", "parameters")), END, may_stay_open=True).read,
+    call=JsonBlock(JsonCallKeys(arguments=("args", "arguments", "parameters")), END, may_stay_open=True).read,
     ends={END: ANYTHING, OVER: ANYTHING},
     breaks=(MODEL,),
-    first=name_before(CALL),
+    read_opened_header=name_reader(CALL),
 )
 
 FORMAT: Final = json_format(
     name="inkling",
-    models="Inkling",
+    model_families="Inkling",
     source="renderers/inkling_encoding.py of vLLM 0.33 (2026-10)",
     read=MESSAGES,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=MODEL,
-    thought=(THINKING, END),
+    reasoning_wrapper=(THINKING, END),
     markers=(MODEL, *ROUTES, END, OVER, "<|message_tool|>"),
     separator="",
 )

@@ -14,18 +14,18 @@ Source: chat/chat_format.md of InternLM/InternLM (2024); several calls as in lmd
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.shapes.json_object import CallKeys
+from dragoman.parsing.shapes.json_object import JsonCallKeys
 
 OPEN, CLOSE = "<|action_start|><|plugin|>", "<|action_end|>"
 SPACED: Final = tuple(f"<|action_start|>{space}<|plugin|>" for space in (" ", "\n"))
 
 FORMAT: Final = json_calls_format(
     name="internlm",
-    models="InternLM2.5, InternLM3, Intern-S1",
+    model_families="InternLM2.5, InternLM3, Intern-S1",
     source="chat/chat_format.md of InternLM/InternLM (2024); lmdeploy/model.py of InternLM/lmdeploy (2025)",
     aliases=("internlm2", "interns1", "intern-s1"),
     blocks=dict.fromkeys((OPEN, *SPACED), CLOSE),
-    keys=CallKeys(arguments=("parameters", "arguments")),
+    keys=JsonCallKeys(arguments=("parameters", "arguments")),
     call=(f"{OPEN}\n", CLOSE),
     separator="",
 )

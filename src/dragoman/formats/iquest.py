@@ -10,17 +10,17 @@ Source: as SGLang 0.5.23's parser iquest_q1 reads it (2026-10); the template was
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.shapes.key_value_tags import KeyValueTags
 
-TAGS: Final = Keyed(call=("<iquest_tool_call>", "</iquest_tool_call>"), line="")
+TAGS: Final = KeyValueTags(call=("<iquest_tool_call>", "</iquest_tool_call>"), line="")
 
 FORMAT: Final = text_format(
     name="iquest",
-    models="IQuest Q1",
+    model_families="IQuest Q1",
     source="as SGLang 0.5.23's parser iquest_q1 reads it (2026-10); the template was not seen",
     read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.call[0],
     markers=(*TAGS.markers(), "<think>", "</think>"),
     separator="",

@@ -14,17 +14,17 @@ change (2026-10); the template was not seen.
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.shapes.key_value_tags import KeyValueTags
 
-TAGS: Final = Keyed(call=("<iquestcoder_tool_call>", "</iquestcoder_tool_call>"))
+TAGS: Final = KeyValueTags(call=("<iquestcoder_tool_call>", "</iquestcoder_tool_call>"))
 
 FORMAT: Final = text_format(
     name="iquest_coder",
-    models="IQuest Coder V2",
+    model_families="IQuest Coder V2",
     source="vLLM's parser iquest_coder_v2, an open change (2026-10); the template was not seen",
     read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.call[0],
     markers=(*TAGS.markers(), "<think>", "</think>", "<|iquestcoder_assistant|>"),
     aliases=("iquest_coder_v2",),

@@ -18,7 +18,7 @@ OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 
 FORMAT: Final = json_calls_format(
     name="jamba",
-    models="Jamba 1.5 and later",
+    model_families="Jamba 1.5 and later",
     source="as vLLM 0.33's parser jamba reads it (2026-10); the template was not seen",
     aliases=("jamba1_5",),
     blocks={OPEN: CLOSE},

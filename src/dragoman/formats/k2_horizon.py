@@ -18,9 +18,9 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.key_value_tags import Keyed
+from dragoman.parsing.shapes.key_value_tags import KeyValueTags
 
-TAGS: Final = Keyed(
+TAGS: Final = KeyValueTags(
     section=("<ifm|tool_calls>", "</ifm|tool_calls>"),
     call=("<ifm|tool_call>", "</ifm|tool_call>"),
     key=("<ifm|arg_key>", "</ifm|arg_key>"),
@@ -30,15 +30,15 @@ TAGS: Final = Keyed(
 
 THOUGHTS: Final = {f"<ifm|{name}>": f"</ifm|{name}>" for name in ("think", "think_fast", "think_faster")}
 
-WRITTEN: Final = replace(TAGS, type=("", "")).written
+WRITER: Final = replace(TAGS, type=("", "")).writer
 
 FORMAT: Final = text_format(
     name="k2_horizon",
-    models="K2 Horizon",
+    model_families="K2 Horizon",
     source="as vLLM 0.33's parser k2_horizon reads it (2026-10); the template was not seen",
     read=TAGS.markup(THOUGHTS),
-    write_call=WRITTEN.write_call,
-    hold=WRITTEN.hold,
+    write_call=WRITER.write_call,
+    constrain_call=WRITER.constrain_call,
     opener=TAGS.section[0],
     markers=(*TAGS.markers(), *THOUGHTS, *THOUGHTS.values()),
     section=TAGS.written_section,

@@ -16,7 +16,7 @@ from typing import Final
 
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner, markers
 
 SECTION: Final = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
@@ -24,36 +24,36 @@ OPEN, ARGUMENTS, CLOSE = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", 
 _HEAD = re.compile(r"\s*((?:functions[._])?(.+?)(?:[:_!]\d+)?)\s*", re.S)
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """The id, with the name in it."""
     found = yield from s.field(markers(ARGUMENTS))
     match = found and _HEAD.fullmatch(found[0])
-    return Head(match[2], match[1]) if match else None
+    return CallHead(match[2], match[1]) if match else None
 
 
-def around(name: str, id: str) -> tuple[str, str]:
+def call_wrapper(name: str, id: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     own = id if id.startswith("functions.") else f"functions.{name}:0"
     return f"{OPEN}{own}{ARGUMENTS}", CLOSE
 
 
 MARKUP: Final = Markup(
-    calls={OPEN: NamedJson(head, closers=(CLOSE,)).read},
-    thoughts={"<think>": "</think>"},
+    calls={OPEN: NameThenJson(head, closers=(CLOSE,)).read},
+    reasoning_tags={"<think>": "</think>"},
     section=SECTION,
     closers=(CLOSE,),
-    verbatim=True,
+    keep_whitespace=True,
 )
 
 FORMAT: Final = json_format(
     name="kimi_k2",
-    models="Kimi K2, K2-Thinking, K2.5 to K2.7",
+    model_families="Kimi K2, K2-Thinking, K2.5 to K2.7",
     source="chat templates of Kimi-K2-Instruct and Kimi-K2-Thinking (2025), as llama.cpp has them (2026-10)",
     read=MARKUP,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=SECTION[0],
     markers=(*SECTION, OPEN, ARGUMENTS, CLOSE, "<think>", "</think>"),
     section=SECTION,
     separator="",
-    ids="functions.{name}:",
+    id_prefix="functions.{name}:",
 )

@@ -14,19 +14,19 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<|open|>call", "<|close|>call<|sep|>"),
     parameter=("<|open|>argument", "<|close|>argument<|sep|>"),
     section=("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
     name="tool",
     key="key",
     end="<|sep|>",
-    says="type",
+    type_attribute="type",
     index=' index="1"',
-    around_json=dict.fromkeys(('<|open|>json type="object"<|sep|>', "<|open|>json<|sep|>"), "<|close|>json<|sep|>"),
-    bare=True,
+    json_wrappers=dict.fromkeys(('<|open|>json type="object"<|sep|>', "<|open|>json<|sep|>"), "<|close|>json<|sep|>"),
+    section_optional=True,
     escapes=True,
     lines=False,
 )
@@ -41,14 +41,14 @@ FRAMES: Final = (
 
 FORMAT: Final = text_format(
     name="kimi_k3",
-    models="Kimi K3",
+    model_families="Kimi K3",
     source="chat template of moonshotai/Kimi-K3 (2026-07), as llama.cpp has it (2026-10)",
-    read=replace(TAGS.markup(THOUGHTS, verbatim=True), frames=FRAMES),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    read=replace(TAGS.markup(THOUGHTS, keep_whitespace=True), ignored_wrappers=FRAMES),
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
     markers=(*TAGS.markers(), *THOUGHTS, *THOUGHTS.values(), *FRAMES),
     section=TAGS.written_section,
     separator="",
-    first=TAGS.index,
+    first_call_marker=TAGS.index,
 )

@@ -15,28 +15,28 @@ from typing import Final
 
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.python_call import PythonCalls, hold, write_call
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.python_call import PythonCalls, constrain_call, write_call
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
 MARKUP: Final = Markup(
     calls={OPEN: PythonCalls((CLOSE,), lines=True).read},
-    thoughts={"<think>": "</think>"},
+    reasoning_tags={"<think>": "</think>"},
     closers=(CLOSE,),
 )
 
 FORMAT: Final = text_format(
     name="lfm2",
-    models="LFM2, LFM2.5",
+    model_families="LFM2, LFM2.5",
     source="chat template of LFM2.5-8B-A1B (2026) in llama.cpp; model card of LFM2-1.2B-Tool (2025-09)",
     read=MARKUP,
     arguments="Python",
     write_call=write_call,
-    hold=hold,
+    constrain_call=constrain_call,
     opener=OPEN,
     markers=(OPEN, CLOSE, "<|im_start|>", "<|im_end|>", "<think>", "</think>"),
     section=(f"{OPEN}[", f"]{CLOSE}"),
     separator=", ",
-    tools=ShownTools(("<|tool_list_start|>[", "]<|tool_list_end|>"), separator=", "),
-    result=ShownResult("<|tool_response_start|>", "<|tool_response_end|>"),
+    tools=ToolListMarkup(("<|tool_list_start|>[", "]<|tool_list_end|>"), separator=", "),
+    result=ToolResultMarkup("<|tool_response_start|>", "<|tool_response_end|>"),
 )

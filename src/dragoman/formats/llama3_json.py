@@ -14,20 +14,20 @@ Llama-3.2-3B and Llama-3.3-70B-Instruct, as llama.cpp has them (2026-10). They r
 import json
 from typing import Final
 
-from dragoman.parsing.shapes.json_block import JsonCalls, json_calls_format
-from dragoman.parsing.shapes.json_object import CallKeys
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.shapes.json_block import JsonBlock, json_calls_format
+from dragoman.parsing.shapes.json_object import JsonCallKeys
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import CUT_OFF, Parser, Scanner, markers
 
 TAG: Final = "<|python_tag|>"
-KEYS: Final = CallKeys(("name", "function"), ("parameters", "arguments"))
-BARE: Final = JsonCalls(KEYS, tagged=False)
-TAGGED: Final = JsonCalls(KEYS)
+KEYS: Final = JsonCallKeys(("name", "function"), ("parameters", "arguments"))
+BARE: Final = JsonBlock(KEYS, tagged=False)
+TAGGED: Final = JsonBlock(KEYS)
 _CALL: Final = markers(".call(")
 _EQUALS: Final = markers("=")
 
 
-def tagged(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+def tagged(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """What follows the tag: JSON, a call of a built-in tool, or code."""
     if (yield from s.peek(after_space=True)) in ("{", "["):
         return (yield from TAGGED.read(s, sink, opener))
@@ -54,7 +54,7 @@ def tagged(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     return not problem
 
 
-def _keywords(s: Scanner, sink: CallSink) -> Parser[str]:
+def _keywords(s: Scanner, sink: ToolCallSink) -> Parser[str]:
     """`key="value", …)`, values being JSON; why it is not, or ""."""
     before = "{"
     if (yield from s.literal(")", after_space=True)):
@@ -77,15 +77,15 @@ def _keywords(s: Scanner, sink: CallSink) -> Parser[str]:
 
 FORMAT: Final = json_calls_format(
     name="llama3_json",
-    models="Llama 3.1 to 3.3, Llama 4",
+    model_families="Llama 3.1 to 3.3, Llama 4",
     source="chat templates of Llama 3.1 (2024-07), 3.2 and 3.3, as llama.cpp has them (2026-10)",
     aliases=("llama3", "llama4_json"),
     blocks={TAG: ""},
     keys=KEYS,
     separator="; ",
-    thoughts={},
-    verbatim=True,
-    bare={"{": BARE.read, "[": BARE.read},
+    reasoning_tags={},
+    keep_whitespace=True,
+    untagged_calls={"{": BARE.read, "[": BARE.read},
     other={TAG: tagged},
     opener='{"name": ',
 )

@@ -18,10 +18,10 @@ from dragoman.parsing.shapes.json_block import THINK, json_calls_format
 OPEN, CLOSE = "<longcat_tool_call>", "</longcat_tool_call>"
 FORMAT: Final = json_calls_format(
     name="longcat",
-    models="LongCat Flash",
+    model_families="LongCat Flash",
     source="as vLLM 0.33's parser longcat reads it (2026-10); the template was not seen",
     blocks={OPEN: CLOSE},
     call=(f"{OPEN}\n", f"\n{CLOSE}"),
     separator="\n",
-    thoughts={"<longcat_think>": "</longcat_think>"} | THINK,
+    reasoning_tags={"<longcat_think>": "</longcat_think>"} | THINK,
 )

@@ -15,10 +15,10 @@ results stand in `<longcat_tool_response>`; the template of meituan-longcat/Long
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.key_value_tags import Keyed
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.key_value_tags import KeyValueTags
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
-TAGS: Final = Keyed(
+TAGS: Final = KeyValueTags(
     call=("<longcat_tool_call>", "</longcat_tool_call>"),
     key=("<longcat_arg_key>", "</longcat_arg_key>"),
     value=("<longcat_arg_value>", "</longcat_arg_value>"),
@@ -26,12 +26,12 @@ TAGS: Final = Keyed(
 
 FORMAT: Final = text_format(
     name="longcat_xml",
-    models="LongCat-Flash-Lite and later",
+    model_families="LongCat-Flash-Lite and later",
     source="as mlx-lm 0.32's parser longcat reads it (2026-10); the template was not seen",
     read=TAGS.markup({"<longcat_think>": "</longcat_think>", "<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.call[0],
     markers=(*TAGS.markers(), "<longcat_think>", "</longcat_think>", "<think>", "</think>"),
-    result=ShownResult("<longcat_tool_response>\n", "\n</longcat_tool_response>"),
+    result=ToolResultMarkup("<longcat_tool_response>\n", "\n</longcat_tool_response>"),
 )

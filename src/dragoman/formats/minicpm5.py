@@ -11,10 +11,10 @@ it makes of other values, are JSON here.
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<function", "</function>"),
     parameter=("<param", "</param>"),
     quote=("<![CDATA[", "]]>"),
@@ -23,11 +23,11 @@ TAGS: Final = Invoke(
 
 FORMAT: Final = text_format(
     name="minicpm5",
-    models="MiniCPM5",
+    model_families="MiniCPM5",
     source="chat template of openbmb/MiniCPM5-1B (2026), as llama.cpp has it (2026-10)",
     read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.call[0],
     markers=(*TAGS.markers(), "<think>", "</think>"),
     result=TOOL_RESPONSE,

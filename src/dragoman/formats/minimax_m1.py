@@ -18,7 +18,7 @@ OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 
 FORMAT: Final = json_calls_format(
     name="minimax_m1",
-    models="MiniMax-M1",
+    model_families="MiniMax-M1",
     source="chat template of MiniMaxAI/MiniMax-M1 (2025-06), as llama.cpp has it (2026-10)",
     aliases=("minimax",),
     blocks={OPEN: CLOSE},

@@ -14,10 +14,10 @@ Source: chat template of MiniMaxAI/MiniMax-M2 (2025-10), as llama.cpp has it (20
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<invoke", "</invoke>"),
     parameter=("<parameter", "</parameter>"),
     section=("<minimax:tool_call>", "</minimax:tool_call>"),
@@ -25,16 +25,16 @@ TAGS: Final = Invoke(
 
 FORMAT: Final = text_format(
     name="minimax_m2",
-    models="MiniMax M2, M2.1, M2.5",
+    model_families="MiniMax M2, M2.1, M2.5",
     source="chat template of MiniMaxAI/MiniMax-M2 (2025-10), as llama.cpp has it (2026-10)",
     read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
-    thought=("<think>\n", "\n</think>\n\n"),
+    reasoning_wrapper=("<think>\n", "\n</think>\n\n"),
     markers=(*TAGS.markers(), "<think>", "</think>"),
     section=TAGS.written_section,
-    tools=ShownTools(each=("<tool>{", "}</tool>")),
-    result=ShownResult("<response>", "</response>"),
+    tools=ToolListMarkup(tool_wrapper=("<tool>{", "}</tool>")),
+    result=ToolResultMarkup("<response>", "</response>"),
     aliases=("minimax-m2",),
 )

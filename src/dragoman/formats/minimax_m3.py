@@ -18,11 +18,11 @@ from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.invoke_tags import attributes
-from dragoman.parsing.shapes.name_then_json import Head
-from dragoman.parsing.shapes.nested_elements import Elements
-from dragoman.parsing.shapes.tagged import Wrapped
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.invoke_tags import read_attributes
+from dragoman.parsing.shapes.name_then_json import CallHead
+from dragoman.parsing.shapes.nested_elements import NestedElements
+from dragoman.parsing.shapes.tagged import WrappedCalls
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 from dragoman.text.scanner import Parser, Scanner
 
 MARK: Final = "]<]minimax[>["
@@ -32,10 +32,10 @@ OPENERS: Final = (f"{INVOKE} ", f"{INVOKE}\n")
 THOUGHTS: Final = {"<mm:think>": "</mm:think>"}
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """`name="get_weather">`."""
-    found = yield from attributes(s, ">")
-    return Head(found[0]["name"], closed=found[1]) if found and "name" in found[0] else None
+    found = yield from read_attributes(s, ">")
+    return CallHead(found[0]["name"], closed=found[1]) if found and "name" in found[0] else None
 
 
 def write_call(call: ToolCall) -> str:
@@ -48,29 +48,29 @@ def before(name: str) -> str:
     return f'{INVOKE} name="{name}">'
 
 
-def hold(tool: Tool) -> HeldCall:
+def constrain_call(tool: Tool) -> HeldCall:
     """The calls of this tool that there can be."""
-    return CALL.hold(tool, before(tool.name))
+    return CALL.constrain_call(tool, before(tool.name))
 
 
-CALL: Final = Elements(head, MARK, "</invoke>")
+CALL: Final = NestedElements(head, MARK, "</invoke>")
 MARKUP: Final = Markup(
-    calls={SECTION[0]: Wrapped(CALL.read, OPENERS, SECTION[1]).read} | dict.fromkeys(OPENERS, CALL.read),
-    thoughts=THOUGHTS,
+    calls={SECTION[0]: WrappedCalls(CALL.read, OPENERS, SECTION[1]).read} | dict.fromkeys(OPENERS, CALL.read),
+    reasoning_tags=THOUGHTS,
     closers=(INVOKE_END, SECTION[1]),
 )
 
 FORMAT: Final = text_format(
     name="minimax_m3",
-    models="MiniMax M3",
+    model_families="MiniMax M3",
     source="chat template of MiniMaxAI/MiniMax-M3 (2026-06), as llama.cpp has it (2026-10)",
     read=MARKUP,
     write_call=write_call,
-    hold=hold,
+    constrain_call=constrain_call,
     opener=SECTION[0],
     markers=(MARK, *THOUGHTS, *THOUGHTS.values()),
     section=(f"{SECTION[0]}\n", f"\n{SECTION[1]}"),
-    tools=ShownTools(each=("<tool>{", "}</tool>")),
-    result=ShownResult("<response>", "</response>"),
+    tools=ToolListMarkup(tool_wrapper=("<tool>{", "}</tool>")),
+    result=ToolResultMarkup("<response>", "</response>"),
     aliases=("minimax-m3",),
 )

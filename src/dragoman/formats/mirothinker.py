@@ -20,9 +20,9 @@ from typing import Final
 
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.json_block import KEYS, THINK, JsonCalls
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.parsing.shapes.tagged import Wrapped
+from dragoman.parsing.shapes.json_block import KEYS, THINK, JsonBlock
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
+from dragoman.parsing.shapes.tagged import WrappedCalls
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
 from dragoman.text.scanner import Parser, Scanner, markers
 
@@ -31,7 +31,7 @@ SERVER, NAME, ARGUMENTS = ((f"<{tag}>", f"</{tag}>") for tag in ("server_name", 
 JSON_OPEN, JSON_CLOSE = "<tool_call>", "</tool_call>"
 
 
-def head(s: Scanner, opener: str) -> Parser[Head | None]:
+def head(s: Scanner, opener: str) -> Parser[CallHead | None]:
     """The server, which may be missing, and the name, up to the arguments."""
     if opener == SERVER[0]:
         server = yield from s.field(markers(SERVER[1], "<"))
@@ -40,28 +40,28 @@ def head(s: Scanner, opener: str) -> Parser[Head | None]:
     found = yield from s.field(markers(NAME[1], "<"))
     if found is None or found[1] != NAME[1] or not (yield from s.literal(ARGUMENTS[0], after_space=True)):
         return None
-    return Head(found[0].strip())
+    return CallHead(found[0].strip())
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     named = f"{SERVER[0]}generic-extras{SERVER[1]}\n{NAME[0]}{name}{NAME[1]}\n"
     return f"{named}{ARGUMENTS[0]}\n", f"\n{ARGUMENTS[1]}"
 
 
-CALLS: Final = Wrapped(NamedJson(head, closers=(ARGUMENTS[1],)).read, (SERVER[0], NAME[0]), CLOSE)
+CALLS: Final = WrappedCalls(NameThenJson(head, closers=(ARGUMENTS[1],)).read, (SERVER[0], NAME[0]), CLOSE)
 MARKUP: Final = Markup(
-    calls={OPEN: CALLS.read, JSON_OPEN: JsonCalls(KEYS, JSON_CLOSE).read},
-    thoughts=THINK,
+    calls={OPEN: CALLS.read, JSON_OPEN: JsonBlock(KEYS, JSON_CLOSE).read},
+    reasoning_tags=THINK,
     closers=(CLOSE, JSON_CLOSE, ARGUMENTS[1]),
 )
 
 FORMAT: Final = json_format(
     name="mirothinker",
-    models="MiroThinker",
+    model_families="MiroThinker",
     source="MiroThinker-v1.jinja of llama.cpp (2026-10)",
     read=MARKUP,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=OPEN,
     markers=(OPEN, CLOSE, *SERVER, *NAME, *ARGUMENTS, JSON_OPEN, JSON_CLOSE, "<think>", "</think>"),
     section=(f"{OPEN}\n", f"\n{CLOSE}"),

@@ -16,8 +16,8 @@ from typing import Final
 
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 from dragoman.text.scanner import Parser, Scanner, markers
 
 OPEN, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -25,7 +25,7 @@ THOUGHTS: Final = {"[THINK]": "[/THINK]", "<think>": "</think>"}
 _NAME = re.compile(r"[\w.-]+")
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """`name[CALL_ID]id[ARGS]`, of which the name alone has to be there."""
     found = yield from s.field(markers(ID, ARGUMENTS, "{"))
     name = found[0].strip() if found else ""
@@ -33,28 +33,28 @@ def head(s: Scanner, _: str) -> Parser[Head | None]:
         return None
     if found[1] != ID:
         s.pos -= found[1] == "{"
-        return Head(name)
+        return CallHead(name)
     id = yield from s.field(markers(ARGUMENTS))
-    return Head(name, id[0].strip()) if id else None
+    return CallHead(name, id[0].strip()) if id else None
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{OPEN}{name}{ARGUMENTS}", ""
 
 
-MARKUP: Final = Markup(calls={OPEN: NamedJson(head).read}, thoughts=THOUGHTS)
+MARKUP: Final = Markup(calls={OPEN: NameThenJson(head).read}, reasoning_tags=THOUGHTS)
 
 FORMAT: Final = json_format(
     name="mistral",
-    models="Mistral Small 3.2, Magistral, Devstral, Ministral 3, Medium 3 and later",
+    model_families="Mistral Small 3.2, Magistral, Devstral, Ministral 3, Medium 3 and later",
     source="InstructTokenizerV11 and V13 of mistral-common 1.13.1 (2026-11)",
     read=MARKUP,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=OPEN,
     markers=(OPEN, ID, ARGUMENTS, "[TOOL_RESULTS]", *THOUGHTS, *THOUGHTS.values()),
     separator="",
-    tools=ShownTools(("[AVAILABLE_TOOLS][", "][/AVAILABLE_TOOLS]"), separator=", "),
-    result=ShownResult("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+    tools=ToolListMarkup(("[AVAILABLE_TOOLS][", "][/AVAILABLE_TOOLS]"), separator=", "),
+    result=ToolResultMarkup("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
     aliases=("mistral_v11", "mistral_v13", "ministral", "devstral", "magistral"),
 )

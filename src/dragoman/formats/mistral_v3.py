@@ -13,8 +13,8 @@ Nemo, tekken, have none behind the token, nor has its chat template in llama.cpp
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.shapes.json_object import CallKeys
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.json_object import JsonCallKeys
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 OPEN: Final = "[TOOL_CALLS]"
 ID_CHARS: Final = 9
@@ -28,13 +28,13 @@ def write_id(id: str) -> tuple[str, str]:
 
 FORMAT: Final = json_calls_format(
     name="mistral_v3",
-    models="Mistral 7B v0.3, Mixtral 8x22B, Mistral Nemo, Mistral Large 2407 and 2411, Mistral Small 3",
+    model_families="Mistral 7B v0.3, Mixtral 8x22B, Mistral Nemo, Mistral Large 2407 and 2411, Mistral Small 3",
     source="tokenizers v3 and v7 of mistral-common 1.13.1 (2026-11)",
     aliases=("mistral_v2", "mistral_v7"),
     blocks={OPEN: ""},
     section=(f"{OPEN} [", "]"),
     write_id=write_id,
-    keys=CallKeys(late_id=False),
-    tools=ShownTools(("[AVAILABLE_TOOLS] [", "][/AVAILABLE_TOOLS]"), separator=", "),
-    result=ShownResult('[TOOL_RESULTS] {"content": ', ', "call_id": "{id}"}[/TOOL_RESULTS]', quoted=True),
+    keys=JsonCallKeys(late_id=False),
+    tools=ToolListMarkup(("[AVAILABLE_TOOLS] [", "][/AVAILABLE_TOOLS]"), separator=", "),
+    result=ToolResultMarkup('[TOOL_RESULTS] {"content": ', ', "call_id": "{id}"}[/TOOL_RESULTS]', quoted=True),
 )

@@ -18,17 +18,17 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, Channels, Route
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
-from dragoman.parsing.shapes.name_then_json import Head
-from dragoman.parsing.shapes.tagged import Wrapped
-from dragoman.parsing.sink import CallSink
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.name_then_json import CallHead
+from dragoman.parsing.shapes.tagged import WrappedCalls
+from dragoman.parsing.sink import ToolCallSink
+from dragoman.parsing.tool_markup import ToolResultMarkup
 from dragoman.text.scanner import Parser, Scanner
 
 START, MESSAGE, ENDS = "<|start|>", "<|message|>", ("<|eom|>", "<|eot|>")
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<atem:invoke", "</atem:invoke>"),
     parameter=("<atem:parameter", "</atem:parameter>"),
     section=("<atem:function_calls>", "</atem:function_calls>"),
@@ -37,20 +37,20 @@ _HEADER = re.compile(r"\s*(?:<\|start\|>\s*assistant\b)?\s*(?:to=([^\s<]+))?\s*"
 _TAGGED: Final = TAGS.tagged()
 
 
-def route(header: str, _: str) -> Route | None:
+def route(header: str, _: str) -> ChannelRoute | None:
     """By recipient."""
     match = _HEADER.fullmatch(header)
     if not match:
         return None
-    return Route("reasoning" if match[1] == "self" else "text" if match[1] in (None, "user") else "call")
+    return ChannelRoute("reasoning" if match[1] == "self" else "text" if match[1] in (None, "user") else "call")
 
 
-def first(s: Scanner) -> Parser[bool]:
+def read_recipient(s: Scanner) -> Parser[bool]:
     """Behind `<|start|>assistant` the recipient comes."""
     return bool((yield from s.literal("to=", after_space=True)))
 
 
-def head(s: Scanner, opener: str) -> Parser[Head | None]:
+def head(s: Scanner, opener: str) -> Parser[CallHead | None]:
     """The name in the invocation's tag, once."""
     found = yield from _TAGGED.head(s, opener)
     if not found:
@@ -60,7 +60,7 @@ def head(s: Scanner, opener: str) -> Parser[Head | None]:
     return found._replace(name=name) if name == namespace else found
 
 
-def read_calls(s: Scanner, sink: CallSink, header: str) -> Parser[bool]:
+def read_calls(s: Scanner, sink: ToolCallSink, header: str) -> Parser[bool]:
     """The body of a message to a tool."""
     opened = yield from s.literal(TAGS.section[0], after_space=True)
     s.skipped_space = header
@@ -70,15 +70,15 @@ def read_calls(s: Scanner, sink: CallSink, header: str) -> Parser[bool]:
     return whole
 
 
-def around(name: str) -> tuple[str, str]:
+def call_wrapper(name: str) -> tuple[str, str]:
     """A message to the tool."""
     opened, closed = TAGS.written_section
-    before, behind = TAGS.written.around(name)
+    before, behind = TAGS.writer.call_wrapper(name)
     return f" to={name}{MESSAGE}{opened}{before}", f"{behind}{closed}"
 
 
-WRITTEN: Final = replace(TAGS.written, around=around)
-_CALLS: Final = Wrapped(replace(_TAGGED, head=head).read, TAGS.openers, TAGS.section[1])
+WRITER: Final = replace(TAGS.writer, call_wrapper=call_wrapper)
+_CALLS: Final = WrappedCalls(replace(_TAGGED, head=head).read, TAGS.openers, TAGS.section[1])
 MARKUP: Final = Channels(
     starts=(START,),
     bodies=(MESSAGE,),
@@ -86,22 +86,22 @@ MARKUP: Final = Channels(
     call=read_calls,
     ends=dict.fromkeys(ENDS, ANYTHING),
     breaks=(START,),
-    first=first,
+    read_opened_header=read_recipient,
     blocks=(TAGS.section[0], *TAGS.openers),
 )
 
 FORMAT: Final = text_format(
     name="muse_glimmer",
-    models="Muse Glimmer",
+    model_families="Muse Glimmer",
     source="muse-glimmer.jinja of llama.cpp (2026-10)",
     read=MARKUP,
-    write_call=WRITTEN.write_call,
-    hold=WRITTEN.hold,
+    write_call=WRITER.write_call,
+    constrain_call=WRITER.constrain_call,
     opener="",
-    thought=(f" to=self{MESSAGE}", f"{ENDS[0]}{START}assistant"),
-    thinks=("to=self",),
+    reasoning_wrapper=(f" to=self{MESSAGE}", f"{ENDS[0]}{START}assistant"),
+    reasoning_markers=("to=self",),
     markers=(START, MESSAGE, *ENDS, *TAGS.markers()),
     separator=f"{ENDS[0]}{START}assistant",
-    result=ShownResult('<tool_output name="{name}">\n', "\n</tool_output>"),
+    result=ToolResultMarkup('<tool_output name="{name}">\n', "\n</tool_output>"),
     aliases=("muse",),
 )

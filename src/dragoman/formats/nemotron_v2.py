@@ -11,17 +11,17 @@ Source: chat template of nvidia/NVIDIA-Nemotron-Nano-9B-v2 (2025-08), as llama.c
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 OPEN, CLOSE = "<TOOLCALL>", "</TOOLCALL>"
 
 FORMAT: Final = json_calls_format(
     name="nemotron_v2",
-    models="Nemotron Nano v2, Llama-3.3-Nemotron-Super v1.5",
+    model_families="Nemotron Nano v2, Llama-3.3-Nemotron-Super v1.5",
     source="chat template of nvidia/NVIDIA-Nemotron-Nano-9B-v2 (2025-08), as llama.cpp has it (2026-10)",
     aliases=("nemotron_json", "nemotron_nano_v2"),
     blocks={OPEN: CLOSE},
     section=(f"{OPEN}[", f"]{CLOSE}"),
-    tools=ShownTools(("<AVAILABLE_TOOLS>[", "]</AVAILABLE_TOOLS>"), ("{", "}"), ", "),
-    result=ShownResult("<TOOL_RESPONSE>[", "]</TOOL_RESPONSE>"),
+    tools=ToolListMarkup(("<AVAILABLE_TOOLS>[", "]</AVAILABLE_TOOLS>"), ("{", "}"), ", "),
+    result=ToolResultMarkup("<TOOL_RESPONSE>[", "]</TOOL_RESPONSE>"),
 )

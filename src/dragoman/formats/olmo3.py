@@ -17,14 +17,14 @@ from typing import Final
 from dragoman.core.messages import ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.python_call import AS_JSON, PythonCalls, hold
+from dragoman.parsing.shapes.python_call import AS_JSON, PythonCalls, constrain_call
 from dragoman.parsing.shapes.tagged import typed_values
 from dragoman.schema.argument_types import as_string
 
 OPEN, CLOSE = "<function_calls>", "</function_calls>"
 MARKUP: Final = Markup(
     calls={OPEN: PythonCalls((CLOSE,), lines=True).read},
-    thoughts={"<think>": "</think>"},
+    reasoning_tags={"<think>": "</think>"},
     closers=(CLOSE,),
 )
 
@@ -37,12 +37,12 @@ def write_call(call: ToolCall) -> str:
 
 FORMAT: Final = text_format(
     name="olmo3",
-    models="Olmo 3, Olmo 3.1",
+    model_families="Olmo 3, Olmo 3.1",
     source="chat template of Olmo 3 Instruct (2025-11), as public copies have it",
     read=MARKUP,
     arguments="Python",
     write_call=write_call,
-    hold=partial(hold, values=AS_JSON),
+    constrain_call=partial(constrain_call, values=AS_JSON),
     opener=OPEN,
     markers=(OPEN, CLOSE, "<think>", "</think>", "<|im_start|>", "<|im_end|>"),
     section=(OPEN, CLOSE),

@@ -18,10 +18,10 @@ OPEN, CLOSE = "[unused11]", "[unused12]"
 
 FORMAT: Final = json_calls_format(
     name="pangu",
-    models="openPangu Embedded",
+    model_families="openPangu Embedded",
     source="model card of openPangu-Embedded-7B (2025-08); prompts of openPangu DeepDiver (2025-09)",
     blocks={OPEN: CLOSE},
     section=(f"{OPEN}[", f"]{CLOSE}"),
-    thoughts={"[unused16]": "[unused17]"},
+    reasoning_tags={"[unused16]": "[unused17]"},
     aliases=("openpangu",),
 )

@@ -13,18 +13,18 @@ that it lists tools in `<|tool|>[…]<|/tool|>` is what onnxruntime-extensions w
 from typing import Final
 
 from dragoman.parsing.shapes.json_block import json_calls_format
-from dragoman.parsing.tool_markup import ShownTools
+from dragoman.parsing.tool_markup import ToolListMarkup
 
 OPEN: Final = "functools["
 
 FORMAT: Final = json_calls_format(
     name="phi4_mini",
-    models="Phi-4-mini, Firefunction v2",
+    model_families="Phi-4-mini, Firefunction v2",
     source="chat template of firefunction-v2 (2024-06); tool_chat_template_phi4_mini.jinja of vLLM (2025)",
     aliases=("phi4_mini_json", "phi4mini", "functools", "firefunction_v2"),
     blocks={OPEN: "", "<|tool_call|>": "<|/tool_call|>"},
     section=(OPEN, "]"),
-    thoughts={},
-    invented=("<|tool_response|>",),
-    tools=ShownTools(("<|tool|>[", "]<|/tool|>"), ("{", "}"), ", "),
+    reasoning_tags={},
+    result_markers=("<|tool_response|>",),
+    tools=ToolListMarkup(("<|tool|>[", "]<|/tool|>"), ("{", "}"), ", "),
 )

@@ -15,7 +15,7 @@ from typing import Final
 
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner, markers
 
 
@@ -30,7 +30,7 @@ CONSTRAIN, MESSAGE, END = "<|plamo:constrain|>", "<|plamo:msg|>", "<|plamo:tag|>
 OPENS_JSON: Final = f"{ARGUMENTS[0]}{CONSTRAIN}json{MESSAGE}"
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """The name between its tags, then what opens the arguments."""
     if not (yield from s.literal(NAME[0], after_space=True)):
         return None
@@ -40,27 +40,27 @@ def head(s: Scanner, _: str) -> Parser[Head | None]:
     if (yield from s.literal(ARGUMENTS[0], after_space=True)):
         for part in (CONSTRAIN, "json", MESSAGE):
             yield from s.literal(part, after_space=True)
-    return Head(found[0].strip())
+    return CallHead(found[0].strip())
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{REQUEST[0]}{NAME[0]}{name}{NAME[1]}{OPENS_JSON}", f"{ARGUMENTS[1]}{REQUEST[1]}"
 
 
 MARKUP: Final = Markup(
-    calls={REQUEST[0]: NamedJson(head, closers=(REQUEST[1],), fence=("", ARGUMENTS[1])).read},
-    thoughts={THINK[0]: THINK[1]},
+    calls={REQUEST[0]: NameThenJson(head, closers=(REQUEST[1],), fence=("", ARGUMENTS[1])).read},
+    reasoning_tags={THINK[0]: THINK[1]},
     section=SECTION,
     closers=(REQUEST[1], END),
 )
 
 FORMAT: Final = json_format(
     name="plamo3",
-    models="PLaMo 3",
+    model_families="PLaMo 3",
     source="as vLLM 0.33's parser plamo3 reads it (2026-10); the template was not seen",
     read=MARKUP,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=SECTION[0],
     markers=(*SECTION, *REQUEST, *NAME, *ARGUMENTS, *THINK, CONSTRAIN, MESSAGE, END),
     section=SECTION,

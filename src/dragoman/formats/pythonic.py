@@ -15,24 +15,31 @@ from typing import Final
 
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.python_call import BARE_CALLS, TOOL_CODE, PythonCalls, hold, read_tool_code, write_call
+from dragoman.parsing.shapes.python_call import (
+    BARE_CALLS,
+    TOOL_CODE,
+    PythonCalls,
+    constrain_call,
+    read_tool_code,
+    write_call,
+)
 
 OPEN, CLOSE = "<|python_start|>", "<|python_end|>"
 MARKUP: Final = Markup(
     calls={OPEN: PythonCalls((CLOSE,), lines=True).read, TOOL_CODE: read_tool_code},
-    thoughts={},
+    reasoning_tags={},
     closers=(CLOSE,),
-    bare={"[": PythonCalls().read, **BARE_CALLS},
+    untagged_calls={"[": PythonCalls().read, **BARE_CALLS},
 )
 
 FORMAT: Final = text_format(
     name="pythonic",
-    models="Llama 3.2, Llama 4, Gemma 3 as prompted",
+    model_families="Llama 3.2, Llama 4, Gemma 3 as prompted",
     source="https://www.llama.com/docs/model-cards-and-prompt-formats/llama4/ (2025-04)",
     read=MARKUP,
     arguments="Python",
     write_call=write_call,
-    hold=hold,
+    constrain_call=constrain_call,
     opener="",
     markers=(OPEN, CLOSE, "<|header_start|>", "<|header_end|>", "<|eot|>", "<|eom|>"),
     section=("[", "]"),

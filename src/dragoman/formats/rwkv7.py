@@ -18,7 +18,7 @@ OPEN, OPEN_CRLF, CLOSE = "**Tool Call:**\n```json", "**Tool Call:**\r\n```json",
 
 FORMAT: Final = json_calls_format(
     name="rwkv7",
-    models="RWKV-7",
+    model_families="RWKV-7",
     source="vLLM's parser rwkv7, an open change (2026); the template was not seen",
     blocks={OPEN: CLOSE, OPEN_CRLF: CLOSE},
     call=(f"{OPEN}\n", f"\n{CLOSE}"),

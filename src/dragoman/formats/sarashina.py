@@ -13,19 +13,21 @@ from typing import Final
 
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.python_dicts import PythonObjects, hold, write_call
+from dragoman.parsing.shapes.python_dicts import PythonObjects, constrain_call, write_call
 
 OPEN: Final = "<|tool_calls|>"
 BARE: Final = PythonObjects(tagged=False)
 
 FORMAT: Final = text_format(
     name="sarashina",
-    models="Sarashina 2.2",
+    model_families="Sarashina 2.2",
     source="smg's parser sarashina (2026-09); the template was not seen",
-    read=Markup(calls={OPEN: PythonObjects().read}, thoughts={"<think>": "</think>"}, bare={"[": BARE.read}),
+    read=Markup(
+        calls={OPEN: PythonObjects().read}, reasoning_tags={"<think>": "</think>"}, untagged_calls={"[": BARE.read}
+    ),
     arguments="Python",
     write_call=write_call,
-    hold=hold,
+    constrain_call=constrain_call,
     opener=OPEN,
     markers=(OPEN, "<think>", "</think>"),
     section=(f"{OPEN}[", "]"),

@@ -23,11 +23,11 @@ TAGS: Final = FunctionTags(("<seed:tool_call>", "</seed:tool_call>"), inline=Tru
 
 FORMAT: Final = text_format(
     name="seed_oss",
-    models="Seed-OSS, Doubao Seed",
+    model_families="Seed-OSS, Doubao Seed",
     source="chat template of ByteDance-Seed/Seed-OSS-36B-Instruct (2025-08)",
     read=TAGS.markup({"<seed:think>": "</seed:think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
-    opener=TAGS.around[0],
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
+    opener=TAGS.call_wrapper[0],
     markers=(*TAGS.markers(), "<seed:think>", "</seed:think>"),
 )

@@ -11,59 +11,60 @@ Source: chat template of upstage/Solar-Open-100B (2025-12), as llama.cpp has it 
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, Channels, Route
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, RouteKind
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
-from dragoman.parsing.tool_markup import ShownResult, ShownTools
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
+from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 from dragoman.text.scanner import Parser, Scanner
 
 BEGIN, THINK, CONTENT, CALLS = "<|begin|>", "<|think|>", "<|content|>", "<|tool_calls|>"
 OPEN, NAME, ARGUMENTS, CLOSE = "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"
 ENDS: Final = dict.fromkeys(("<|end|>", "<|flush|>", "<|calls|>"), ANYTHING)
-ROUTES: Final = {THINK: Route("reasoning"), CONTENT: Route("text"), CALLS: Route("nothing"), ARGUMENTS: Route("call")}
+KINDS: Final[Mapping[str, RouteKind]] = {THINK: "reasoning", CONTENT: "text", CALLS: "nothing", ARGUMENTS: "call"}
 SHOWN: Final = "<|tool_response:begin|>{id}<|tool_response:name|>{name}<|tool_response:result|>"
 _CALL = re.compile(rf"\s*{re.escape(OPEN)}\s*([^<\s]*)\s*{re.escape(NAME)}\s*([^<]+?)\s*")
 
 
-def route(header: str, marker: str) -> Route | None:
+def route(header: str, marker: str) -> ChannelRoute | None:
     """By the token, where the header has none but the role."""
     fits = _CALL.fullmatch(header) if marker == ARGUMENTS else header.strip() in ("", f"{BEGIN}assistant")
-    return ROUTES[marker] if fits else None
+    return ChannelRoute(KINDS[marker]) if fits else None
 
 
-def head(_: Scanner, header: str) -> Parser[Head | None]:
+def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     """Id and name in the header, which has been read."""
     yield from ()
     found = _CALL.fullmatch(header.removesuffix(ARGUMENTS))
-    return Head(found[2], found[1]) if found else None
+    return CallHead(found[2], found[1]) if found else None
 
 
-def around(name: str, id: str) -> tuple[str, str]:
+def call_wrapper(name: str, id: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{OPEN}{id}{NAME}{name}{ARGUMENTS}", CLOSE
 
 
 FORMAT: Final = json_format(
     name="solar",
-    models="Solar Open 100B",
+    model_families="Solar Open 100B",
     source="chat template of upstage/Solar-Open-100B (2025-12), as llama.cpp has it (2026-10)",
     read=Channels(
         starts=(BEGIN, THINK, CONTENT, CALLS, OPEN),
-        bodies=tuple(ROUTES),
+        bodies=tuple(KINDS),
         route=route,
-        call=NamedJson(head, closers=(CLOSE,)).read,
+        call=NameThenJson(head, closers=(CLOSE,)).read,
         ends=ENDS,
         breaks=(BEGIN, OPEN, CLOSE),
     ),
-    around=around,
+    call_wrapper=call_wrapper,
     opener=CALLS,
-    thought=(THINK, f"<|end|>{BEGIN}assistant"),
+    reasoning_wrapper=(THINK, f"<|end|>{BEGIN}assistant"),
     markers=(BEGIN, THINK, CONTENT, CALLS, OPEN, NAME, ARGUMENTS, CLOSE, *ENDS),
     section=(CALLS, "<|calls|>"),
     separator="",
-    result=ShownResult(SHOWN, "<|tool_response:end|>"),
-    tools=ShownTools(("<|tools:begin|>", "<|tools:end|>"), ("<|tool:begin|>{", "}<|tool:end|>"), ""),
+    result=ToolResultMarkup(SHOWN, "<|tool_response:end|>"),
+    tools=ToolListMarkup(("<|tools:begin|>", "<|tools:end|>"), ("<|tool:begin|>{", "}<|tool:end|>"), ""),
     aliases=("solar_open",),
 )

@@ -14,10 +14,10 @@ name that SGLang's users ported from Upstage's fork of vLLM (2026-09); the templ
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.key_value_tags import Keyed
-from dragoman.parsing.tool_markup import ShownResult
+from dragoman.parsing.shapes.key_value_tags import KeyValueTags
+from dragoman.parsing.tool_markup import ToolResultMarkup
 
-TAGS: Final = Keyed(
+TAGS: Final = KeyValueTags(
     call=("<|tool_call:start|>", "<|tool_call:end|>"),
     key=("<|tool_arg:start|>", "<|tool_arg:value|>"),
     value=("", "<|tool_arg:end|>"),
@@ -26,12 +26,12 @@ THOUGHTS: Final = ("<|think:start|>", "<|think:end|>")
 
 FORMAT: Final = text_format(
     name="solar_open2",
-    models="Solar Open 2",
+    model_families="Solar Open 2",
     source="vLLM's parser solar_open2 (2026-09); the template was not seen",
     read=TAGS.markup(dict([THOUGHTS])),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.call[0],
     markers=(*TAGS.markers(), *THOUGHTS, "<|im:start|>", "<|im:content|>", "<|im:end|>"),
-    result=ShownResult("<|tool_response:start|>", "<|tool_response:end|>"),
+    result=ToolResultMarkup("<|tool_response:start|>", "<|tool_response:end|>"),
 )

@@ -16,25 +16,25 @@ Source: as the parsers step3 of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); t
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import Invoke
+from dragoman.parsing.shapes.invoke_tags import InvokeTags
 
-TAGS: Final = Invoke(
+TAGS: Final = InvokeTags(
     call=("<steptml:invoke", "</steptml:invoke>"),
     parameter=("<steptml:parameter", "</steptml:parameter>"),
     section=("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),
-    before="<｜tool_call_begin｜>function<｜tool_sep｜>",
-    also=("<｜tool_call_begin｜>", ""),
-    behind="<｜tool_call_end｜>",
-    bare=True,
+    prefix="<｜tool_call_begin｜>function<｜tool_sep｜>",
+    other_prefixes=("<｜tool_call_begin｜>", ""),
+    suffix="<｜tool_call_end｜>",
+    section_optional=True,
 )
 
 FORMAT: Final = text_format(
     name="step3",
-    models="Step3",
+    model_families="Step3",
     source="as the parsers of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); the template was not seen",
     read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.written.write_call,
-    hold=TAGS.written.hold,
+    write_call=TAGS.writer.write_call,
+    constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
     markers=(*TAGS.markers(), "<think>", "</think>"),
     section=TAGS.written_section,

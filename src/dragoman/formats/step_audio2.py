@@ -13,36 +13,38 @@ from typing import Final
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.json_block import THINK
-from dragoman.parsing.shapes.name_then_json import Head, NamedJson
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner, markers
 
 OPEN, OPEN_CRLF, CLOSE = "<tool_call>function\n", "<tool_call>function\r\n", "</tool_call>"
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """The name, up to the end of its line."""
     found = yield from s.field(markers("\n", "{", "<"))
     if found is None or found[1] == "<":
         return None
     s.pos -= len(found[1]) if found[1] == "{" else 0
-    return Head(found[0].strip())
+    return CallHead(found[0].strip())
 
 
-def around(name: str, _: str) -> tuple[str, str]:
+def call_wrapper(name: str, _: str) -> tuple[str, str]:
     """What stands before and behind the arguments."""
     return f"{OPEN}{name}\n", CLOSE
 
 
 MARKUP: Final = Markup(
-    calls=dict.fromkeys((OPEN, OPEN_CRLF), NamedJson(head, closers=(CLOSE,)).read), thoughts=THINK, closers=(CLOSE,)
+    calls=dict.fromkeys((OPEN, OPEN_CRLF), NameThenJson(head, closers=(CLOSE,)).read),
+    reasoning_tags=THINK,
+    closers=(CLOSE,),
 )
 
 FORMAT: Final = json_format(
     name="step_audio2",
-    models="Step-Audio 2",
+    model_families="Step-Audio 2",
     source="vLLM's parser step_audio_2, an open change (2025-12); the template was not seen",
     read=MARKUP,
-    around=around,
+    call_wrapper=call_wrapper,
     opener=OPEN,
     markers=(OPEN.strip(), CLOSE, "<tool_call>", "<think>", "</think>"),
     separator="",

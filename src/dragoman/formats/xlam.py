@@ -12,27 +12,27 @@ Source: tool_chat_template_xlam_llama.jinja of vLLM (2025-06); Salesforce's own 
 
 from typing import Final
 
-from dragoman.parsing.code_fence import FENCE, opening
-from dragoman.parsing.shapes.json_block import KEYS, JsonCalls, json_calls_format
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.code_fence import FENCE, read_fence_open
+from dragoman.parsing.shapes.json_block import KEYS, JsonBlock, json_calls_format
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import Parser, Scanner, markers
 
 TOKEN: Final = "[TOOL_CALLS]"
-BARE: Final = JsonCalls(KEYS, tagged=False)
-FENCED: Final = JsonCalls(KEYS, FENCE, tagged=False)
+BARE: Final = JsonBlock(KEYS, tagged=False)
+FENCED: Final = JsonBlock(KEYS, FENCE, tagged=False)
 MEMBER: Final = '{"tool_calls":'
-WRAPPED: Final = JsonCalls(KEYS, "}", tagged=False)
+WRAPPED: Final = JsonBlock(KEYS, "}", tagged=False)
 
 
-def listed(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
+def listed(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
     """An array that begins the reply, behind the token or not."""
     s.start_capture()
     if (yield from s.literal(TOKEN, after_space=True)):
-        return (yield from JsonCalls(KEYS).read(s, sink, s.captured()))
+        return (yield from JsonBlock(KEYS).read(s, sink, s.captured()))
     return (yield from BARE.read(s, sink, ""))
 
 
-def wrapped(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
+def wrapped(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
     """A call that begins the reply, or an object with an array of them."""
     first = yield from s.peek_field(markers(":"))
     if not first or "".join("".join(first).split()) != MEMBER:
@@ -42,20 +42,20 @@ def wrapped(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
     return (yield from WRAPPED.read(s, sink, s.captured()))
 
 
-def fenced(s: Scanner, sink: CallSink, _: str) -> Parser[bool]:
+def fenced(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
     """Calls in a code fence that begins the reply."""
     s.start_capture()
-    if (yield from opening(s)):
+    if (yield from read_fence_open(s)):
         yield from s.literal("json")
     return (yield from FENCED.read(s, sink, s.captured()))
 
 
 FORMAT: Final = json_calls_format(
     name="xlam",
-    models="xLAM 1 and 2",
+    model_families="xLAM 1 and 2",
     source="tool_chat_template_xlam_llama.jinja of vLLM (2025-06)",
     blocks={"<tool_call>": "</tool_call>", TOKEN: ""},
     section=("[", "]"),
     opener='[{"name": ',
-    bare={"[": listed, "{": wrapped, "`": fenced},
+    untagged_calls={"[": listed, "{": wrapped, "`": fenced},
 )

@@ -8,7 +8,7 @@ the tool, or if the conversation contains it word for word.
 from dragoman.core.events import AnyEvent, Notice, TextDelta
 from dragoman.core.messages import Document, Message, Request, Text, ToolResult
 from dragoman.guard.injection.copied_call import CopiedCallDetector
-from dragoman.parsing.trailing_json import CODES, left
+from dragoman.parsing.trailing_json import CODES, call_left_warning
 
 
 class TrailingCallCheck:
@@ -44,7 +44,7 @@ class TrailingCallCheck:
         else:
             return []
         self.drops_calls = True
-        return [left(raw.lstrip()[0], told, name, raw), TextDelta(raw)]
+        return [call_left_warning(raw.lstrip()[0], told, name, raw), TextDelta(raw)]
 
     def _find_in_request(self, arguments: str) -> str:
         """Where the text of the request contains these arguments; "" if it does not."""

@@ -213,5 +213,5 @@ def _openers_in(format: Format, source: str) -> list[str]:
 
 
 def _reasoning_markers(format: Format, source: str, tail: str) -> tuple[str, str] | None:
-    pairs = (*format.thoughts.items(), ("<think>", "</think>"))
+    pairs = (*format.reasoning_tags.items(), ("<think>", "</think>"))
     return next((pair for pair in pairs if pair[0] == tail.strip() or all(marker in source for marker in pair)), None)

@@ -43,7 +43,7 @@ def _samples(made: Format, format: Format) -> Iterator[tuple[str, ReplyParts]]:
         text = format.section[0] + format.write_call(call) + format.section[1]
         meant: ReplyParts = [(call.name, json.loads(call.arguments))]
         yield text, meant
-        for opener, closer in made.thoughts.items():
+        for opener, closer in made.reasoning_tags.items():
             yield f"{opener}{SAMPLE_REASONING}{closer}{text}", [("thought", SAMPLE_REASONING), *meant]
 
 

@@ -17,17 +17,17 @@ from dragoman.core.events import (
 )
 
 
-class Atomic:
+class AtomicDelivery:
     """Holds each call until it ends; one that never is whole leaves a warning with its text, and no call."""
 
     def __init__(self) -> None:
         self._start: ToolCallStart | None = None
         self._arguments: list[str] = []
-        self._listed: list[tuple[ToolCallStart, str, ToolCallEnd]] = []
+        self._complete: list[tuple[ToolCallStart, str, ToolCallEnd]] = []
         self._in_list = False
         self._calls = 0
 
-    def pass_on(self, event: AnyEvent) -> list[AnyEvent]:
+    def feed(self, event: AnyEvent) -> list[AnyEvent]:
         """What may go out now that this has happened."""
         match event:
             case ToolCallStart():
@@ -38,36 +38,36 @@ class Atomic:
                 return []
             case ToolCallEnd():
                 self._end(event)
-                return [] if self._in_list else self._whole()
+                return [] if self._in_list else self._drain_complete()
             case ToolCallIncomplete(_, raw):
                 self._start, self._arguments = None, []
                 return [Notice("incomplete_call", "dropped a call that was never whole", raw)]
             case TextDelta() | ReasoningDelta():  # which can only stand behind a list
-                return [*self.listed(open=False), event]
+                return [*self.set_in_list(open=False), event]
             case _:
                 return [event]
 
-    def listed(self, open: bool) -> list[AnyEvent]:
+    def set_in_list(self, open: bool) -> list[AnyEvent]:
         """What may go out now that a list has begun, or ended."""
         self._in_list = open
-        return self._whole()
+        return self._drain_complete()
 
     def close(self) -> list[AnyEvent]:
         """What is to be said of a list that never came to its end; call it once, last."""
         message = "dropped a call of {}, as the list in which it stands was never whole"
-        return [Notice("incomplete_call", message.format(s.name), arguments) for s, arguments, _ in self._listed]
+        return [Notice("incomplete_call", message.format(s.name), arguments) for s, arguments, _ in self._complete]
 
     def _end(self, end: ToolCallEnd) -> None:
         assert self._start is not None, "an end without a start"
-        self._listed.append((end.named(self._start), "".join(self._arguments), end))
+        self._complete.append((end.named(self._start), "".join(self._arguments), end))
         self._start, self._arguments = None, []
 
-    def _whole(self) -> list[AnyEvent]:
+    def _drain_complete(self) -> list[AnyEvent]:
         out: list[AnyEvent] = []
-        for start, arguments, end in self._listed:
+        for start, arguments, end in self._complete:
             index = self._calls
             out += [ToolCallStart(index, start.id, start.name), ToolCallDelta(index, arguments)]
             out.append(replace(end, index=index))
             self._calls += 1
-        self._listed.clear()
+        self._complete.clear()
         return out

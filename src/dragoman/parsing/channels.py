@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from dragoman.parsing.partial_marker import drop_begun
-from dragoman.parsing.sink import CallSink, ReadCall
-from dragoman.parsing.trailing_json import OBJECTS, STARTS, trailing_calls
-from dragoman.parsing.untagged_json import bare_calls
+from dragoman.parsing.partial_marker import drop_partial_closer
+from dragoman.parsing.sink import ReadCall, ToolCallSink
+from dragoman.parsing.trailing_json import OBJECTS, STARTS, read_trailing_calls
+from dragoman.parsing.untagged_json import read_untagged_calls
 from dragoman.text.scanner import FIELD_LIMIT_CHARS, Follows, Parser, Scanner, markers
 
 ANYTHING: Final[Follows] = ((),)
@@ -21,17 +21,20 @@ ANYTHING: Final[Follows] = ((),)
 NAME_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 
 
-class Route(NamedTuple):
+RouteKind: TypeAlias = Literal["text", "reasoning", "call", "builtin", "nothing"]
+
+
+class ChannelRoute(NamedTuple):
     """What a message is."""
 
-    kind: Literal["text", "reasoning", "call", "builtin", "nothing"]
+    kind: RouteKind
     """`builtin`: a call of a tool that the model knows of itself; `nothing`: what follows has headers of its own."""
     problem: str = ""
     """What of the header is not known."""
 
 
 Emit: TypeAlias = Callable[[str], None]
-ReadRoute: TypeAlias = Callable[[str, str], Route | None]
+ReadRoute: TypeAlias = Callable[[str, str], ChannelRoute | None]
 """By a header, and what begins the body; None: it is no header."""
 
 
@@ -50,26 +53,26 @@ class Channels:
     """What ends a body, and what has to follow."""
     breaks: tuple[str, ...] = ()
     """What cannot stand in a header."""
-    first: Callable[[Scanner], Parser[bool]] | None = None
+    read_opened_header: Callable[[Scanner], Parser[bool]] | None = None
     """Reads the beginning of a header that the prompt has opened; whether it is one."""
     blocks: tuple[str, ...] = ()
     """What begins a call where a message begins that is addressed as an answer."""
 
-    def read(self, s: Scanner, sink: CallSink) -> Parser[None]:
+    def read(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
         """One reply."""
         s.start_capture()
         emit: Emit | None = None
         said = False
-        if self.first and (yield from self.first(s)):
+        if self.read_opened_header and (yield from self.read_opened_header(s)):
             emit, _ = yield from self._message(s, sink, "", None)
         else:
             said = bool(s.captured())
             sink.text(s.captured())
             if not said and sink.lenient:
-                said = yield from bare_calls(s, sink)
+                said = yield from read_untagged_calls(s, sink)
         yield from self._messages(s, sink, emit, said)
 
-    def read_on(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read_on(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """The rest of a reply, from behind the beginning of a header; whether it is one."""
         s.start_capture(s.skipped_space + opener)
         emit, is_header = yield from self._message(s, sink, opener, None)
@@ -77,14 +80,16 @@ class Channels:
             yield from self._messages(s, sink, emit)
         return is_header
 
-    def _messages(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Parser[None]:
+    def _messages(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool = False) -> Parser[None]:
         """The rest of a message, and all that follow it."""
         while found := (yield from self._words(s, sink, emit, said)):
             said = False
             s.start_capture(s.skipped_space + found)
             emit = None if found in self.ends else (yield from self._message(s, sink, found, emit))[0]
 
-    def _message(self, s: Scanner, sink: CallSink, found: str, emit: Emit | None) -> Parser[tuple[Emit | None, bool]]:
+    def _message(
+        self, s: Scanner, sink: ToolCallSink, found: str, emit: Emit | None
+    ) -> Parser[tuple[Emit | None, bool]]:
         """A header, and the whole of a call; where the words go that follow, and whether it is a header."""
         marker = found if found in self.bodies else (yield from self._header(s, sink))
         header = s.captured()
@@ -96,18 +101,18 @@ class Channels:
         emit(header)
         return emit, False
 
-    def _words(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool = False) -> Parser[str]:
+    def _words(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool = False) -> Parser[str]:
         """What a message says, or what stands between messages; what ends it."""
         s.skipped_space = ""
         if not (emit or said) and sink.calls:
-            yield from drop_begun(s, sink, *self.ends, *self.starts, *self.breaks)
+            yield from drop_partial_closer(s, sink, *self.ends, *self.starts, *self.breaks)
         if sink.lenient and emit in (None, sink.text):
             return (yield from self._answer(s, sink, emit, said))
         if emit:
             return (yield from s.raw_until({**dict.fromkeys(self.starts, ANYTHING), **self.ends}, emit))
         return (yield from s.until(markers(*self.starts, *self.ends), sink.text, said))
 
-    def _answer(self, s: Scanner, sink: CallSink, emit: Emit | None, said: bool) -> Parser[str]:
+    def _answer(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool) -> Parser[str]:
         """As `_words`, of an answer, and the calls in plain JSON that end the reply."""
         wanted = markers(*self.starts, *self.ends, *STARTS)
         line = s.offset
@@ -125,19 +130,19 @@ class Channels:
                 if ends:
                     return found
 
-    def _plain_json(self, s: Scanner, sink: CallSink, found: str, line: int) -> Parser[bool]:
+    def _plain_json(self, s: Scanner, sink: ToolCallSink, found: str, line: int) -> Parser[bool]:
         """What this begins in an answer: calls that end the reply, or text; whether it is text."""
         gap, size = s.skipped_space, len(found) - (found in OBJECTS)
         if found in OBJECTS or "\n" in gap or s.offset == line + len(gap) + size:
             s.pos -= size
-            said = yield from trailing_calls(s, sink, gap + found[:-size], tuple(self.ends))
+            said = yield from read_trailing_calls(s, sink, gap + found[:-size], tuple(self.ends))
             if said is not None:
                 return said
             s.pos += size
         sink.text(gap + found)
         return True
 
-    def _header(self, s: Scanner, sink: CallSink) -> Parser[str]:
+    def _header(self, s: Scanner, sink: ToolCallSink) -> Parser[str]:
         """Take the rest of a header; what begins the body, "" where this is none."""
         found = yield from s.field(markers(*self.bodies, *self.ends, *self.breaks))
         if found and found[1] in self.bodies:
@@ -150,7 +155,7 @@ class Channels:
             s.start_capture()
         return ""
 
-    def _enter(self, s: Scanner, sink: CallSink, route: Route, header: str) -> Parser[Emit | None]:
+    def _enter(self, s: Scanner, sink: ToolCallSink, route: ChannelRoute, header: str) -> Parser[Emit | None]:
         """Begin a message, or read all of a call; where the words go that follow."""
         s.skipped_space = ""
         s.call_ends, s.after_call = (*self.ends,), (*self.starts, *self.ends)
@@ -182,10 +187,10 @@ class Channels:
         return ahead.startswith(self.blocks)
 
 
-def name_before(*bodies: str) -> Callable[[Scanner], Parser[bool]]:
+def name_reader(*bodies: str) -> Callable[[Scanner], Parser[bool]]:
     """Reads the name in a header that the prompt has opened, where the body begins behind it."""
 
-    def first(s: Scanner) -> Parser[bool]:
+    def read_name(s: Scanner) -> Parser[bool]:
         name = [""]
         yield from s.run(NAME_CHARS, name.append)
         if not name[-1] or name[-1][-1] in ".-":  # the end of a sentence
@@ -194,4 +199,4 @@ def name_before(*bodies: str) -> Callable[[Scanner], Parser[bool]]:
         s.pos -= len(found)
         return bool(found)
 
-    return first
+    return read_name

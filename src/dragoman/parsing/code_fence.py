@@ -20,14 +20,14 @@ FENCE: Final = "```"
 Emit = Callable[[str], None]
 
 
-def opening(s: Scanner) -> Parser[int]:
+def read_fence_open(s: Scanner) -> Parser[int]:
     """Take white space and the backticks of a fence; how many they are, 0 where none come."""
     if not (yield from s.literal(FENCE, after_space=True)):
         return 0
     return len(FENCE) + (yield from s.run("`", discard))
 
 
-def block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -> Parser[bool]:
+def read_fenced_block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -> Parser[bool]:
     """Emit the rest of a fence, from behind its `size` backticks (0: more of them may come); whether it was closed.
 
     `before`: a call that may follow the closing backticks on their line, as small models have it.
@@ -35,10 +35,10 @@ def block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -> Parser[boo
     size = size or len(FENCE) + (yield from s.run("`", emit))
     stop = yield from s.verbatim_until(markers("\n", "`"), emit)
     emit(stop)
-    return stop == "`" or (yield from lines(s, emit, size, before))
+    return stop == "`" or (yield from read_fence_lines(s, emit, size, before))
 
 
-def lines(s: Scanner, emit: Emit, size: int, before: str = "", begun: bool = False) -> Parser[bool]:
+def read_fence_lines(s: Scanner, emit: Emit, size: int, before: str = "", begun: bool = False) -> Parser[bool]:
     """Emit the lines of a fence up to the one that closes it; whether that came. `begun`: from within a line."""
     while True:
         if not begun:

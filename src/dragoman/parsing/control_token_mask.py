@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from dragoman.core.errors import UsageError, quote
-from dragoman.parsing.sink import CallSink, ForwardingSink
+from dragoman.parsing.sink import ForwardingSink, ToolCallSink
 from dragoman.text.scanner import Markers
 
-FIRST: Final = 0xFDD0
-COUNT: Final = 32
+FIRST_NONCHARACTER: Final = 0xFDD0
+NONCHARACTER_COUNT: Final = 32
 
 
-class Disguise:
+class ControlTokenMask:
     """Exchanges the beginnings of these control tokens in plain text, and changes them back.
 
     Raises: UsageError: these are no control tokens.
@@ -35,13 +35,15 @@ class Disguise:
         # Tokenizers also add runs of white space, which mark nothing up.
         tokens = sorted({str(token) for token in given if str(token).strip()})
         beginnings = sorted({token[0] for token in tokens})
-        if not 0 < len(beginnings) <= COUNT:
-            raise UsageError(f"expected control tokens of up to {COUNT} beginnings, got {len(beginnings)} - at control")
+        if not 0 < len(beginnings) <= NONCHARACTER_COUNT:
+            raise UsageError(
+                f"expected control tokens of up to {NONCHARACTER_COUNT} beginnings, got {len(beginnings)} - at control"
+            )
         self._find = Markers(*tokens).find
-        self._mask = {ord(char): FIRST + i for i, char in enumerate(beginnings)}
+        self._mask = {ord(char): FIRST_NONCHARACTER + i for i, char in enumerate(beginnings)}
         self._unmask = {mask: char for char, mask in self._mask.items()}
         self._foreign = dict.fromkeys(self._unmask, "\N{REPLACEMENT CHARACTER}")
-        self._held = ""  # plain, and the beginning of what may become a control token
+        self._buffered = ""  # plain, and the beginning of what may become a control token
 
     def feed(self, text: str, plain: bool) -> str:
         """What can be read of it now."""
@@ -49,60 +51,60 @@ class Disguise:
         if plain or not text:
             return self._plain(text, closed=False)
         # Whatever this completes has begun in plain text.
-        held, self._held = self._held.translate(self._mask), ""
-        return held + text
+        buffered, self._buffered = self._buffered.translate(self._mask), ""
+        return buffered + text
 
     def close(self) -> str:
-        """What has been held back."""
+        """What has been buffered back."""
         return self._plain("", closed=True)
 
-    def undo(self, text: str) -> str:
+    def unmask(self, text: str) -> str:
         """The text as the model wrote it."""
         return text if text.isascii() else text.translate(self._unmask)
 
     def _plain(self, text: str, closed: bool) -> str:
-        buf, pos, out = self._held + text, 0, list[str]()
+        buf, pos, out = self._buffered + text, 0, list[str]()
         while True:
             start, end = self._find(buf, pos, closed)
             out.append(buf[pos:start])
             if end < 0:
-                self._held = buf[start:]
+                self._buffered = buf[start:]
                 return "".join(out)
             out.append(buf[start].translate(self._mask))
             pos = start + 1
 
 
-class Undisguised(ForwardingSink):
+class UnmaskingSink(ForwardingSink):
     """Changes back whatever a format's reader gives."""
 
-    def __init__(self, sink: CallSink, disguise: Disguise) -> None:
+    def __init__(self, sink: ToolCallSink, mask: ControlTokenMask) -> None:
         self.sink = sink
-        self._undo = disguise.undo
+        self._unmask_text = mask.unmask
 
     def text(self, text: str) -> None:
         """As the model wrote it; so with all that follow."""
-        self.sink.text(self._undo(text))
+        self.sink.text(self._unmask_text(text))
 
     def reasoning(self, text: str) -> None:
         """Change back."""
-        self.sink.reasoning(self._undo(text))
+        self.sink.reasoning(self._unmask_text(text))
 
     def resolve(self, name: str) -> str | None:
         """Change back."""
-        return self.sink.resolve(self._undo(name))
+        return self.sink.resolve(self._unmask_text(name))
 
     def start(self, name: str, id: str = "") -> None:
         """Change back."""
-        self.sink.start(name, self._undo(id))
+        self.sink.start(name, self._unmask_text(id))
 
     def arguments(self, text: str) -> None:
         """Change back."""
-        self.sink.arguments(self._undo(text))
+        self.sink.arguments(self._unmask_text(text))
 
     def incomplete(self, raw: str) -> None:
         """Change back."""
-        self.sink.incomplete(self._undo(raw))
+        self.sink.incomplete(self._unmask_text(raw))
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
         """Change back."""
-        self.sink.warn(code, self._undo(message), self._undo(raw))
+        self.sink.warn(code, self._unmask_text(message), self._unmask_text(raw))

@@ -14,10 +14,10 @@ from dragoman.constraints.constraint import Constraint, HeldCall
 from dragoman.constraints.grammar import Json
 from dragoman.core.messages import JsonText, Tool, ToolCall, ToolChoice
 from dragoman.parsing.channels import Channels
-from dragoman.parsing.format import Format, Notation
+from dragoman.parsing.format import ArgumentNotation, Format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.sink import ReadCall, ReadReply
-from dragoman.parsing.tool_markup import RESULT, TOOLS, ShownResult, ShownTools
+from dragoman.parsing.tool_markup import RESULT, TOOLS, ToolListMarkup, ToolResultMarkup
 from dragoman.text.json_stream import JsonStream
 
 _HEAD = "# Tools\n\nThese tools can be run for you. Each {unit} is one tool with the JSON Schema of its arguments:"
@@ -28,23 +28,23 @@ message. Stop after the request. Do not describe it, and do not make up its resu
 Use only tools of the list. Where no tool helps, answer in plain text."""
 EXAMPLE: Final = ToolCall("call00001", "the tool's name", '{"argument": "value"}')
 """What a model is shown of how to call."""
-Around: TypeAlias = Callable[[str, str], tuple[str, str]]
+CallWrapper: TypeAlias = Callable[[str, str], tuple[str, str]]
 
 
-class Shown(TypedDict, total=False):
+class PromptMarkup(TypedDict, total=False):
     """How a format shows what it does not read; unless given, as no family's own."""
 
-    tools: ShownTools
-    result: ShownResult
-    ids: str
+    tools: ToolListMarkup
+    result: ToolResultMarkup
+    id_prefix: str
     """Unless given, they do not count."""
 
 
-class _Fields(Shown):
+class _FormatFields(PromptMarkup):
     """What any format states of itself."""
 
     name: str
-    models: str
+    model_families: str
     source: str
     read: Markup | Channels | ReadReply
     calls: NotRequired[Mapping[str, ReadCall]]
@@ -57,50 +57,53 @@ class _Fields(Shown):
     markers: tuple[str, ...]
     section: NotRequired[tuple[str, str]]
     separator: NotRequired[str]
-    thought: NotRequired[tuple[str, str]]
+    reasoning_wrapper: NotRequired[tuple[str, str]]
     """Unless given, the markup's first thoughts."""
-    first: NotRequired[str]
+    first_call_marker: NotRequired[str]
     aliases: NotRequired[tuple[str, ...]]
-    thinks: NotRequired[tuple[str, ...]]
+    reasoning_markers: NotRequired[tuple[str, ...]]
     """Unless given, what the markup has, or what begins `thought`."""
-    arguments: NotRequired[Notation]
+    arguments: NotRequired[ArgumentNotation]
     """"tagged" unless given."""
 
 
-def json_format(*, around: Around, **fields: Unpack[_Fields]) -> Format:
+def json_format(*, call_wrapper: CallWrapper, **fields: Unpack[_FormatFields]) -> Format:
     """A format whose calls hold their arguments as one JSON object.
 
     `around` gives what stands before and behind that object in a call of this name and id.
     """
 
     def write_call(call: ToolCall) -> str:
-        before, behind = around(call.name, call.id)
-        return f"{before}{as_object(call.arguments)}{behind}"
+        before, behind = call_wrapper(call.name, call.id)
+        return f"{before}{object_or_string(call.arguments)}{behind}"
 
-    def hold(tool: Tool) -> HeldCall:
-        before, behind = around(tool.name, "")
+    def constrain_call(tool: Tool) -> HeldCall:
+        before, behind = call_wrapper(tool.name, "")
         return HeldCall(before, Json(tool.parameters, arguments=True), behind)
 
-    return replace(text_format(write_call=write_call, hold=hold, **fields), arguments="JSON")
+    return replace(text_format(write_call=write_call, constrain_call=constrain_call, **fields), arguments="JSON")
 
 
 def text_format(
-    *, write_call: Callable[[ToolCall], str], hold: Callable[[Tool], HeldCall] | None = None, **fields: Unpack[_Fields]
+    *,
+    write_call: Callable[[ToolCall], str],
+    constrain_call: Callable[[Tool], HeldCall] | None = None,
+    **fields: Unpack[_FormatFields],
 ) -> Format:
     """A format whose calls are written in some other way; `hold` says which calls of a tool there can be."""
     section, separator = fields.get("section", ("", "")), fields.get("separator", "\n")
     tools, result = fields.get("tools", TOOLS), fields.get("result", RESULT)
     read = fields["read"]
     if isinstance(read, Markup):  # a result that the model writes itself is made up
-        read = replace(read, invented=tuple(dict.fromkeys((*read.invented, result.markers[0]))))
+        read = replace(read, result_markers=tuple(dict.fromkeys((*read.result_markers, result.markers[0]))))
     calls: Mapping[str, ReadCall] = {}
-    thoughts: Mapping[str, str] = {}
+    reasoning_tags: Mapping[str, str] = {}
     if isinstance(read, Markup):
         calls = {**read.calls, **({read.section[0]: read.read_section} if read.section[0] else {})}
-        thoughts = read.thoughts
+        reasoning_tags = read.reasoning_tags
     elif isinstance(read, Channels):
         calls = dict.fromkeys(read.starts, read.read_on)
-    thought = fields.get("thought", next(iter(thoughts.items()), ("", "")))
+    reasoning_wrapper = fields.get("reasoning_wrapper", next(iter(reasoning_tags.items()), ("", "")))
     markers = tuple(dict.fromkeys((*fields["markers"], *result.markers, *tools.markers)))
     if isinstance(read, Markup):  # whatever is read means something, so that none of it can be forgotten
         markers += tuple(mark for mark in read.marks if not any(known in mark for known in markers))
@@ -108,14 +111,14 @@ def text_format(
     def constrain(tools: Sequence[Tool], choice: ToolChoice) -> Constraint | None:
         offered = [t for t in tools if t.kind == "function" and (choice.mode != "named" or t.name == choice.name)]
         free, opener = choice.mode == "auto", fields["opener"]
-        if not hold or not offered or choice.mode == "none" or (free and not opener):
+        if not constrain_call or not offered or choice.mode == "none" or (free and not opener):
             return None
         many = choice.parallel and choice.mode != "named"
-        return Constraint(opener, section, tuple(map(hold, offered)), separator, many, free)
+        return Constraint(opener, section, tuple(map(constrain_call, offered)), separator, many, free)
 
     return Format(
         name=fields["name"],
-        models=fields["models"],
+        model_families=fields["model_families"],
         source=fields["source"],
         read=read.read if isinstance(read, Markup | Channels) else read,
         markers=markers,
@@ -125,20 +128,22 @@ def text_format(
         constrain=constrain,
         section=section,
         separator=separator,
-        first=fields.get("first", ""),
+        first_call_marker=fields.get("first_call_marker", ""),
         calls=fields.get("calls", calls),
-        thoughts=thoughts,
-        thought=thought,
+        reasoning_tags=reasoning_tags,
+        reasoning_wrapper=reasoning_wrapper,
         markup=read if isinstance(read, Markup) else None,
-        thinks=fields.get("thinks", tuple(thoughts) or tuple(filter(None, thought[:1]))),
+        reasoning_markers=fields.get(
+            "reasoning_markers", tuple(reasoning_tags) or tuple(filter(None, reasoning_wrapper[:1]))
+        ),
         arguments=fields.get("arguments", "tagged"),
-        ids=fields.get("ids"),
+        id_prefix=fields.get("id_prefix"),
         aliases=fields.get("aliases", ()),
     )
 
 
 def tools_writer(
-    example: str, markers: Sequence[str], shown: ShownTools, result: ShownResult
+    example: str, markers: Sequence[str], shown: ToolListMarkup, result: ToolResultMarkup
 ) -> Callable[[Sequence[Tool], ToolChoice], str]:
     """Writes the tools, how to ask for one, and how free the model is to; `example` is a call."""
     head = _HEAD.format(unit="line" if shown.separator == "\n" else "object")
@@ -153,7 +158,7 @@ def tools_writer(
     return write_tools
 
 
-def as_object(arguments: JsonText) -> JsonText:
+def object_or_string(arguments: JsonText) -> JsonText:
     """Arguments verbatim, or as a string where they are not a JSON object."""
     value = JsonStream()
     whole = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done

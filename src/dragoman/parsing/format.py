@@ -1,4 +1,4 @@
-"""The record that describes one model family's tool-call format, in both directions."""
+"""`Format` describes one model family's tool-call format, for reading and for writing."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,66 +12,78 @@ from dragoman.core.messages import Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.sink import ReadCall, ReadReply
 
-Notation: TypeAlias = Literal["JSON", "tagged", "notation", "Python"]
-"""How arguments stand in a call: as one JSON object, in which any string may stand; each between tags; in a notation
-of the format's own; as Python's keyword arguments."""
+ArgumentNotation: TypeAlias = Literal["JSON", "tagged", "notation", "Python"]
+"""How a call contains its arguments: as one JSON object, which may contain any string; each between tags; in a notation
+of the format's own; as Python keyword arguments."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Format:
-    """How a family of models writes tool calls, and wants tools and results written to it."""
+    """How a family of models writes tool calls, and how tools and results are written for it."""
 
     name: str
-    models: str
-    """Who writes it, for people."""
+    model_families: str
+    """The models that write it, for display."""
     source: str
-    """The vendor's page or template that states the format, with its date."""
+    """The vendor's page or template that defines the format, with its date."""
     read: ReadReply
     markers: tuple[str, ...]
-    """Strings that mean something in this format, to be neutralised in anything the model did not write."""
+    """Strings with a meaning in this format; they are neutralised in all text that the model did not write."""
     write_tools: Callable[[Sequence[Tool], ToolChoice], str]
-    """The system text that states the tools, the protocol and the policy; "" for no tools or choice "none"."""
+    """Writes the system text with the tools, the protocol and the tool-choice policy; "" without tools or with choice
+    "none"."""
     write_call: Callable[[ToolCall], str]
     write_result: Callable[[ToolResult, str], str]
-    """A result as the model is shown it; second, the name of the tool that was called."""
+    """Writes a tool result for the prompt; its second argument is the name of the tool that was called."""
     constrain: Callable[[Sequence[Tool], ToolChoice], Constraint | None]
-    """What to hold the model to under this choice; None where it may write what it likes."""
+    """Returns the decoding constraint for this tool choice, or None if the model's output is not constrained."""
     section: tuple[str, str] = ("", "")
-    """What stands around all calls of a reply."""
+    """The text around all calls of a reply."""
     separator: str = "\n"
-    """What stands between two calls."""
-    first: str = ""
-    """What says of a call that it is the first of its reply, ` index="1"`; the others have their own number there."""
+    """The text between two calls."""
+    first_call_marker: str = ""
+    """The text by which a call says that it is the first of its reply, such as ` index="1"`; later calls have their own
+    number there."""
     calls: Mapping[str, ReadCall] = field(default_factory=dict)
-    """What opens a call, or the section of all, anywhere in a reply; for a reader that does not know the format."""
-    thoughts: Mapping[str, str] = field(default_factory=dict)
-    """What opens thoughts, what closes them."""
+    """Readers by opener of a call, or of the section of calls, anywhere in a reply; used where the format of a reply is
+    not known."""
+    reasoning_tags: Mapping[str, str] = field(default_factory=dict)
+    """Closing marker of reasoning by its opening marker."""
     markup: Markup | None = None
-    """All markers of a reply, where it has this shape."""
-    thought: tuple[str, str] = ("", "")
-    """What stands around thoughts where the model is shown its own; empty where it has no markup for them."""
-    thinks: tuple[str, ...] = ()
-    """What shows that thoughts begin, for people; also where a format tells them by a header."""
-    arguments: Notation = "JSON"
-    ids: str | None = None
-    """What stands before the number in ids that count the calls of a conversation, `functions.{name}:`."""
+    """All markers of a reply, for formats that `Markup` describes."""
+    reasoning_wrapper: tuple[str, str] = ("", "")
+    """The text around past reasoning that is shown to the model; empty strings if the format has no markup for it."""
+    reasoning_markers: tuple[str, ...] = ()
+    """The markers that begin reasoning, for display; also for formats that mark it by a message header."""
+    arguments: ArgumentNotation = "JSON"
+    id_prefix: str | None = None
+    """The text before the number in ids that count the calls of a conversation, such as `functions.{name}:`; None if
+    ids do not count."""
     aliases: tuple[str, ...] = ()
-    """Other names that the field uses for it."""
+    """Other names of this format in use elsewhere."""
 
     def __repr__(self) -> str:
-        """Its name: all that it is made of would fill a screen."""
+        """Returns only the name: all fields would fill a screen."""
         return f"<Format {self.name}>"
 
     def numbered(self, call: ToolCall, n: int) -> ToolCall:
-        """The call under its id as number `n` of a conversation; under its own where that counts too."""
-        if self.ids is None or re.fullmatch(re.escape(self.ids).replace(r"\{name\}", ".+") + r"\d+", call.id):
+        """Returns the call with the id that it has as number `n` of a conversation.
+
+        An id that already has this form is kept, and so are all ids if `id_prefix` is None.
+        """
+        if self.id_prefix is None or re.fullmatch(
+            re.escape(self.id_prefix).replace(r"\{name\}", ".+") + r"\d+", call.id
+        ):
             return call
-        return msgspec.structs.replace(call, id=self.ids.replace("{name}", call.name) + str(n))
+        return msgspec.structs.replace(call, id=self.id_prefix.replace("{name}", call.name) + str(n))
 
     def write_calls(self, calls: Iterable[ToolCall]) -> str:
-        """All calls of a reply, as the model writes them."""
+        """Returns all calls of a reply, as the model writes them."""
         written = [self.write_call(self.numbered(call, n)) for n, call in enumerate(calls)]
-        if self.first:
+        if self.first_call_marker:
             numbered = enumerate(written, 1)
-            written = [text.replace(self.first, self.first.replace("1", str(n)), 1) for n, text in numbered]
+            written = [
+                text.replace(self.first_call_marker, self.first_call_marker.replace("1", str(n)), 1)
+                for n, text in numbered
+            ]
         return self.section[0] + self.separator.join(written) + self.section[1]

@@ -1,10 +1,10 @@
 """What a reply ends in, where the model stopped within a marker: `…</function>\\n</tool_c`."""
 
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import Parser, Scanner
 
 
-def drop_begun(s: Scanner, sink: CallSink, *closers: str) -> Parser[None]:
+def drop_partial_closer(s: Scanner, sink: ToolCallSink, *closers: str) -> Parser[None]:
     """Drop the beginning of what would close a call, where the reply ends within it, and the white space before."""
     longest = max(map(len, closers), default=0)
     while True:

@@ -9,21 +9,21 @@ call comes right behind them.
 import re
 from collections.abc import Iterable
 
-from dragoman.parsing.code_fence import FENCE, block
-from dragoman.parsing.sink import CallSink
-from dragoman.parsing.untagged_json import Tag, tell_of_calls
+from dragoman.parsing.code_fence import FENCE, read_fenced_block
+from dragoman.parsing.sink import ToolCallSink
+from dragoman.parsing.untagged_json import Tag, warn_about_quoted_calls
 from dragoman.text.scanner import Parser, Scanner, markers
 
 
 def starts_line(s: Scanner, line: int) -> bool:
-    """Whether the fence that was just found stands at the start of a line; `line` as in `Examples.read`."""
+    """Whether the fence that was just found stands at the start of a line; `line` as in `QuotedCallReader.read`."""
     return "\n" in s.skipped_space or s.offset == line + len(s.skipped_space) + len(FENCE)
 
 
-class Examples:
+class QuotedCallReader:
     """Finds them in a text whose markers include FENCE, beside what opens calls; `tag` is what stands around a call."""
 
-    def __init__(self, s: Scanner, sink: CallSink, openers: Iterable[str], tag: Tag) -> None:
+    def __init__(self, s: Scanner, sink: ToolCallSink, openers: Iterable[str], tag: Tag) -> None:
         self._s, self._sink, self._tag = s, sink, tag
         self._right_behind = re.compile(rf"`{{3,}}[\w+-]*\s*(?:{'|'.join(map(re.escape, openers))})")
         self._quoting = False  # whether backticks within a line are open; the text is kept since then
@@ -46,7 +46,7 @@ class Examples:
         self._sink.text(self._s.skipped_space + FENCE)
         if starts_line:
             self._s.start_capture(FENCE)
-            self._end((yield from block(self._s, self._sink.text, before=self._tag[0])))
+            self._end((yield from read_fenced_block(self._s, self._sink.text, before=self._tag[0])))
         elif self._quoting:
             self._end(closed=True)
         else:
@@ -55,5 +55,5 @@ class Examples:
 
     def _end(self, closed: bool) -> None:
         self._quoting = False
-        tell_of_calls(self._s, self._sink, closed, self._tag)
+        warn_about_quoted_calls(self._s, self._sink, closed, self._tag)
         self._s.stop_capture()

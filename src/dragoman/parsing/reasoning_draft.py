@@ -1,9 +1,9 @@
-"""Calls in reasoning that is still open: a draft, until it is known whether anything closes the reasoning.
+"""Calls in reasoning that is still open: a draft, until the reader knows whether the reasoning is closed later.
 
-    <think>I could write <tool_call>…</tool_call> now.</think>No.      a draft: the model only thought of the call
+    <think>I could write <tool_call>…</tool_call> now.</think>No.      a draft: the model only considered the call
     <think>I need the weather.<tool_call>…</tool_call>                a call: the model forgot to close its reasoning
 
-Only what comes later tells the two apart, so the events of a draft are held back until then.
+Only later text distinguishes the two, so the events of a draft are buffered until then.
 """
 
 from collections.abc import Callable
@@ -12,34 +12,34 @@ from typing import Protocol
 
 
 @dataclass(slots=True)
-class Draft:
-    """What has been read since a call began in open reasoning."""
+class ReasoningDraft:
+    """State since a call began in open reasoning."""
 
     closer: str
-    """What would close the reasoning."""
+    """The marker that would close the reasoning."""
     index: int
-    """Of the last call before it."""
+    """Index of the last call before the draft."""
     calls: int
-    """How many there were."""
+    """Number of calls before the draft."""
     broken: bool = False
-    """A call in it is incomplete."""
-    said: bool = False
-    """Text has come since its last call."""
+    """True if a call in the draft is incomplete."""
+    text_after_call: bool = False
+    """True if text follows the draft's last call."""
     ids: list[str] = field(default_factory=list)
-    """Of its calls."""
-    held: list[Callable[[], None]] = field(default_factory=list)
-    """What is to be done if its calls are meant."""
+    """Ids of the draft's calls."""
+    buffered: list[Callable[[], None]] = field(default_factory=list)
+    """Actions to run if the calls turn out to be real."""
 
 
-class Drafts(Protocol):
-    """What a sink knows of drafts."""
+class DraftSink(Protocol):
+    """The methods of a sink that handle drafts."""
 
     @property
-    def drafting(self) -> Draft | None:
-        """The draft that is open."""
+    def current_draft(self) -> ReasoningDraft | None:
+        """The open draft, or None."""
 
-    def draft(self, closer: str) -> None:
-        """Begin one: hold all events back from here on."""
+    def begin_draft(self, closer: str) -> None:
+        """Opens a draft: buffers all events from here on."""
 
-    def settle(self, meant: bool) -> None:
-        """End it: pass on what has been held back, or drop it as if it had never been read."""
+    def settle_draft(self, meant: bool) -> None:
+        """Closes the draft: emits the buffered events if `meant`, else discards them as if they had never been read."""

@@ -27,20 +27,20 @@ from dragoman.core.identifiers import ID, NewId
 from dragoman.core.messages import Tool
 from dragoman.core.tool_name_match import STEPS as NAMES
 from dragoman.core.tool_name_match import ToolNames
-from dragoman.parsing.atomic_delivery import Atomic
-from dragoman.parsing.control_token_mask import Disguise, Undisguised
+from dragoman.parsing.atomic_delivery import AtomicDelivery
+from dragoman.parsing.control_token_mask import ControlTokenMask, UnmaskingSink
 from dragoman.parsing.format import Format
-from dragoman.parsing.reasoning_draft import Draft
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.reasoning_draft import ReasoningDraft
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.schema.argument_types import Schema, pass_on_quoted, quoted
 from dragoman.text.json_repairs import REPAIRS, repair_warning
 from dragoman.text.scanner import FastPath, Scanner, discard
 
-_AWAKE: Final = FastPath(re.compile("").match, discard, ())
+_NO_FAST_PATH: Final = FastPath(re.compile("").match, discard, ())
 """The format's reader has to see each piece."""
-PASSED_LIMIT: Final = 1024
+MAX_SKIPPED_CHUNKS: Final = 1024
 """Pieces that may go by before the scanner is told, so that they do not pile up."""
-MENDS: Final = frozenset((*NAMES, *REPAIRS))
+READER_REPAIRS: Final = frozenset((*NAMES, *REPAIRS))
 """All that may be set right in a call as it is read."""
 Delivery: TypeAlias = Literal["stream", "atomic"]
 MakeEvent: TypeAlias = Callable[[str], AnyEvent]
@@ -53,7 +53,7 @@ class ReplyReader:
     `prompt_tail` is what the prompt has already opened of the reply, such as `<think>`. It gives no events but
     those of a call that it leaves open.
     `lenient` also takes calls that lack the format's tags, where they name an offered tool.
-    `taken_ids` are call ids of the conversation so far; an id that the model repeats is replaced.
+    `used_ids` are call ids of the conversation so far; an id that the model repeats is replaced.
     `delivery` "stream" passes arguments on as they come; "atomic" passes a call on when it is whole, and one that
     never is leaves the warning `incomplete_call` with its text.
     `control` are the texts of the model's control tokens, for an engine that tells `feed` what is `plain`.
@@ -71,36 +71,36 @@ class ReplyReader:
         new_id: NewId,
         prompt_tail: str = "",
         lenient: bool = False,
-        taken_ids: Iterable[str] = (),
+        used_ids: Iterable[str] = (),
         delivery: Delivery = "stream",
         control: Iterable[str] = (),
-        mends: Collection[str] = MENDS,
+        enabled_repairs: Collection[str] = READER_REPAIRS,
     ) -> None:
-        self._scanner = Scanner(mends)
+        self._scanner = Scanner(enabled_repairs)
         _check(format, prompt_tail, delivery)
-        known = _offered(tools)
-        names = None if known is None else ToolNames(known, [step for step in NAMES if step in mends])
-        self._sink = _Sink(known, names, new_id, lenient, set(taken_ids), self._scanner, len(prompt_tail))
-        self._disguise = Disguise(control) if control else None
-        sink: CallSink = self._sink
-        if self._disguise:
-            sink, self._sink.undisguised = Undisguised(self._sink, self._disguise), self._disguise.undo
+        known = _callable_tools(tools)
+        names = None if known is None else ToolNames(known, [step for step in NAMES if step in enabled_repairs])
+        self._sink = _EventSink(known, names, new_id, lenient, set(used_ids), self._scanner, len(prompt_tail))
+        self._mask = ControlTokenMask(control) if control else None
+        sink: ToolCallSink = self._sink
+        if self._mask:
+            sink, self._sink.unmask = UnmaskingSink(self._sink, self._mask), self._mask.unmask
         self._run = format.read(self._scanner, sink)
         self._ended = False
-        self._plain = _AWAKE
-        self._stops = _AWAKE.find_stop
+        self._fast_path = _NO_FAST_PATH
+        self._find_stop = _NO_FAST_PATH.find_stop
         self._event: MakeEvent | None = None
         self._quotes = False  # the event has the inside of a JSON string
-        self._passed: list[str] = []
+        self._skipped: list[str] = []
         self._waiting = ""  # what decides nothing before more comes
         self._scanner.feed(prompt_tail)
         self._resume()
-        self._sink.begin(self._sink.take(), Atomic() if delivery == "atomic" else None)
+        self._sink.begin(self._sink.drain(), AtomicDelivery() if delivery == "atomic" else None)
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """Nothing that still comes can matter: end the generation."""
-        return self._sink.is_over
+        return self._sink.finished
 
     def feed(self, text: str, *, plain: bool = False) -> list[AnyEvent]:
         """The events that this piece of text decides.
@@ -110,18 +110,18 @@ class ReplyReader:
         """
         try:
             whole = self._waiting + text if self._waiting else text
-            stop = self._stops(whole)
+            stop = self._find_stop(whole)
         except TypeError:
-            raise refused(text) from None
+            raise feed_error(text) from None
         if stop is None and self._event and text and not plain:
-            self._passed.append(whole)
-            if len(self._passed) == PASSED_LIMIT:
-                self._catch_up()
+            self._skipped.append(whole)
+            if len(self._skipped) == MAX_SKIPPED_CHUNKS:
+                self._flush_skipped()
             self._waiting = ""
             return [self._event(quoted(whole) if self._quotes else whole)]
-        at = len(whole) if stop is None else self._plain.deferrable_from(whole, stop)
+        at = len(whole) if stop is None else self._fast_path.deferrable_from(whole, stop)
         if at < 0 or plain:
-            return self._wake(text, plain)
+            return self._parse(text, plain)
         self._waiting = whole[at:]
         return self._pass_by(whole[:at])
 
@@ -129,26 +129,26 @@ class ReplyReader:
         """The events of text that the format's reader need not see."""
         if not text:
             return []
-        self._passed.append(text)
+        self._skipped.append(text)
         if self._event:
             return [self._event(quoted(text) if self._quotes else text)]
-        self._catch_up()
-        self._plain.emit(text)
-        return self._sink.take()
+        self._flush_skipped()
+        self._fast_path.emit(text)
+        return self._sink.drain()
 
-    def _wake(self, text: str, plain: bool) -> list[AnyEvent]:
+    def _parse(self, text: str, plain: bool) -> list[AnyEvent]:
         if self._scanner.closed or not isinstance(text, str):
-            raise refused(text)
-        if self._disguise:
-            text = self._disguise.feed(text, plain)
+            raise feed_error(text)
+        if self._mask:
+            text = self._mask.feed(text, plain)
         elif plain:
             raise UsageError("expected `control`, the texts of the control tokens, to tell plain text from them")
         if not self._ended:
-            self._catch_up()
+            self._flush_skipped()
             self._scanner.feed(self._waiting + text)
             self._waiting = ""
             self._resume()
-        return self._sink.take()
+        return self._sink.drain()
 
     def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
         """The events that the end of the text decides; call it once, last.
@@ -159,38 +159,38 @@ class ReplyReader:
             raise UsageError("closed already: close() is called once, last")
         if reason not in ("stop", "length"):
             raise UsageError(f"expected 'stop' or 'length', got {reason!r} - at reason")
-        self._catch_up()
+        self._flush_skipped()
         if self._waiting:
             self._scanner.feed(self._waiting)
-        if self._disguise and not self._ended:
-            self._scanner.feed(self._disguise.close())
+        if self._mask and not self._ended:
+            self._scanner.feed(self._mask.close())
         self._scanner.closed = True
         self._scanner.stopped_by_model = reason == "stop"
         self._resume()
-        return self._sink.take() + self._sink.close()
+        return self._sink.drain() + self._sink.close()
 
-    def _catch_up(self) -> None:
+    def _flush_skipped(self) -> None:
         """Tell the scanner what has gone by it."""
-        if self._passed:
-            self._scanner.skip("".join(self._passed))
-            self._passed.clear()
+        if self._skipped:
+            self._scanner.skip("".join(self._skipped))
+            self._skipped.clear()
 
     def _resume(self) -> None:
         """Let the format read on."""
-        self._plain, self._stops, self._event = _AWAKE, _AWAKE.find_stop, None
+        self._fast_path, self._find_stop, self._event = _NO_FAST_PATH, _NO_FAST_PATH.find_stop, None
         if self._ended:
             return
         try:
             plain = next(self._run)
         except StopIteration:
             plain, self._ended = None, True
-        self._ended |= self.over
-        if plain and not (self._ended or self._disguise):
-            self._plain, self._stops = plain, plain.find_stop
+        self._ended |= self.finished
+        if plain and not (self._ended or self._mask):
+            self._fast_path, self._find_stop = plain, plain.find_stop
             self._event, self._quotes = self._sink.event_of(plain.emit)
 
 
-class _Sink:
+class _EventSink:
     """Numbers calls, checks names, joins what belongs together."""
 
     def __init__(
@@ -199,53 +199,53 @@ class _Sink:
         names: ToolNames | None,
         new_id: NewId,
         lenient: bool,
-        taken_ids: set[str],
+        used_ids: set[str],
         scanner: Scanner,
         prompt_chars: int,
     ) -> None:
         self._tools = tools
         self._names = names
-        self._renamed = ("", "")
+        self._matched_name = ("", "")
         """The tool that was meant last by another name, and how that was seen."""
-        self._mended: list[str] = []
+        self._repairs: list[str] = []
         """What was set right in the call that is open."""
         self._new_id = new_id
-        self._taken = taken_ids
+        self._used_ids = used_ids
         self._scanner = scanner
         self._prompt_chars = prompt_chars  # 0 once all of them are behind
-        self._atomic: Atomic | None = None
+        self._atomic: AtomicDelivery | None = None
         self._in_list = False  # as the prompt leaves it
         self._out: list[AnyEvent] = []
         self._pieces: list[str] = []
         self._kind: Literal["text", "reasoning", "arguments"] = "text"
         self._index = -1
         self.lenient = lenient
-        self.undisguised: Callable[[str], str] = str
+        self.unmask: Callable[[str], str] = str
         self.calls = 0
-        self.is_over = False
-        self.drafting: Draft | None = None
+        self.finished = False
+        self.current_draft: ReasoningDraft | None = None
 
-    def begin(self, prompt: list[AnyEvent], atomic: Atomic | None) -> None:
+    def begin(self, prompt: list[AnyEvent], atomic: AtomicDelivery | None) -> None:
         """The reply begins here: of what the prompt says, only a call that it leaves open belongs to it."""
-        if self.drafting:
-            self.settle(meant=True)
-            prompt += self.take()
+        if self.current_draft:
+            self.settle_draft(meant=True)
+            prompt += self.drain()
         last = max((i for i, e in enumerate(prompt) if isinstance(e, ToolCallStart)), default=len(prompt))
-        left_open = not any(isinstance(e, ToolCallEnd | ev.ToolCallIncomplete) for e in prompt[last:])
+        end_unclosed_call = not any(isinstance(e, ToolCallEnd | ev.ToolCallIncomplete) for e in prompt[last:])
         self._atomic, self._index = atomic, -1
-        self.listed(self._in_list)
-        for event in prompt[last:] if left_open else ():
+        self.set_in_list(self._in_list)
+        for event in prompt[last:] if end_unclosed_call else ():
             if isinstance(event, ToolCallStart | ToolCallDelta):
                 self._index = 0
                 self._put(msgspec.structs.replace(event, index=0))
 
     def text(self, text: str) -> None:
-        if self.drafting and text.strip():
-            self.drafting.said = True
-        self._add("text", self._replied(text) if self._prompt_chars else text)
+        if self.current_draft and text.strip():
+            self.current_draft.text_after_call = True
+        self._add("text", self._without_prompt(text) if self._prompt_chars else text)
 
     def reasoning(self, text: str) -> None:
-        self._add("reasoning", self._replied(text) if self._prompt_chars else text)
+        self._add("reasoning", self._without_prompt(text) if self._prompt_chars else text)
 
     def arguments(self, text: str) -> None:
         if self._kind != "arguments":
@@ -258,7 +258,7 @@ class _Sink:
         if self._names is None:
             return name or None
         found = self._names.resolve(name)
-        self._renamed = (found.name, found.step) if found else ("", "")
+        self._matched_name = (found.name, found.step) if found else ("", "")
         return found.name if found else None
 
     def needs_arguments(self, name: str) -> bool:
@@ -274,62 +274,62 @@ class _Sink:
         return Schema(self._tools[name].parameters if self._tools else "{}")
 
     def start(self, name: str, id: str = "") -> None:
-        id = self._taken_id(id) or self._taken_id(f"call_{self._new_id()}")
-        if self.drafting:
-            self.drafting.said = False
+        id = self._reserve_id(id) or self._reserve_id(f"call_{self._new_id()}")
+        if self.current_draft:
+            self.current_draft.text_after_call = False
         self._index += 1
         self.calls += 1
-        meant, step = self._renamed
-        self._mended = [step] if step and meant == name else []
+        meant, step = self._matched_name
+        self._repairs = [step] if step and meant == name else []
         self._send(ToolCallStart(self._index, id, name))
 
     def end(self, id: str = "") -> None:
         slips = self._scanner.repairs
-        self._send(ToolCallEnd(self._index, (*self._mended, *slips), id=self._taken_id(id)))
+        self._send(ToolCallEnd(self._index, (*self._repairs, *slips), id=self._reserve_id(id)))
         if slips:
-            self._send(repair_warning(slips, self.undisguised(self._scanner.captured())))
+            self._send(repair_warning(slips, self.unmask(self._scanner.captured())))
             slips.clear()
 
-    def _taken_id(self, id: str) -> str:
+    def _reserve_id(self, id: str) -> str:
         """The id, which no other call gets any more; empty where an API refuses it or a call has it."""
-        if not ID.fullmatch(id) or id in self._taken:
+        if not ID.fullmatch(id) or id in self._used_ids:
             return ""
-        self._taken.add(id)
-        if self.drafting:
-            self.drafting.ids.append(id)
+        self._used_ids.add(id)
+        if self.current_draft:
+            self.current_draft.ids.append(id)
         return id
 
     def incomplete(self, raw: str) -> None:
-        if self.drafting:
-            self.drafting.broken = True
+        if self.current_draft:
+            self.current_draft.broken = True
         self._send(ev.ToolCallIncomplete(self._index, raw))
 
-    def listed(self, open: bool) -> None:
+    def set_in_list(self, open: bool) -> None:
         self._in_list = open
         if self._atomic:
             self._flush()
-            if self.drafting:
-                self.drafting.held.append(partial(self._list, open))
+            if self.current_draft:
+                self.current_draft.buffered.append(partial(self._list, open))
             else:
                 self._list(open)
 
-    def draft(self, closer: str) -> None:
+    def begin_draft(self, closer: str) -> None:
         self._flush()
-        self.drafting = Draft(closer, self._index, self.calls)
+        self.current_draft = ReasoningDraft(closer, self._index, self.calls)
 
-    def settle(self, meant: bool) -> None:
+    def settle_draft(self, meant: bool) -> None:
         self._flush()
-        draft, self.drafting = self.drafting, None
+        draft, self.current_draft = self.current_draft, None
         if draft and meant:
-            for each in draft.held:
+            for each in draft.buffered:
                 each()
         elif draft:
             self._index, self.calls = draft.index, draft.calls
-            self._taken.difference_update(draft.ids)
+            self._used_ids.difference_update(draft.ids)
 
-    def over(self, code: str, message: str, raw: str = "") -> None:
+    def end_reply(self, code: str, message: str, raw: str = "") -> None:
         self.warn(code, message, raw)
-        self.is_over = True
+        self.finished = True
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
         self._send(ev.Notice(code, message, raw))
@@ -339,14 +339,14 @@ class _Sink:
 
     def event_of(self, emit: object) -> tuple[MakeEvent | None, bool]:
         """What makes the one event that a piece given to this method would come out as, and whether quoted."""
-        if self._atomic or self._prompt_chars or self.drafting:
+        if self._atomic or self._prompt_chars or self.current_draft:
             return None, False
         quotes = isinstance(emit, partial) and emit.func is pass_on_quoted and emit.args == (self.arguments,)
         if quotes or emit == self.arguments:
             return partial(ToolCallDelta, self._index), quotes
         return TextDelta if emit == self.text else ReasoningDelta if emit == self.reasoning else None, False
 
-    def take(self) -> list[AnyEvent]:
+    def drain(self) -> list[AnyEvent]:
         if self._pieces:
             self._flush()
         out, self._out = self._out, []
@@ -356,7 +356,7 @@ class _Sink:
         """What the end brings beside what has been read."""
         return self._atomic.close() if self._atomic else []
 
-    def _replied(self, text: str) -> str:
+    def _without_prompt(self, text: str) -> str:
         """The text without what of it stands in the prompt; it ends where the scanner stands."""
         start = self._scanner.offset - len(text)
         rest = text[max(0, self._prompt_chars - start) :]
@@ -376,17 +376,17 @@ class _Sink:
 
     def _list(self, open: bool) -> None:
         if self._atomic:
-            self._out += self._atomic.listed(open)
+            self._out += self._atomic.set_in_list(open)
 
     def _put(self, event: AnyEvent) -> None:
-        if self.drafting:
-            self.drafting.held.append(partial(self._pass_on, event))
+        if self.current_draft:
+            self.current_draft.buffered.append(partial(self._emit, event))
         else:
-            self._pass_on(event)
+            self._emit(event)
 
-    def _pass_on(self, event: AnyEvent) -> None:
+    def _emit(self, event: AnyEvent) -> None:
         if self._atomic:
-            self._out += self._atomic.pass_on(event)
+            self._out += self._atomic.feed(event)
         else:
             self._out.append(event)
 
@@ -414,7 +414,7 @@ def _check(format: object, prompt_tail: object, delivery: object) -> None:
         raise UsageError(f"expected 'stream' or 'atomic', got {delivery!r} - at delivery")
 
 
-def refused(text: object) -> UsageError:
+def feed_error(text: object) -> UsageError:
     """Why this cannot be fed to a reader."""
     if isinstance(text, str):
         return UsageError("closed already: each reply needs a reader of its own")
@@ -424,7 +424,7 @@ def refused(text: object) -> UsageError:
     return UsageError(f"expected str, got {type(text).__name__}{hint} - at text")
 
 
-def _offered(tools: Iterable[Tool] | None) -> dict[str, Tool] | None:
+def _callable_tools(tools: Iterable[Tool] | None) -> dict[str, Tool] | None:
     """The tools that can be called here, by name."""
     if tools is None:
         return None

@@ -1,170 +1,207 @@
-"""What a format's reader puts its results into, and the shape of such readers."""
+"""The interface that format readers write their results to, and the types of those readers."""
 
 from collections.abc import Callable
 from typing import Final, Literal, Protocol, TypeAlias, cast
 
-from dragoman.parsing.reasoning_draft import Draft, Drafts
+from dragoman.parsing.reasoning_draft import DraftSink, ReasoningDraft
 from dragoman.schema.argument_types import Schema
 from dragoman.text.scanner import Parser, Scanner
 
 
-class CallSink(Drafts, Protocol):
-    """Where a format's reader puts what it has read; it numbers calls and checks names."""
+class ToolCallSink(DraftSink, Protocol):
+    """Receives what a format's reader has read.
+
+    The sink numbers tool calls, resolves tool names and merges adjacent text.
+    """
 
     @property
     def lenient(self) -> bool:
-        """Calls without the format's own tags count too, where they name an offered tool."""
+        """True if calls without the format's own tags are accepted when they name an offered tool."""
 
     @property
     def calls(self) -> int:
-        """Calls begun so far."""
+        """Number of calls begun so far."""
 
     @property
-    def is_over(self) -> bool:
-        """Whatever still comes is made up; see `over`."""
+    def finished(self) -> bool:
+        """True once the rest of the model's output is to be ignored; see `end_reply`."""
 
     def text(self, text: str) -> None:
-        """More of the answer: the model's own text, ending where the scanner stands."""
+        """Adds answer text: the model's own text, which ends at the scanner's position."""
 
     def reasoning(self, text: str) -> None:
-        """More of the thoughts; as `text`."""
+        """Adds reasoning text, which ends at the scanner's position."""
 
     def resolve(self, name: str) -> str | None:
-        """The offered tool that is meant, or None."""
+        """Returns the name of the offered tool that `name` refers to, or None."""
 
     def needs_arguments(self, name: str) -> bool:
-        """Whether a call of this offered tool without arguments cannot be meant."""
+        """Returns True if a call of this offered tool is invalid without arguments."""
 
     def schema(self, name: str) -> Schema:
-        """What the arguments of this offered tool may be."""
+        """Returns the JSON Schema of this offered tool's arguments."""
 
     def start(self, name: str, id: str = "") -> None:
-        """A call begins; `name` is one that `resolve` gave, `id` the model's own or empty."""
+        """Starts a call.
+
+        Args:
+            name: a name that `resolve` returned.
+            id: the id that the model wrote, or "".
+        """
 
     def arguments(self, text: str) -> None:
-        """More of the open call's arguments."""
+        """Adds a piece of the open call's arguments, as JSON text."""
 
     def end(self, id: str = "") -> None:
-        """The open call is whole; `id` is the model's own where it came after the arguments."""
+        """Ends the open call, which is complete. `id` is the model's own id where it came after the arguments."""
 
     def incomplete(self, raw: str) -> None:
-        """The open call is broken."""
+        """Ends the open call as incomplete; `raw` is its text."""
 
-    def listed(self, open: bool) -> None:
-        """A list of calls begins, or has come to its end: one cut off within is, with atomic delivery, none at all."""
+    def set_in_list(self, open: bool) -> None:
+        """Reports that a list of calls begins or ends.
 
-    def over(self, code: str, message: str, raw: str = "") -> None:
-        """Whatever the model writes from here on is made up (a tool result of its own): end generation."""
+        With atomic delivery, no call of a truncated list is emitted.
+        """
+
+    def end_reply(self, code: str, message: str, raw: str = "") -> None:
+        """Reports that everything the model writes from here on is fabricated, such as its own tool result; generation
+        should end."""
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
-        """Something was not as the format has it."""
+        """Reports input that deviates from the format."""
 
     def note(self, about: Literal["format", "problem"], text: str) -> None:
-        """For those who ask how a reply was read: whose reader takes what comes, or why this is no call."""
+        """Records how the reply was read, for diagnostics: which format's reader takes over, or why this text is not a
+        call."""
 
 
-class _Muted:
-    """Passes nothing on."""
+class _DiscardingSink:
+    """Discards all output."""
 
     def arguments(self, text: str) -> None:
-        """Drop it."""
+        """Discards the text."""
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
-        """Drop it."""
+        """Discards the warning."""
 
 
-MUTED: Final = cast(CallSink, _Muted())
-"""For the arguments of a call that is none: they are read, as they may quote a whole call, which must not be run."""
+DISCARD: Final = cast(ToolCallSink, _DiscardingSink())
+"""Receives the arguments of text that is not a call of an offered tool.
+
+They are parsed to their end all the same, because they may quote a whole call, which must not be run.
+"""
 
 
-ReadReply: TypeAlias = Callable[[Scanner, CallSink], Parser[None]]
+ReadReply: TypeAlias = Callable[[Scanner, ToolCallSink], Parser[None]]
 """Reads one reply."""
-ReadCall: TypeAlias = Callable[[Scanner, CallSink, str], Parser[bool]]
-"""Reads from behind an opener, which it is given; whether a whole call came of it."""
+ReadCall: TypeAlias = Callable[[Scanner, ToolCallSink, str], Parser[bool]]
+"""Reads a call. It starts after the opener, which is its third argument, and returns True if a complete call was read.
+"""
 
 
 class ForwardingSink:
-    """A sink that says whatever it is told to the one behind it."""
+    """Forwards every call to `sink`. Base class for sinks that change some of them."""
 
-    sink: CallSink
-    """The one behind; set before the first word."""
+    sink: ToolCallSink
+    """The receiving sink; set before anything is read."""
 
     @property
     def lenient(self) -> bool:
-        """As behind."""
+        """See `ToolCallSink.lenient`; forwarded like all members below."""
         return self.sink.lenient
 
     @property
     def calls(self) -> int:
-        """As behind."""
+        """Forwarded."""
         return self.sink.calls
 
     @property
-    def is_over(self) -> bool:
-        """As behind."""
-        return self.sink.is_over
+    def finished(self) -> bool:
+        """Forwarded."""
+        return self.sink.finished
 
     @property
-    def drafting(self) -> Draft | None:
-        """As behind."""
-        return self.sink.drafting
+    def current_draft(self) -> ReasoningDraft | None:
+        """Forwarded."""
+        return self.sink.current_draft
 
     def text(self, text: str) -> None:
-        """Pass on; so with all that follow."""
+        """Forwards to `sink`, as all methods below."""
         self.sink.text(text)
 
     def reasoning(self, text: str) -> None:
-        """Pass on."""
+        """Forwards to `sink`."""
         self.sink.reasoning(text)
 
     def resolve(self, name: str) -> str | None:
-        """Ask."""
+        """Forwards to `sink`."""
         return self.sink.resolve(name)
 
     def needs_arguments(self, name: str) -> bool:
-        """Ask."""
+        """Forwards to `sink`."""
         return self.sink.needs_arguments(name)
 
     def schema(self, name: str) -> Schema:
-        """Ask."""
+        """Forwards to `sink`."""
         return self.sink.schema(name)
 
     def start(self, name: str, id: str = "") -> None:
-        """Pass on."""
+        """Forwards to `sink`."""
         self.sink.start(name, id)
 
     def arguments(self, text: str) -> None:
-        """Pass on."""
+        """Forwards to `sink`."""
         self.sink.arguments(text)
 
     def end(self, id: str = "") -> None:
-        """Pass on."""
+        """Forwards to `sink`."""
         self.sink.end(id)
 
     def incomplete(self, raw: str) -> None:
-        """Pass on."""
+        """Forwards to `sink`."""
         self.sink.incomplete(raw)
 
-    def listed(self, open: bool) -> None:
-        """Pass on."""
-        self.sink.listed(open)
+    def set_in_list(self, open: bool) -> None:
+        """Forwards to `sink`."""
+        self.sink.set_in_list(open)
 
-    def draft(self, closer: str) -> None:
-        """Pass on."""
-        self.sink.draft(closer)
+    def begin_draft(self, closer: str) -> None:
+        """Forwards to `sink`."""
+        self.sink.begin_draft(closer)
 
-    def settle(self, meant: bool) -> None:
-        """Pass on."""
-        self.sink.settle(meant)
+    def settle_draft(self, meant: bool) -> None:
+        """Forwards to `sink`."""
+        self.sink.settle_draft(meant)
 
-    def over(self, code: str, message: str, raw: str = "") -> None:
-        """Pass on."""
-        self.sink.over(code, message, raw)
+    def end_reply(self, code: str, message: str, raw: str = "") -> None:
+        """Forwards to `sink`."""
+        self.sink.end_reply(code, message, raw)
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
-        """Pass on."""
+        """Forwards to `sink`."""
         self.sink.warn(code, message, raw)
 
     def note(self, about: Literal["format", "problem"], text: str) -> None:
-        """Pass on."""
+        """Forwards to `sink`."""
         self.sink.note(about, text)
+
+
+class ReasoningSink(ForwardingSink):
+    """The sink within reasoning: text is reasoning until a call has begun."""
+
+    def __init__(self, sink: ToolCallSink) -> None:
+        self.sink = sink
+        self.begun = False
+
+    def start(self, name: str, id: str = "") -> None:
+        """Starts a call; text after it is answer text."""
+        self.begun = True
+        self.sink.start(name, id)
+
+    def text(self, text: str) -> None:
+        """Adds text that is not a call."""
+        if self.begun:
+            self.sink.text(text)
+        else:
+            self.sink.reasoning(text)

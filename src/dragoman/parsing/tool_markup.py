@@ -30,28 +30,28 @@ def _tags(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTools:
+class ToolListMarkup:
     """How the list of tools is framed; its default is that of Hermes and most others."""
 
-    around: tuple[str, str] = ("<tools>\n", "\n</tools>")
-    each: tuple[str, str] = ('{"type": "function", "function": {', "}}")
+    list_wrapper: tuple[str, str] = ("<tools>\n", "\n</tools>")
+    tool_wrapper: tuple[str, str] = ('{"type": "function", "function": {', "}}")
     """What stands around a tool's `"name": …, "description": …, "parameters": …`."""
     separator: str = "\n"
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Its tags."""
-        return _tags((*self.around, *self.each))
+        return _tags((*self.list_wrapper, *self.tool_wrapper))
 
     def write(self, tools: Iterable[Tool], markers: Collection[str]) -> str:
         """The list: schemas verbatim, with markers in them made harmless."""
-        (before, behind), (opened, closed) = self.around, self.each
+        (before, behind), (opened, closed) = self.list_wrapper, self.tool_wrapper
         listed = (f"{opened}{neutralise_json(_members(tool), markers)}{closed}" for tool in tools)
         return f"{before}{self.separator.join(listed)}{behind}"
 
 
 @dataclass(frozen=True, slots=True)
-class ShownResult:
+class ToolResultMarkup:
     """How a result is framed; `{id}` and `{name}` stand for those of its call."""
 
     before: str
@@ -86,14 +86,14 @@ class ShownResult:
         return f"{before}{_apart(before[-1:], text, behind[:1])}{behind}"
 
 
-TOOLS: Final = ShownTools()
-RESULT: Final = ShownResult(
+TOOLS: Final = ToolListMarkup()
+RESULT: Final = ToolResultMarkup(
     '<tool_result id="{id}" name="{name}"{error}>\n', "\n</tool_result>", error=("", ' error="true"')
 )
 """For models that were trained on none that can stand in the text of a turn."""
 GENERIC: Final = (*RESULT.markers, *TOOLS.markers)
 """The markers of these two, which are no family's own."""
-TOOL_RESPONSE: Final = ShownResult("<tool_response>\n", "\n</tool_response>")
+TOOL_RESPONSE: Final = ToolResultMarkup("<tool_response>\n", "\n</tool_response>")
 """That of Hermes and many others."""
 
 

@@ -5,7 +5,7 @@
     58-61  arguments  {}
     61-73  end        }</tool_call>
 
-`Tracer` stands between a format's reader and whoever takes what it reads. All that the reader says, it says where its
+`ReadTracer` stands between a format's reader and its sink. All that the reader says, it says where its
 scanner stands; from that the spans follow, for any format, and reading without a tracer costs nothing.
 """
 
@@ -22,7 +22,7 @@ import msgspec
 from dragoman.core.errors import nearest, one_of, quote
 from dragoman.core.events import AnyEvent, ToolCallStart
 from dragoman.parsing.format import Format
-from dragoman.parsing.sink import CallSink, ForwardingSink
+from dragoman.parsing.sink import ForwardingSink, ToolCallSink
 from dragoman.text.json_repairs import repair_warning
 from dragoman.text.scanner import Parser, Scanner
 
@@ -83,7 +83,7 @@ class _Row:
     remarks: list[Remark] = field(default_factory=list)
 
 
-class Tracer(ForwardingSink):
+class ReadTracer(ForwardingSink):
     """Follows one reply: `text` is all of it, `prompt_tail` what the prompt has opened of it.
 
     `offered` are the names of the tools, to say which one may have been meant.
@@ -106,7 +106,7 @@ class Tracer(ForwardingSink):
         self._unresolved = ""
         self._before_draft: tuple[int, _Row | None, int, int, _Call | None, int] | None = None
 
-    def _read(self, s: Scanner, sink: CallSink) -> Parser[None]:
+    def _read(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
         self._s, self.sink = s, sink
         yield from self._format.read(s, self)
 
@@ -156,26 +156,26 @@ class Tracer(ForwardingSink):
         self._open = None
         self.sink.incomplete(raw)
 
-    def draft(self, closer: str) -> None:
+    def begin_draft(self, closer: str) -> None:
         """What follows may turn out to be reasoning."""
         last = self._rows[-1] if self._rows else None
         kept = replace(last, remarks=[*last.remarks]) if last else None
         self._before_draft = (len(self._rows), kept, self._end, len(self._pending), self._behind, self._calls)
-        self.sink.draft(closer)
+        self.sink.begin_draft(closer)
 
-    def settle(self, meant: bool) -> None:
+    def settle_draft(self, meant: bool) -> None:
         """What followed is what it was read as, or has not been read."""
         if self._before_draft and not meant:
             count, last, self._end, pending, self._behind, self._calls = self._before_draft
             del self._rows[count - 1 if last else 0 :], self._pending[pending:]
             self._rows += [last] if last else []
             self._open = None
-        self.sink.settle(meant)
+        self.sink.settle_draft(meant)
 
-    def over(self, code: str, message: str, raw: str = "") -> None:
+    def end_reply(self, code: str, message: str, raw: str = "") -> None:
         """The rest is not read."""
         self._remark(code, message, raw)
-        self.sink.over(code, message, raw)
+        self.sink.end_reply(code, message, raw)
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
         """A remark on what was read last; outside calls, what it quotes has been dropped."""

@@ -17,14 +17,14 @@ from typing import Final, NamedTuple
 from dragoman.core.errors import quote
 from dragoman.core.events import Notice
 from dragoman.parsing.code_fence import FENCE
-from dragoman.parsing.sink import CallSink, ForwardingSink
-from dragoman.parsing.untagged_json import NO_TAG, Tag, bare_calls
+from dragoman.parsing.sink import ForwardingSink, ToolCallSink
+from dragoman.parsing.untagged_json import NO_TAG, Tag, read_untagged_calls
 from dragoman.text.scanner import SPACE, Parser, Scanner
 
 OBJECTS: Final = ("\n{", "\n[{", "\n[\n")
 """What begins a bare object or array, at the start of a line."""
 STARTS: Final = (FENCE, *OBJECTS)
-HEAD_CHARS: Final = 256
+MAX_HEAD_CHARS: Final = 256
 """Characters of a fence or an object within which it names the tool."""
 FIRST: Final = (FENCE[0], "{", "[")
 """The first character of such calls."""
@@ -47,7 +47,7 @@ _CLOSE_BEGUN: Final = re.compile(r"\n[ \t]*+`*+[ \t]*+\Z")
 _TURNS: Final = re.compile(r'[\[{}\]"]|\\.?', re.DOTALL)
 
 
-class _Ahead(NamedTuple):
+class _Lookahead(NamedTuple):
     """What was seen of the rest of the reply."""
 
     is_last: bool
@@ -55,10 +55,10 @@ class _Ahead(NamedTuple):
     """The tool of the first call, where that is whole."""
 
 
-class _Behind(ForwardingSink):
+class _GapSink(ForwardingSink):
     """Has white space before it, which counts where text comes first."""
 
-    def __init__(self, sink: CallSink, gap: str) -> None:
+    def __init__(self, sink: ToolCallSink, gap: str) -> None:
         self.sink, self._gap = sink, gap
 
     def end(self, id: str = "") -> None:
@@ -72,37 +72,37 @@ class _Behind(ForwardingSink):
         self._gap = ""
 
 
-def trailing_calls(
-    s: Scanner, sink: CallSink, gap: str, ends: Collection[str], tag: Tag = NO_TAG
+def read_trailing_calls(
+    s: Scanner, sink: ToolCallSink, gap: str, ends: Collection[str], tag: Tag = NO_TAG
 ) -> Parser[bool | None]:
     """Read the calls that end the reply, the scanner standing before the first; whether text came last, None: no call.
 
     `gap` is the white space before it; `ends` may stand behind the last call.
     """
     first = s.buf[s.pos]
-    ahead = _Ahead(False) if s.shows_examples else (yield from _look(s, sink, ends))
+    ahead = _Lookahead(False) if s.shows_examples else (yield from _look(s, sink, ends))
     if ahead.is_last:
-        warning = taken(first, gap + s.buf[s.pos :])
+        warning = call_taken_warning(first, gap + s.buf[s.pos :])
         sink.warn(warning.code, warning.message, warning.raw)
-        said = yield from bare_calls(s, _Behind(sink, gap), tag)
+        said = yield from read_untagged_calls(s, _GapSink(sink, gap), tag)
         if not said:
             yield from s.skip_space()
         return said
     if ahead.name:
         s.shows_examples = True
-        warning = left(first, "text follows it", ahead.name)
+        warning = call_left_warning(first, "text follows it", ahead.name)
         sink.warn(warning.code, warning.message)
     return None
 
 
-def taken(first: str, raw: str) -> Notice:
+def call_taken_warning(first: str, raw: str) -> Notice:
     """Returns the warning that calls which begin with this character, and are all of `raw`, are taken."""
     if first == FENCE[0]:
         return Notice("fenced_call", "took a call in a code fence at the end of the reply", raw)
     return Notice("trailing_call", "took a call in plain JSON at the end of the reply", raw)
 
 
-def left(first: str, why: str, name: str = "", raw: str = "") -> Notice:
+def call_left_warning(first: str, why: str, name: str = "", raw: str = "") -> Notice:
     """Returns the warning that a call of this tool, which begins with this character, stays text."""
     call = f"a call of {quote(name)}" if name else "a call"
     if first == FENCE[0]:
@@ -110,44 +110,44 @@ def left(first: str, why: str, name: str = "", raw: str = "") -> Notice:
     return Notice("call_in_text", f"{call} in plain JSON stays text, as {why}; {CHANGES}", raw)
 
 
-def _look(s: Scanner, sink: CallSink, ends: Collection[str]) -> Parser[_Ahead]:
+def _look(s: Scanner, sink: ToolCallSink, ends: Collection[str]) -> Parser[_Lookahead]:
     """Look at the rest of the reply, as far as it has to be known."""
     first = ""
     at = 0  # from where the scanner stands
     while at >= 0:  # a call begins here
         head = yield from _head(s, at)
         if not head or sink.resolve(head[1]) is None:
-            return _Ahead(False, first)
+            return _Lookahead(False, first)
         is_fence = head[0].startswith(FENCE)
         at = yield from (_behind_fence(s, head.end() - s.pos) if is_fence else _behind_object(s, at))
         first = first or head[1]
         if at >= 0:
             found = yield from _next(s, at, (*ends, "}"))
             if found is None:
-                return _Ahead(False, first)
+                return _Lookahead(False, first)
             at = found
-    return _Ahead(s.stopped_by_model and at == _LAST, first)
+    return _Lookahead(s.stopped_by_model and at == _LAST, first)
 
 
 def _head(s: Scanner, at: int) -> Parser["re.Match[str] | None"]:
     """What comes there up to the tool's name, if it is a call."""
-    while not (head := head_at(s.buf, s.pos + at)):
-        if s.closed or not may_be_head(s.buf, s.pos + at):
+    while not (head := match_call_head(s.buf, s.pos + at)):
+        if s.closed or not may_become_call_head(s.buf, s.pos + at):
             return None
         yield None
     return head
 
 
-def head_at(text: str, at: int) -> "re.Match[str] | None":
+def match_call_head(text: str, at: int) -> "re.Match[str] | None":
     """What stands there up to the tool's name, if it is a call."""
-    return _HEAD.match(text, at, at + HEAD_CHARS)
+    return _HEAD.match(text, at, at + MAX_HEAD_CHARS)
 
 
-def may_be_head(text: str, at: int) -> bool:
+def may_become_call_head(text: str, at: int) -> bool:
     """Whether what stands there may become the head of a call."""
-    rest = text[at : at + HEAD_CHARS]
+    rest = text[at : at + MAX_HEAD_CHARS]
     opened = _OPENS.match(rest)
-    if not opened or len(rest) == HEAD_CHARS:
+    if not opened or len(rest) == MAX_HEAD_CHARS:
         return False
     begun = "".join(rest[opened.end() :].split())
     return any(head.startswith(begun) or begun.startswith(head) for head in _HEADS)
@@ -197,7 +197,7 @@ def _next(s: Scanner, at: int, ends: Collection[str]) -> Parser[int | None]:
     """Where the next call begins, `_LAST` where the reply ends, but for `ends`; None where something else comes."""
     ended = False
     while True:
-        ahead = s.buf[s.pos + at : s.pos + at + HEAD_CHARS]
+        ahead = s.buf[s.pos + at : s.pos + at + MAX_HEAD_CHARS]
         rest = ahead.lstrip(SPACE)
         end = max((end for end in ends if rest.startswith(end)), key=len, default="")
         if end and (s.closed or len(rest) > len(end)):
@@ -207,7 +207,7 @@ def _next(s: Scanner, at: int, ends: Collection[str]) -> Parser[int | None]:
             return _LAST
         elif rest and not any(end.startswith(rest) for end in ends):
             return at + len(ahead) - len(rest) if rest[0] in FIRST and not ended else None
-        elif s.closed or len(ahead) == HEAD_CHARS:
+        elif s.closed or len(ahead) == MAX_HEAD_CHARS:
             return None
         else:
             yield None

@@ -13,14 +13,14 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from dragoman.core.errors import quote
-from dragoman.parsing.code_fence import FENCE, block, lines, opening
-from dragoman.parsing.shapes.json_object import CallKeys, Outcome, behind_unknown, read_json_call
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.code_fence import FENCE, read_fence_lines, read_fence_open, read_fenced_block
+from dragoman.parsing.shapes.json_object import JsonCallKeys, Outcome, read_json_call, skip_unknown_call
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import Parser, Scanner
 
 Tag: TypeAlias = tuple[str, str]
 NO_TAG: Final = ("", "")
-_KEYS: Final = CallKeys()
+_KEYS: Final = JsonCallKeys()
 _LISTED_CHARS: Final = 64
 """Within which an array's first object begins."""
 
@@ -30,17 +30,17 @@ def _named(opener: str) -> "re.Pattern[str]":
     return re.compile(rf'{re.escape(opener)}\s*\{{+\s*"name"\s*:\s*"([^"\\]+)"')
 
 
-def bare_calls(s: Scanner, sink: CallSink, tag: Tag = NO_TAG) -> Parser[bool]:
+def read_untagged_calls(s: Scanner, sink: ToolCallSink, tag: Tag = NO_TAG) -> Parser[bool]:
     """Calls that lack their tags, at the start of the reply; whether text came last."""
     while (yield from _begins(s)):
         s.start_capture()
-        fence = yield from opening(s)
+        fence = yield from read_fence_open(s)
         if fence and sink.calls and not (yield from s.peek(after_space=True)):
             # Qwen2.5-Coder 1.5B, seen under Claude Code: a fence behind a call that none stood before.
             sink.warn("stray_closing_tag", f"dropped {FENCE} that closes nothing", FENCE)
             s.stop_capture()
             return False
-        whole = yield from fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
+        whole = yield from read_fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
         s.stop_capture()
         if not whole:
             return True
@@ -57,21 +57,21 @@ def _begins(s: Scanner) -> Parser[bool]:
     return ahead in ("{", "`")
 
 
-def _calls(s: Scanner, sink: CallSink, tag: Tag) -> Parser[bool]:
+def _calls(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
     """One call, or an array of calls; whether it is nothing else."""
     if not (yield from s.literal("[", after_space=True)):
         return (yield from _bare_call(s, sink, tag))
-    sink.listed(True)
+    sink.set_in_list(True)
     s.calls_in_array = True
     while (whole := (yield from _bare_call(s, sink, tag))) and (yield from _next_in_list(s, sink)):
         pass
     s.calls_in_array = False
     if not s.truncated:
-        sink.listed(False)
+        sink.set_in_list(False)
     return whole
 
 
-def _next_in_list(s: Scanner, sink: CallSink) -> Parser[bool]:
+def _next_in_list(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
     """Whether another call comes in an array, behind a comma or none; else its end is taken."""
     s.start_capture()
     comma = yield from s.literal(",", after_space=True)
@@ -84,46 +84,48 @@ def _next_in_list(s: Scanner, sink: CallSink) -> Parser[bool]:
     return False
 
 
-def fenced_calls(s: Scanner, sink: CallSink, fence: int, tag: Tag = NO_TAG, tagged: bool = False) -> Parser[bool]:
+def read_fenced_calls(
+    s: Scanner, sink: ToolCallSink, fence: int, tag: Tag = NO_TAG, tagged: bool = False
+) -> Parser[bool]:
     """Calls in a fence, whose backticks have been kept; whether nothing else is in it."""
     yield from s.literal("json", "tool_call", "xml")
     first = True
-    while (yield from one_call(s, sink) if tagged else _calls(s, sink, tag)):
+    while (yield from read_one_call(s, sink) if tagged else _calls(s, sink, tag)):
         first = False
         s.start_capture()
-        if (yield from opening(s)) or not (yield from s.peek(after_space=True)):
+        if (yield from read_fence_open(s)) or not (yield from s.peek(after_space=True)):
             return True
         if tagged and (yield from s.peek(len(tag[1]), after_space=True)) == tag[1]:
             return True
     kept = s.captured()
     if first and "\n" not in kept:
-        closed = yield from block(s, sink.text, fence, tag[0])
+        closed = yield from read_fenced_block(s, sink.text, fence, tag[0])
     else:
         begun = not kept or bool(kept.rpartition("\n")[2].strip())
-        closed = yield from lines(s, sink.text, fence, tag[0], begun)
-    tell_of_calls(s, sink, closed, tag)
+        closed = yield from read_fence_lines(s, sink.text, fence, tag[0], begun)
+    warn_about_quoted_calls(s, sink, closed, tag)
     return False
 
 
-def _bare_call(s: Scanner, sink: CallSink, tag: Tag) -> Parser[bool]:
+def _bare_call(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
     """One call with or without its tags; whether it is one."""
     tagged = yield from s.literal(tag[0], after_space=True)
-    whole = yield from one_call(s, sink, bool(tagged))
+    whole = yield from read_one_call(s, sink, bool(tagged))
     if whole and not tagged:
-        yield from stray_brace(s, sink)
+        yield from drop_stray_brace(s, sink)
         sink.warn("untagged_call", "took a call without the tags of its format")
     if whole and tagged:
         yield from s.literal(tag[1], after_space=True)
     return whole
 
 
-def one_call(s: Scanner, sink: CallSink, tagged: bool = True) -> Parser[bool]:
+def read_one_call(s: Scanner, sink: ToolCallSink, tagged: bool = True) -> Parser[bool]:
     """One call object, those of unknown tools before it being text; whether it came out whole.
 
     Where it is none, what was kept of it goes on as text.
     """
     while (outcome := (yield from read_json_call(s, sink, _KEYS, tagged, whole=tagged))) is Outcome.UNKNOWN:
-        if not (yield from behind_unknown(s, sink)):
+        if not (yield from skip_unknown_call(s, sink)):
             break
     if outcome is Outcome.NOT_A_CALL and s.truncated and tagged:
         sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
@@ -132,13 +134,13 @@ def one_call(s: Scanner, sink: CallSink, tagged: bool = True) -> Parser[bool]:
     return outcome is Outcome.WHOLE
 
 
-def stray_brace(s: Scanner, sink: CallSink) -> Parser[None]:
+def drop_stray_brace(s: Scanner, sink: ToolCallSink) -> Parser[None]:
     """Small models lose count of their closing braces."""
     if (yield from s.literal("}", after_space=True)):
         sink.warn("stray_closing_tag", "dropped } that closes nothing", "}")
 
 
-def tell_of_calls(s: Scanner, sink: CallSink, closed: bool, tag: Tag) -> None:
+def warn_about_quoted_calls(s: Scanner, sink: ToolCallSink, closed: bool, tag: Tag) -> None:
     """A call in code is an example; where the code never ends, it may have been meant."""
     for call in () if closed or not tag[0] else _named(tag[0]).finditer(s.captured()):
         if sink.resolve(call[1]):

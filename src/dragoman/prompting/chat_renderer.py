@@ -109,8 +109,10 @@ def _is_new_user_message(message: Message) -> bool:
 
 def model_markup(format: Format) -> tuple[str, ...]:
     """The markers with which the model itself writes calls and thoughts."""
-    written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(format.thought)
-    read = {*format.calls, *format.thoughts, *format.thoughts.values()}
+    written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(
+        format.reasoning_wrapper
+    )
+    read = {*format.calls, *format.reasoning_tags, *format.reasoning_tags.values()}
     read |= {*format.markup.closers, *format.markup.section} if format.markup else set()
     return tuple(marker for marker in format.markers if marker in written or marker in read)
 
@@ -123,7 +125,7 @@ def reasoning_text(message: Message, format: Format) -> str:
 
 def _wrapped_reasoning(message: Message, format: Format) -> str:
     text = reasoning_text(message, format)
-    before, behind = format.thought
+    before, behind = format.reasoning_wrapper
     return f"{before}{text}{behind}" if text and before else ""
 
 

@@ -54,7 +54,7 @@ from dragoman.core.messages import (
 )
 from dragoman.parsing.define_format import EXAMPLE, tools_writer
 from dragoman.parsing.format import Format
-from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.parsing.tool_markup import RESULT, TOOLS
 from dragoman.prompting.chat_renderer import ChatTurn, render_chat
 from dragoman.text.escape import neutralise_json, neutralise_request
@@ -211,6 +211,8 @@ def parse_text_reply(request: Request, turn: ExchangeContext) -> Reread:
     past = [part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall)]
 
     def reader(begins: bool) -> ReplyReader:  # not lenient: these models keep to a form, and what they fence they show
-        return ReplyReader(FORMAT, tools, new_id=turn.new_id, taken_ids=past, mends=MENDS.difference(turn.leave))
+        return ReplyReader(
+            FORMAT, tools, new_id=turn.new_id, used_ids=past, enabled_repairs=READER_REPAIRS.difference(turn.leave)
+        )
 
     return Reread(reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel)

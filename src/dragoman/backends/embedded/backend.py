@@ -42,7 +42,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import FinishReason, Request, ToolCall, Usage
-from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for
 from dragoman.text.stop_strings import StopStrings
@@ -231,8 +231,8 @@ class Embedded:
             new_id=turn.new_id,
             prompt_tail=prepared.tail,
             lenient=prepared.has_tools,
-            taken_ids=past,
-            mends=MENDS.difference(turn.leave),
+            used_ids=past,
+            enabled_repairs=READER_REPAIRS.difference(turn.leave),
         )
 
 
@@ -347,7 +347,7 @@ class _Answer:
                         self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
                         for event in self._guarded(self._reader.feed(text)):
                             yield event
-                        if self._enough or self._reader.over or self._stops.found:
+                        if self._enough or self._reader.finished or self._stops.found:
                             break
                     case Done(finish, output_tokens, cached_tokens):
                         self._reason = "length" if finish == "length" else "stop"

@@ -86,9 +86,9 @@ def for_json(schema: JsonText) -> str | None:
 
 def _bare(format: Format, tools: Sequence[Tool]) -> Bare:
     """What the lenient reader takes beside the format's own; nothing where the format has such calls itself."""
-    if format.markup and "{" in format.markup.bare:
+    if format.markup and "{" in format.markup.untagged_calls:
         return Bare()
-    return Bare(tools, [*format.thoughts.values()])
+    return Bare(tools, [*format.reasoning_tags.values()])
 
 
 def _taken(format: Format, tool: Tool) -> tuple[Tool, str]:

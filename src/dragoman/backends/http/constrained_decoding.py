@@ -90,7 +90,7 @@ def _triggered(
     method = next((method for method in methods if method == "structural_tag" or (method == "gbnf" and prompted)), "")
     # A trigger applies anywhere in the text. Calls without tags begin at the start of a reply only, so no trigger fits
     # them.
-    anywhere = not (format.markup and format.markup.bare)
+    anywhere = not (format.markup and format.markup.untagged_calls)
     constraint = format.constrain(tools, choice) if method and anywhere else None
     if constraint is None:
         return ConstraintFields({})

@@ -40,7 +40,14 @@ from dragoman.core.events import (
 from dragoman.core.messages import Document, Message, Part, Request, Text, ToolResult
 from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.reply_reader import ReplyReader
-from dragoman.parsing.trailing_json import FIRST, OBJECTS, head_at, left, may_be_head, taken
+from dragoman.parsing.trailing_json import (
+    FIRST,
+    OBJECTS,
+    call_left_warning,
+    call_taken_warning,
+    match_call_head,
+    may_become_call_head,
+)
 from dragoman.text.scanner import SPACE, Markers
 
 NewReader = Callable[[str], ReplyReader]
@@ -146,7 +153,7 @@ class Leaks:
     @property
     def over(self) -> bool:
         """Nothing that still comes can matter."""
-        return self._reader is not None and self._reader.over
+        return self._reader is not None and self._reader.finished
 
     @property
     def holds(self) -> bool:
@@ -216,9 +223,9 @@ class Leaks:
                 begun = any(opener.startswith(behind) for opener in MESSAGES)
             elif found in OBJECTS:
                 at = start + 1
-                if head_at(self._buf, at):
+                if match_call_head(self._buf, at):
                     return at, at + 1
-                begun = may_be_head(self._buf, at)
+                begun = may_become_call_head(self._buf, at)
             else:
                 return start, end
             if begun and not closed:
@@ -320,7 +327,7 @@ class Leaks:
             self._drop(candidate, "")
             return True
         if candidate.opener in TRAILING and self._said:
-            self._out.append(taken(candidate.opener[0], candidate.raw))
+            self._out.append(call_taken_warning(candidate.opener[0], candidate.raw))
         self._out += _told(calls)
         self._candidate = None
         return False
@@ -338,7 +345,7 @@ class Leaks:
             self._out.append(candidate.unknown)
         elif candidate.opener in TRAILING and candidate.ends:
             self._shows = True
-            self._out.append(left(candidate.opener[0], "text follows it"))
+            self._out.append(call_left_warning(candidate.opener[0], "text follows it"))
         known = candidate.ends or len(raw) - len(raw.lstrip(SPACE)) + len(candidate.opener)
         self._say(raw[:known])
         self._buf = raw[known:] + rest

@@ -35,7 +35,7 @@ from dragoman.core.messages import (
     ToolResult,
 )
 from dragoman.parsing.format import Format
-from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.prompting.chat_renderer import render_chat
 
 _REPLY: Final = (
@@ -121,8 +121,8 @@ def reader(
         new_id=turn.new_id,
         prompt_tail=prompt_tail,
         lenient=bool(tools),
-        taken_ids=past,
-        mends=MENDS.difference(turn.leave),
+        used_ids=past,
+        enabled_repairs=READER_REPAIRS.difference(turn.leave),
     )
 
 

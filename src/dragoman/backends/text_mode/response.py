@@ -40,7 +40,7 @@ class TextReader(Protocol):
     """Reads a run of text; `ReplyReader` is one."""
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """Nothing that still comes can matter."""
 
     def feed(self, text: str) -> list[AnyEvent]:
@@ -130,7 +130,7 @@ class Reread:
             return self._found([TextDelta(text)])
         self._reader = self._reader or self._new_reader(not (self._said or self._reasoned))
         out = self._found(self._reader.feed(text))
-        self.over = self.over or self._reader.over
+        self.over = self.over or self._reader.finished
         return out
 
     def _found(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:

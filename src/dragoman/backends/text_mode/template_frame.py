@@ -78,5 +78,5 @@ def _header(line: str) -> re.Match[str] | None:
 @cache
 def _thoughts() -> frozenset[str]:
     """A client may begin them for the model."""
-    found = (formats.get(name).thoughts.items() for name in formats.names())
+    found = (formats.get(name).reasoning_tags.items() for name in formats.names())
     return frozenset(marker for pairs in found for pair in pairs for marker in pair)

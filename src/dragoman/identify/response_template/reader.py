@@ -15,7 +15,7 @@ from dragoman.identify.response_template.content import FAILURES, Digits, as_tex
 from dragoman.identify.response_template.spec import Field, Region, Template
 from dragoman.parsing.define_format import json_format, text_format
 from dragoman.parsing.format import Format
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.schema.argument_types import ALL, Schema, as_json, whole_json
 from dragoman.text.scanner import Parser, Scanner, markers
 
@@ -66,7 +66,7 @@ class Regions:
         streams = self._between != "calls" and "" not in waited
         self._marks = (*self._streamed, *waited) if streams else ()
 
-    def read(self, s: Scanner, sink: CallSink) -> Parser[None]:
+    def read(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
         """One reply."""
         noise, gap = list[str](), ""
         emits = {"text": sink.text, "reasoning": sink.reasoning}
@@ -94,7 +94,7 @@ class Regions:
         if said:
             sink.warn("text_between_calls_dropped", "dropped text that no field of the response template takes", said)
 
-    def _take(self, region: Region, base: int, s: Scanner, sink: CallSink, gap: str, noise: list[str]) -> None:
+    def _take(self, region: Region, base: int, s: Scanner, sink: ToolCallSink, gap: str, noise: list[str]) -> None:
         """Pass on what a region says; the scanner stands where that ends."""
         body = region.body.rstrip()
         s.pos = base + region.start + len(body)
@@ -110,7 +110,7 @@ class Regions:
             case _:
                 noise.append(f" {body}")
 
-    def _call(self, region: Region, s: Scanner, sink: CallSink) -> None:
+    def _call(self, region: Region, s: Scanner, sink: ToolCallSink) -> None:
         field, raw = self._template.fields[region.field], region.raw
         if not region.closed and not s.stopped_by_model:
             sink.warn("truncated_call", "the reply was cut off within a call", raw)
@@ -154,19 +154,33 @@ def format_of(template: Template) -> Format:
         return before, "}" + "".join(closer)
 
     made = json_format(
-        name=NAME, models=MODELS, source=SOURCE, read=read, around=around, opener=opener[0], markers=tuple(marks)
+        name=NAME,
+        model_families=MODELS,
+        source=SOURCE,
+        read=read,
+        call_wrapper=around,
+        opener=opener[0],
+        markers=tuple(marks),
     )
-    return replace(made, thoughts=thoughts)
+    return replace(made, reasoning_tags=thoughts)
 
 
-def _read_only(read: Callable[[Scanner, CallSink], Parser[None]], thoughts: dict[str, str], marks: list[str]) -> Format:
+def _read_only(
+    read: Callable[[Scanner, ToolCallSink], Parser[None]], thoughts: dict[str, str], marks: list[str]
+) -> Format:
     def refuse(*_: object) -> NoReturn:
         raise UnsupportedError("a format of this response template can be read, not written: name a format for that")
 
     made = text_format(
-        name=NAME, models=MODELS, source=SOURCE, read=read, write_call=lambda _: "", opener="", markers=tuple(marks)
+        name=NAME,
+        model_families=MODELS,
+        source=SOURCE,
+        read=read,
+        write_call=lambda _: "",
+        opener="",
+        markers=tuple(marks),
     )
-    return replace(made, thoughts=thoughts, write_call=refuse, write_tools=refuse, write_result=refuse)
+    return replace(made, reasoning_tags=thoughts, write_call=refuse, write_tools=refuse, write_result=refuse)
 
 
 def _keys(field: Field) -> tuple[str, str] | None:

@@ -20,15 +20,15 @@ from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.object_notation import (
     CLOSED,
     Container,
-    Digits,
-    Notation,
-    cut_off,
-    digits,
-    no_call,
-    written,
-    wrong,
+    NumberText,
+    ObjectNotation,
+    expected_error,
+    reject_call,
+    take_rest,
+    with_number_text,
+    write_arguments,
 )
-from dragoman.parsing.sink import MUTED, CallSink
+from dragoman.parsing.sink import DISCARD, ToolCallSink
 from dragoman.schema.argument_types import as_json, as_string, string_writer
 from dragoman.text.scanner import Parser, Scanner, markers
 
@@ -43,16 +43,16 @@ _BEFORE_ITEM = re.compile(r"(?s:.*)[,\[]\s*")
 _PLAIN_KEY = re.compile(r"\w+(?: \w+)*")
 
 
-class ObjectCalls:
+class ObjectNotationCalls:
     """Calls in this notation, between an opener and a closer."""
 
     def __init__(self, opener: str, closer: str, quote: str) -> None:
         self._opener, self._closer, self._quote = opener, closer, quote
         self._object = Container("}", "{}", self._key)
         self._keywords = Container(")", "{}", self._key)
-        self._notation = Notation({"{": self._object, "[": Container("]", "[]")}, self._scalar)
+        self._notation = ObjectNotation({"{": self._object, "[": Container("]", "[]")}, self._scalar)
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came last. What is no call goes on as text."""
         whole, closed = yield from self._call(s, sink, opener)
         while whole and not closed and (yield from self._goes_on(s)):
@@ -61,20 +61,20 @@ class ObjectCalls:
             yield from self._close(s, sink)
         return whole
 
-    def _call(self, s: Scanner, sink: CallSink, opener: str) -> Parser[tuple[bool, bool]]:
+    def _call(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[tuple[bool, bool]]:
         """One call; whether it is whole, and whether the block ends with its name."""
         s.start_capture(s.skipped_space + opener)
         found = yield from s.field(markers("{", "(", self._closer))
         arguments = self._keywords if found and found[1] == "(" else self._object
         if not found and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
-            cut_off(s)
+            take_rest(s)
         match = found and _NAME.fullmatch(found[0])
         name = sink.resolve(match[1]) if match else None
         closed = False
         if not found or not match or name is None:
             if found and match and found[1] != self._closer:
-                yield from self._notation.members(s, MUTED, arguments)
-            no_call(s, sink, match[1] if match else "")
+                yield from self._notation.members(s, DISCARD, arguments)
+            reject_call(s, sink, match[1] if match else "")
             whole = False
         elif closed := found[1] == self._closer:
             sink.start(name)
@@ -96,9 +96,9 @@ class ObjectCalls:
 
     def write(self, call: ToolCall) -> str:
         """As the template writes it, sorted by key; one that could be taken for more stands between delimiters."""
-        return f"{self._opener}call:{call.name}{written(call.arguments, self._written)}{self._closer}"
+        return f"{self._opener}call:{call.name}{write_arguments(call.arguments, self._written)}{self._closer}"
 
-    def hold(self, tool: Tool) -> HeldCall:
+    def constrain_call(self, tool: Tool) -> HeldCall:
         """The calls of this tool that there can be."""
         body, relaxed = schema_values.hold(tool, self._spelling())
         return HeldCall(f"{self._opener}call:{tool.name}{{", body, f"}}{self._closer}", relaxed)
@@ -118,13 +118,13 @@ class ObjectCalls:
     def _known(self, value: Any) -> str:
         # A string in it would be taken for ended.
         ended = as_string(self._quote)[1:-1] in json.dumps(value, ensure_ascii=False)
-        return "" if ended else self._written(digits(value))
+        return "" if ended else self._written(with_number_text(value))
 
-    def _close(self, s: Scanner, sink: CallSink) -> Parser[None]:
+    def _close(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
         if not (yield from s.literal(self._closer, after_space=True)) and not s.consume_truncated(self._closer):
             sink.warn("missing_closing_tag", f"expected {self._closer} after the call")
 
-    def _key(self, s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
+    def _key(self, s: Scanner, sink: ToolCallSink, inner: Container) -> Parser[str]:
         behind = "=" if inner is self._keywords else ":"
         if (yield from s.literal(self._quote)):
             sink.arguments('"')
@@ -137,16 +137,16 @@ class ObjectCalls:
         else:
             found = yield from s.peek_field(markers(behind, ",", "{", "}", "[", "]"))
             if not found and s.closed:
-                return cut_off(s)
+                return take_rest(s)
             ended = found[0].rstrip() if found and found[1] == behind and _KEY.fullmatch(found[0]) else ""
             sink.arguments(as_string(ended) if ended else "")
             yield from s.literal(ended)
         if ended and (yield from s.literal(behind, after_space=True)):
             sink.arguments(": ")
             return ""
-        return wrong(s, f"a key and '{behind}'")
+        return expected_error(s, f"a key and '{behind}'")
 
-    def _scalar(self, s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
+    def _scalar(self, s: Scanner, sink: ToolCallSink, inner: Container) -> Parser[str]:
         if (yield from s.literal(self._quote)):
             return (yield from self._string(s, sink, inner))
         if (yield from s.peek()) == '"':
@@ -154,7 +154,7 @@ class ObjectCalls:
             return problem or (yield from self._stray_quote(s, sink))
         found = yield from s.peek_field(markers(self._quote, ",", "}", "]", inner.close))
         if not found and s.closed:
-            return cut_off(s)
+            return take_rest(s)
         bare = found[0].strip() if found else ""
         if found and len(bare) > 1 and bare[0] == bare[-1] == "'" and (found[1] != self._quote or bare.count("'") == 2):
             sink.arguments(as_string(bare[1:-1]))
@@ -180,20 +180,20 @@ class ObjectCalls:
         begins = _BEFORE_VALUE.fullmatch(text) or (not inner.key and _BEFORE_ITEM.fullmatch(text))
         return end == self._closer or (bool(end) and bool(begins))
 
-    def _stray_quote(self, s: Scanner, sink: CallSink) -> Parser[str]:
+    def _stray_quote(self, s: Scanner, sink: ToolCallSink) -> Parser[str]:
         """A delimiter behind a string that has other quotes."""
         if (yield from s.literal(self._quote)):
             sink.warn("missing_delimiter", f"expected {self._quote} before a string")
         return ""
 
-    def _string(self, s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
+    def _string(self, s: Scanner, sink: ToolCallSink, inner: Container) -> Parser[str]:
         sink.arguments('"')
         # The end of the call shows where the last delimiter is missing, if another call or nothing follows.
         behind = ((*inner.outer, self._closer, self._opener), (*inner.outer, self._closer, ""))
         ends = {self._quote: ((",",), (inner.close,)), inner.close: behind}
         found = yield from s.raw_until(ends, string_writer(sink.arguments))
         if not found:
-            return cut_off(s)
+            return take_rest(s)
         sink.arguments('"')
         if found == self._quote:
             return ""
@@ -207,7 +207,7 @@ class ObjectCalls:
                 return "{" + ",".join(f"{self._written_key(k)}:{self._written(v)}" for k, v in members) + "}"
             case list():
                 return "[" + ",".join(map(self._written, value)) + "]"
-            case Digits():
+            case NumberText():
                 return str(value)
             case str():
                 return f"{self._quote}{value}{self._quote}"

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from typing import Final, Unpack
 
 from dragoman.parsing.code_fence import FENCE
-from dragoman.parsing.define_format import Shown, json_format
+from dragoman.parsing.define_format import PromptMarkup, json_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.json_object import SEPARATORS, CallKeys, Outcome, behind_unknown, read_json_call
-from dragoman.parsing.sink import CallSink, ReadCall
+from dragoman.parsing.shapes.json_object import SEPARATORS, JsonCallKeys, Outcome, read_json_call, skip_unknown_call
+from dragoman.parsing.sink import ReadCall, ToolCallSink
 from dragoman.text.scanner import Parser, Scanner
 
 THINK: Final = {"<think>": "</think>"}
-KEYS: Final = CallKeys()
+KEYS: Final = JsonCallKeys()
 
 
 @dataclass(frozen=True, slots=True)
-class JsonCalls:
+class JsonBlock:
     """How such a block is read. An opener that ends in `[` has opened the array."""
 
-    keys: CallKeys
+    keys: JsonCallKeys
     closer: str = ""
     """What ends the block; none: the JSON's own end does."""
     tagged: bool = True
@@ -36,23 +36,23 @@ class JsonCalls:
     may_stay_open: bool = False
     """The closer may be left out."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a call came last. What is no call goes on as text."""
         s.start_capture(s.skipped_space + opener)
         listed = opener.endswith("[") or bool((yield from s.literal("[", after_space=True)))
         if listed:
             if opener and self.tagged and (yield from s.literal("]", after_space=True)):
                 return (yield from self._empty(s, sink))
-            sink.listed(True)
+            sink.set_in_list(True)
         s.calls_in_array = listed
         text_last = yield from self._calls(s, sink, listed)
         s.stop_capture()
         s.calls_in_array = False
         if not s.truncated:
-            sink.listed(False)
+            sink.set_in_list(False)
         return not text_last
 
-    def _empty(self, s: Scanner, sink: CallSink) -> Parser[bool]:
+    def _empty(self, s: Scanner, sink: ToolCallSink) -> Parser[bool]:
         """A list without a call; it says nothing."""
         if self.closer:
             yield from s.literal(self.closer, after_space=True)
@@ -60,12 +60,12 @@ class JsonCalls:
         s.stop_capture()
         return True
 
-    def _calls(self, s: Scanner, sink: CallSink, listed: bool) -> Parser[bool]:
+    def _calls(self, s: Scanner, sink: ToolCallSink, listed: bool) -> Parser[bool]:
         """One call after the other, and the end of the block; whether text came last."""
         while True:
             yield from s.skip_space()
             outcome = yield from read_json_call(s, sink, self.keys, self.tagged, whole=self.tagged or listed)
-            if outcome is Outcome.UNKNOWN and (yield from behind_unknown(s, sink)):
+            if outcome is Outcome.UNKNOWN and (yield from skip_unknown_call(s, sink)):
                 continue
             if outcome is not Outcome.WHOLE:
                 return _no_call(s, sink, outcome, self.tagged)
@@ -76,14 +76,14 @@ class JsonCalls:
             if (yield from s.peek(after_space=True)) != "{":
                 return (yield from self._leave(s, sink, listed, bool(comma)))
 
-    def _leave(self, s: Scanner, sink: CallSink, listed: bool, comma: bool) -> Parser[bool]:
+    def _leave(self, s: Scanner, sink: ToolCallSink, listed: bool, comma: bool) -> Parser[bool]:
         """The end of the block; whether text came last."""
         ended = listed and (yield from s.literal("]", after_space=True))
         if ended and (yield from s.literal("]", after_space=True)):
             sink.warn("stray_closing_tag", "dropped ] that closes nothing", "]")
         closed = self.closer and (yield from s.literal(self.closer, after_space=True))
         if ended or closed:
-            sink.listed(False)
+            sink.set_in_list(False)
         expected = "" if self.may_stay_open or closed else self.closer
         if listed and not (ended or closed):
             expected = "]"
@@ -97,18 +97,18 @@ class JsonCalls:
         return False
 
 
-def or_json(read: ReadCall, closer: str) -> ReadCall:
+def with_json_fallback(read: ReadCall, closer: str) -> ReadCall:
     """Reads a call, or JSON in its place: models that were trained with both mix them up."""
-    in_json = JsonCalls(KEYS, closer).read
+    in_json = JsonBlock(KEYS, closer).read
 
-    def read_either(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read_either(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         is_json = (yield from s.peek(after_space=True)) in ("{", "[")
         return (yield from (in_json if is_json else read)(s, sink, opener))
 
     return read_either
 
 
-def _no_call(s: Scanner, sink: CallSink, outcome: Outcome, tagged: bool) -> bool:
+def _no_call(s: Scanner, sink: ToolCallSink, outcome: Outcome, tagged: bool) -> bool:
     if outcome is Outcome.NOT_A_CALL and tagged and s.consume_truncated(""):
         sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
     elif outcome is not Outcome.CUT_OFF:
@@ -120,41 +120,41 @@ def _no_id(_: str) -> tuple[str, str]:
     return "", ""
 
 
-def _around(
-    keys: CallKeys, call: tuple[str, str], write_id: Callable[[str], tuple[str, str]]
+def _object_wrapper(
+    keys: JsonCallKeys, call: tuple[str, str], write_id: Callable[[str], tuple[str, str]]
 ) -> Callable[[str, str], tuple[str, str]]:
-    def around(tool: str, id: str) -> tuple[str, str]:
+    def call_wrapper(tool: str, id: str) -> tuple[str, str]:
         first, last = write_id(id)
         named = json.dumps(tool, ensure_ascii=False)
         if not keys.name_is_key:
             named = f"{json.dumps(keys.name[0])}: {named}, {json.dumps(keys.arguments[0])}"
         return f"{call[0]}{{{first}{named}: ", f"{last}}}{call[1]}"
 
-    return around
+    return call_wrapper
 
 
 def json_calls_format(
     *,
     name: str,
-    models: str,
+    model_families: str,
     source: str,
     aliases: tuple[str, ...] = (),
     blocks: Mapping[str, str],
     may_stay_open: bool = False,
-    keys: CallKeys = KEYS,
+    keys: JsonCallKeys = KEYS,
     section: tuple[str, str] = ("", ""),
     call: tuple[str, str] = ("", ""),
     separator: str = ", ",
     write_id: Callable[[str], tuple[str, str]] = _no_id,
-    thoughts: Mapping[str, str] = THINK,
-    answers: Mapping[str, str] = {},
-    frames: tuple[str, ...] = (),
-    invented: tuple[str, ...] = (),
-    verbatim: bool = False,
-    bare: Mapping[str, ReadCall] = {},
+    reasoning_tags: Mapping[str, str] = THINK,
+    answer_wrappers: Mapping[str, str] = {},
+    ignored_wrappers: tuple[str, ...] = (),
+    result_markers: tuple[str, ...] = (),
+    keep_whitespace: bool = False,
+    untagged_calls: Mapping[str, ReadCall] = {},
     other: Mapping[str, ReadCall] = {},
     opener: str = "",
-    **shown: Unpack[Shown],
+    **shown: Unpack[PromptMarkup],
 ) -> Format:
     """A format of such blocks.
 
@@ -162,28 +162,28 @@ def json_calls_format(
     (`section`), or around each (`call`); `write_id` gives the members of an object that stand before the name and
     behind the arguments. `other`: what such an opener may begin beside calls of this shape.
     """
-    readers = {start: JsonCalls(keys, end, may_stay_open=may_stay_open).read for start, end in blocks.items()}
+    readers = {start: JsonBlock(keys, end, may_stay_open=may_stay_open).read for start, end in blocks.items()}
     markup = Markup(
         calls={**readers, **other},
-        thoughts=thoughts,
+        reasoning_tags=reasoning_tags,
         closers=tuple(dict.fromkeys(filter(None, blocks.values()))),
-        invented=invented,
-        verbatim=verbatim,
-        answers=answers,
-        frames=frames,
-        bare=bare,
+        result_markers=result_markers,
+        keep_whitespace=keep_whitespace,
+        answer_wrappers=answer_wrappers,
+        ignored_wrappers=ignored_wrappers,
+        untagged_calls=untagged_calls,
     )
 
-    pairs = (*blocks.items(), *thoughts.items(), *answers.items())
+    pairs = (*blocks.items(), *reasoning_tags.items(), *answer_wrappers.items())
     # Without the line break of its own, which another line of the prompt may give it.
-    marks = dict.fromkeys((*(mark.strip("\n") for pair in pairs for mark in pair), *frames, *invented))
+    marks = dict.fromkeys((*(mark.strip("\n") for pair in pairs for mark in pair), *ignored_wrappers, *result_markers))
     return json_format(
         name=name,
-        models=models,
+        model_families=model_families,
         source=source,
         aliases=aliases,
         read=markup,
-        around=_around(keys, call, write_id),
+        call_wrapper=_object_wrapper(keys, call, write_id),
         opener=opener or next(iter(blocks)),
         markers=tuple(mark for mark in marks if mark not in ("", FENCE)),
         section=section,

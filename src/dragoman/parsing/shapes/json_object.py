@@ -17,7 +17,7 @@ from typing import Final
 
 from dragoman.core.errors import quote
 from dragoman.core.messages import JsonText as Json
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import CUT_OFF, Parser, Scanner, discard, markers
 from dragoman.text.unwrap_arguments import read_wrapped_arguments
 
@@ -27,7 +27,7 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z_]\w*[ \t]*")
 
 
 @dataclass(frozen=True, slots=True)
-class CallKeys:
+class JsonCallKeys:
     """Which members of the object mean what."""
 
     name: tuple[str, ...] = ("name",)
@@ -52,7 +52,7 @@ class Outcome(Enum):
 
 
 def read_json_call(
-    s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool = True, whole: bool = False
+    s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool = True, whole: bool = False
 ) -> Parser[Outcome]:
     """Read one call object, the scanner standing before its `{`; the scanner must be keeping the raw text.
 
@@ -85,7 +85,7 @@ def read_json_call(
             return call.fail(problem or "expected ',' or '}'")
 
 
-def behind_unknown(s: Scanner, sink: CallSink) -> Parser[bool]:
+def skip_unknown_call(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
     """A call of no offered tool is text; whether another call comes behind it, which it does not take along."""
     sink.text(s.captured())
     s.start_capture()
@@ -123,7 +123,7 @@ def _separator(s: Scanner) -> Parser[str]:
 class _Call:
     """One call object while it is read."""
 
-    def __init__(self, s: Scanner, sink: CallSink, keys: CallKeys, tagged: bool, whole: bool) -> None:
+    def __init__(self, s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool, whole: bool) -> None:
         self._s = s
         self._sink = sink
         self._keys = keys

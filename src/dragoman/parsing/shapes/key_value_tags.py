@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.json_block import or_json
-from dragoman.parsing.shapes.name_then_json import Head
-from dragoman.parsing.shapes.tagged import Key, Tagged, Wrapped
-from dragoman.parsing.shapes.tagged_writer import Parameters
+from dragoman.parsing.shapes.json_block import with_json_fallback
+from dragoman.parsing.shapes.name_then_json import CallHead
+from dragoman.parsing.shapes.tagged import ParameterKey, TaggedParameters, WrappedCalls
+from dragoman.parsing.shapes.tagged_writer import TaggedWriter
 from dragoman.text.scanner import Parser, Scanner, markers
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class KeyValueTags:
     """The tags of one such format."""
 
     call: tuple[str, str] = ("<tool_call>", "</tool_call>")
@@ -42,9 +42,9 @@ class Keyed:
         """What stands around all calls, as the format has it."""
         return self.section[0] + self.line, self.line + self.section[1]
 
-    def tagged(self) -> Tagged:
+    def tagged(self) -> TaggedParameters:
         """The reader of one call."""
-        return Tagged(
+        return TaggedParameters(
             self._head,
             key_open=self.key[0],
             key=self._key,
@@ -56,14 +56,16 @@ class Keyed:
             names=lambda name: (name + self.key[1],),
         )
 
-    def markup(self, thoughts: Mapping[str, str]) -> Markup:
+    def markup(self, reasoning_tags: Mapping[str, str]) -> Markup:
         """The reader of a reply."""
         opener, closer = self.call
         call = self.tagged()
-        calls = {opener: or_json(call.read, closer)}
+        calls = {opener: with_json_fallback(call.read, closer)}
         if self.section[0]:
-            calls[self.section[0]] = Wrapped(calls[opener], (opener,), self.section[1]).read
-        return Markup(calls=calls, thoughts=thoughts, closers=tuple(filter(None, (closer, self.section[1]))))
+            calls[self.section[0]] = WrappedCalls(calls[opener], (opener,), self.section[1]).read
+        return Markup(
+            calls=calls, reasoning_tags=reasoning_tags, closers=tuple(filter(None, (closer, self.section[1])))
+        )
 
     def markers(self) -> tuple[str, ...]:
         """What must not stand in anything that the model did not write."""
@@ -71,7 +73,7 @@ class Keyed:
         return tuple(filter(None, tags))
 
     @property
-    def written(self) -> Parameters:
+    def writer(self) -> TaggedWriter:
         """How a call is written."""
         line = self.line
 
@@ -80,8 +82,8 @@ class Keyed:
             between = line if self.value[0] else ""
             return f"{self.key[0]}{name}{self.key[1]}{between}{typed}{self.value[0]}"
 
-        return Parameters(
-            around=lambda name: (f"{self.call[0]}{name}{self.name_end}{line}", self.call[1]),
+        return TaggedWriter(
+            call_wrapper=lambda name: (f"{self.call[0]}{name}{self.name_end}{line}", self.call[1]),
             open=opened,
             end=self.value[1],
             line=line,
@@ -89,7 +91,7 @@ class Keyed:
             typed=bool(self.type[0]),
         )
 
-    def _head(self, s: Scanner, _: str) -> Parser[Head | None]:
+    def _head(self, s: Scanner, _: str) -> Parser[CallHead | None]:
         """The name stands right behind the opener."""
         ends = tuple(filter(None, (self.name_end, self.key[0], self.call[1], "{", ">")))
         found = yield from s.peek_field(markers(*ends, "<"))
@@ -98,20 +100,20 @@ class Keyed:
             return None
         # GLM-5.3-Flash closes the name, `get_weather>{"city": "Paris"}`.
         yield from s.literal("".join(found) if found[1] in (self.name_end, ">") else found[0])
-        return Head(found[0].strip())
+        return CallHead(found[0].strip())
 
-    def _key(self, s: Scanner) -> Parser[Key | None]:
+    def _key(self, s: Scanner) -> Parser[ParameterKey | None]:
         """`name</arg_key>`, then the value's own tag."""
         found = yield from s.peek_field(markers(*filter(None, (*self.key, *self.value, *self.call))))
         if found and found[1] == self.value[1] and "=" in found[0]:  # GLM-5.3-Flash: `<arg_key>city=Paris</arg_value>`
             name = found[0].partition("=")[0]
             yield from s.literal(f"{name}=")
-            return Key(name.strip())
+            return ParameterKey(name.strip())
         if found is None or found[1] != self.key[1]:
             return None
         yield from s.literal("".join(found))
         if not self.value[0]:
-            return Key(found[0].strip())
+            return ParameterKey(found[0].strip())
         stated: tuple[str, str] | None = None
         if self.type[0] and (yield from s.literal(self.type[0], after_space=True)):
             stated = yield from s.field(markers(self.type[1], "<"))
@@ -121,9 +123,9 @@ class Keyed:
             ends = (self.key[0], self.call[1])
             ahead = yield from s.peek(max(map(len, ends)), after_space=True)
             if ahead.startswith(ends):
-                return Key(found[0].strip(), "none")
+                return ParameterKey(found[0].strip(), "none")
             # GLM-5.2 leaves it out under load (vLLM, issue 49248).
             yield from s.literal("\n")
         if stated is None:
-            return Key(found[0].strip())
-        return Key(found[0].strip(), "string" if stated[0].strip() == "string" else "json")
+            return ParameterKey(found[0].strip())
+        return ParameterKey(found[0].strip(), "string" if stated[0].strip() == "string" else "json")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from dragoman.parsing.code_fence import FENCE
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import CUT_OFF, Parser, Scanner, discard
 from dragoman.text.unwrap_arguments import FIRST, read_wrapped_arguments
 
 
-class Head(NamedTuple):
+class CallHead(NamedTuple):
     """Who is called."""
 
     name: str
@@ -25,15 +25,15 @@ class Head(NamedTuple):
     """The call ends here, `<invoke name="f"/>`: it has no arguments."""
 
 
-ReadHead: TypeAlias = Callable[[Scanner, str], Parser[Head | None]]
+ReadCallHead: TypeAlias = Callable[[Scanner, str], Parser[CallHead | None]]
 """Reads from behind the opener, which it is given, to before the arguments; None: this is no call."""
 
 
 @dataclass(frozen=True, slots=True)
-class NamedJson:
+class NameThenJson:
     """How such a call is written."""
 
-    head: ReadHead
+    head: ReadCallHead
     closers: tuple[str, ...] = ()
     """One of them ends the call; none: the object's own end does."""
     fence: tuple[str, str] = ("", "")
@@ -41,7 +41,7 @@ class NamedJson:
     may_stay_open: bool = False
     """A closer is where generation stops, and may not be in the text."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
         s.start_capture(s.skipped_space + opener)
         head = yield from self.head(s, opener)
@@ -67,7 +67,7 @@ class NamedJson:
         ends = None if self.fence[1].strip() == FENCE else (*self.closers, *self.fence[1:])
         problem = yield from s.json_value(sink.arguments, ends)
         if problem:
-            return broken(s, sink, problem)
+            return fail_call(s, sink, problem)
         sink.end()
         yield from self._close(s, sink)
         return True
@@ -78,29 +78,29 @@ class NamedJson:
             if any(closers) and not self.may_stay_open:
                 yield from s.literal(*filter(None, closers), after_space=True)
 
-    def _wrapped(self, s: Scanner, sink: CallSink, name: str, id: str) -> Parser[bool]:
+    def _wrapped(self, s: Scanner, sink: ToolCallSink, name: str, id: str) -> Parser[bool]:
         """The object inside a JSON string, as models that have seen OpenAI's API write it, or in a fence."""
         arguments, _, problem = yield from read_wrapped_arguments(s)
         if problem:
-            return _no_call(s, sink, Head(name))
+            return _no_call(s, sink, CallHead(name))
         sink.start(name, id)
         sink.arguments(arguments)
         sink.end()
         yield from self._close(s, sink)
         return True
 
-    def _without_arguments(self, s: Scanner, sink: CallSink, name: str, id: str) -> Parser[bool]:
+    def _without_arguments(self, s: Scanner, sink: ToolCallSink, name: str, id: str) -> Parser[bool]:
         """A call may leave out the object, but then it has to be closed."""
         closed = self.closers and (yield from s.literal(*self.closers, after_space=True))
         if not closed:
-            return _no_call(s, sink, Head(name))
+            return _no_call(s, sink, CallHead(name))
         sink.start(name, id)
         sink.arguments("{}")
         sink.end()
         s.stop_capture()
         return True
 
-    def _close(self, s: Scanner, sink: CallSink) -> Parser[None]:
+    def _close(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
         if self.fence[1]:
             yield from s.literal(self.fence[1], after_space=True)
         closed = not self.closers or (yield from s.literal(*self.closers, after_space=True))
@@ -109,7 +109,7 @@ class NamedJson:
         s.stop_capture()
 
 
-def _no_call(s: Scanner, sink: CallSink, head: Head | None) -> bool:
+def _no_call(s: Scanner, sink: ToolCallSink, head: CallHead | None) -> bool:
     is_unknown = head is not None and sink.resolve(head.name) is None
     if s.truncated and not is_unknown:
         sink.warn("truncated_call", "the reply was cut off before the call had its arguments", s.captured())
@@ -123,7 +123,7 @@ def _no_call(s: Scanner, sink: CallSink, head: Head | None) -> bool:
     return False
 
 
-def broken(s: Scanner, sink: CallSink, problem: str) -> bool:
+def fail_call(s: Scanner, sink: ToolCallSink, problem: str) -> bool:
     """The open call stays unfinished; unless the text just ended, what came of it is text too."""
     sink.incomplete(s.captured())
     if problem != CUT_OFF:

@@ -14,12 +14,12 @@ from typing import Any, Final, TypeAlias
 
 from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
-from dragoman.parsing.shapes.name_then_json import ReadHead
-from dragoman.parsing.shapes.nested_writer import ITEM, Nesting
-from dragoman.parsing.shapes.object_notation import Digits, written, wrong
-from dragoman.parsing.shapes.tagged import left_open, read_call
+from dragoman.parsing.shapes.name_then_json import ReadCallHead
+from dragoman.parsing.shapes.nested_writer import ITEM, NestedWriter
+from dragoman.parsing.shapes.object_notation import NumberText, expected_error, write_arguments
+from dragoman.parsing.shapes.tagged import end_unclosed_call, read_call
 from dragoman.parsing.shapes.tagged_writer import NAME
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.schema.argument_types import Schema, as_json, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Parser, Scanner, discard, markers
 
@@ -32,26 +32,26 @@ Emit: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class NestedElements:
     """How such a call is written."""
 
-    head: ReadHead
+    head: ReadCallHead
     mark: str
     """What stands before each tag."""
     close: str
     """What ends a call, without the mark."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
         return (yield from read_call(s, sink, opener, self.head, self._body))
 
     def write(self, call: ToolCall) -> str:
         """The arguments of a call."""
-        return written(call.arguments, self._members)
+        return write_arguments(call.arguments, self._members)
 
-    def hold(self, tool: Tool, before: str) -> HeldCall:
+    def constrain_call(self, tool: Tool, before: str) -> HeldCall:
         """The calls of this tool that there can be, with this before their arguments."""
-        return Nesting(
+        return NestedWriter(
             takes=lambda name: (
                 bool(NAME.fullmatch(name)) and not name.startswith("/") and len(name) <= FIELD_LIMIT_CHARS
             ),
@@ -59,9 +59,9 @@ class Elements:
             end=self.mark,
             close=lambda name: f"</{name or ITEM}>",
             mark=self.mark,
-        ).hold(tool, before, self.close)
+        ).constrain_call(tool, before, self.close)
 
-    def _body(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
+    def _body(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
         return (yield from _Body(s, sink, schema, self.mark).members(self.mark + self.close, (), sink.arguments))
 
     def _members(self, members: Any) -> str:
@@ -82,7 +82,7 @@ class Elements:
 class _Body:
     """The arguments of one call while they are read."""
 
-    def __init__(self, s: Scanner, sink: CallSink, schema: Schema, mark: str) -> None:
+    def __init__(self, s: Scanner, sink: ToolCallSink, schema: Schema, mark: str) -> None:
         self._s = s
         self._sink = sink
         self._schema = schema
@@ -99,9 +99,9 @@ class _Body:
             name = yield from self._name()
             if not name and not path:
                 yield from self._s.skip_space()
-                return (yield from left_open(self._s, self._sink, bool(count), close, "an element"))
+                return (yield from end_unclosed_call(self._s, self._sink, bool(count), close, "an element"))
             if not name:
-                return wrong(self._s, f"an element or {close}")
+                return expected_error(self._s, f"an element or {close}")
             array = name == ITEM if array is None else array
             again = name in seen and not array
             if not again:
@@ -185,7 +185,7 @@ class _Body:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, Digits)
+    return isinstance(value, str) and not isinstance(value, NumberText)
 
 
 def _json(value: Any) -> str:
@@ -195,7 +195,7 @@ def _json(value: Any) -> str:
             return "{" + ", ".join(f"{as_string(k)}: {_json(v)}" for k, v in value.items()) + "}"
         case list():
             return "[" + ", ".join(map(_json, value)) + "]"
-        case Digits():
+        case NumberText():
             return value
         case str():
             return as_string(value)

@@ -16,7 +16,7 @@ from dragoman.constraints.constraint import UNREADABLE, HeldCall
 from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Raw, Rule, maybe
 from dragoman.constraints.schema_values import NUMBER_WORDS, STRING_WORDS, UNSAID, arguments, members, times
 from dragoman.core.messages import Tool
-from dragoman.parsing.shapes.tagged_writer import ANYTHING, Kinds, guessed, kinds_of, opened, readable
+from dragoman.parsing.shapes.tagged_writer import ANYTHING, Kinds, kinds_of, may_be_misread, readable_kinds, tag_piece
 from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, inside, types_of
 
 ITEM: Final = "item"
@@ -27,7 +27,7 @@ _BLANK: Final = frozenset({"object", "array", "null"})
 
 
 @dataclass(frozen=True, slots=True)
-class Nesting:
+class NestedWriter:
     """How such values are written."""
 
     takes: Callable[[str], bool]
@@ -43,7 +43,7 @@ class Nesting:
     typed: bool = False
     """What stands before a value says what it is; else the tool's schema does."""
 
-    def hold(self, tool: Tool, before: str, behind: str) -> HeldCall:
+    def constrain_call(self, tool: Tool, before: str, behind: str) -> HeldCall:
         """The calls of this tool that there can be, with this around their arguments."""
         schema = Schema(tool.parameters)
         relaxed: set[str] = set() if schema.readable else {UNREADABLE}
@@ -61,7 +61,7 @@ class _Values:
     Beside each part goes what the reader finds at its place (`inside`): that decides what a text is taken for.
     """
 
-    def __init__(self, nesting: Nesting, root: Mapping[str, Any], relaxed: set[str]) -> None:
+    def __init__(self, nesting: NestedWriter, root: Mapping[str, Any], relaxed: set[str]) -> None:
         self._n = nesting
         self._root = root
         self._relaxed = relaxed
@@ -105,12 +105,12 @@ class _Values:
             schema = node = None
         kinds, types = kinds_of(schema, self._root, self._relaxed), types_of(node, self._root)
         if not self._n.typed:
-            kinds = readable(kinds, types, self._relaxed)
+            kinds = readable_kinds(kinds, types, self._relaxed)
         tags: dict[str, list[Piece]] = {}
         for kind, value in self._values(kinds, types, (schema, node), depth):
             tags.setdefault(self._n.open(name, kind), []).append(value)
-        parts = [All((opened(tag), _either(values))) for tag, values in tags.items()]
-        return All((self._n.mark, _either(parts), opened(self._n.close(name))))
+        parts = [All((tag_piece(tag), _either(values))) for tag, values in tags.items()]
+        return All((self._n.mark, _either(parts), tag_piece(self._n.close(name))))
 
     def _values(
         self, kinds: Kinds, types: frozenset[str], place: tuple[Any, Any], depth: int
@@ -125,7 +125,7 @@ class _Values:
             yield "string", Raw(self._n.end)
         # What the tag does not tell from a raw string is one, as far as a grammar goes.
         hidden = raw and not self._n.typed
-        self._relaxed |= {"type"} if hidden and guessed(kinds, types) else set()
+        self._relaxed |= {"type"} if hidden and may_be_misread(kinds, types) else set()
         for kind, text in known:
             if not (hidden or (raw and kind == "string")):
                 yield kind, text + self._n.end

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman.core.messages import JsonText as Json
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import CUT_OFF, Parser, Scanner
 
 DEPTH_LIMIT: Final = 128
@@ -35,12 +35,12 @@ class Container(NamedTuple):
     """What closes the containers around it, the nearest first."""
 
 
-ReadPart: TypeAlias = Callable[[Scanner, CallSink, Container], Parser[str]]
+ReadPart: TypeAlias = Callable[[Scanner, ToolCallSink, Container], Parser[str]]
 """Reads one key or scalar in this container and passes it on; why it is none, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
-class Notation:
+class ObjectNotation:
     """How values are written."""
 
     containers: Mapping[str, Container]
@@ -49,7 +49,7 @@ class Notation:
     opened: "Callable[[Scanner, str], Parser[Container]] | None" = None
     """Which container begins behind an opener that may begin several."""
 
-    def call(self, s: Scanner, sink: CallSink, name: str, first: Container) -> Parser[bool]:
+    def call(self, s: Scanner, sink: ToolCallSink, name: str, first: Container) -> Parser[bool]:
         """A call whose arguments are the members of `first`, which has been opened; whether it came whole.
 
         The scanner must be keeping the call's text, which goes on as text where the call is broken.
@@ -65,7 +65,7 @@ class Notation:
             sink.text(s.captured())
         return False
 
-    def members(self, s: Scanner, sink: CallSink, first: Container) -> Parser[str]:
+    def members(self, s: Scanner, sink: ToolCallSink, first: Container) -> Parser[str]:
         """The members of a container that has been opened, and what closes it; why they are none, or ""."""
         enclosing = [first]
         sink.arguments(first.json[0])
@@ -80,7 +80,7 @@ class Notation:
                 sink.arguments(enclosing.pop().json[1])
                 behind_value = True
             elif behind_value:
-                return wrong(s, f"',' or '{inner.close}'")
+                return expected_error(s, f"',' or '{inner.close}'")
             else:
                 sink.arguments(comma)
                 deeper, problem = yield from self._member(s, sink, inner, len(enclosing))
@@ -92,7 +92,9 @@ class Notation:
                 enclosing += [deeper._replace(outer=inner.close + inner.outer)] if deeper else []
         return ""
 
-    def _member(self, s: Scanner, sink: CallSink, inner: Container, depth: int) -> Parser[tuple[Container | None, str]]:
+    def _member(
+        self, s: Scanner, sink: ToolCallSink, inner: Container, depth: int
+    ) -> Parser[tuple[Container | None, str]]:
         """A member up to the end of its value, or into the container that is its value, which is returned."""
         yield from s.skip_space()
         problem = (yield from inner.key(s, sink, inner)) if inner.key else ""
@@ -107,18 +109,18 @@ class Notation:
         return container, f"expected no more than {DEPTH_LIMIT} levels" if depth >= DEPTH_LIMIT else ""
 
 
-def wrong(s: Scanner, expected: str) -> str:
+def expected_error(s: Scanner, expected: str) -> str:
     """Why a value is none: the text is at its end, or not what was expected."""
     return CUT_OFF if s.closed and not s.buf[s.pos :].strip() else f"expected {expected}"
 
 
-def cut_off(s: Scanner) -> str:
+def take_rest(s: Scanner) -> str:
     """Take the rest, which is the beginning of a value."""
     s.pos = len(s.buf)
     return CUT_OFF
 
 
-def no_call(s: Scanner, sink: CallSink, name: str) -> None:
+def reject_call(s: Scanner, sink: ToolCallSink, name: str) -> None:
     """What has been kept is no call, whatever name it has, and goes on as text."""
     if s.truncated and not name:
         sink.warn("truncated_call", "the reply was cut off before the call had its arguments", s.captured())
@@ -130,24 +132,24 @@ def no_call(s: Scanner, sink: CallSink, name: str) -> None:
     sink.text(s.captured())
 
 
-class Digits(str):
+class NumberText(str):
     """A number as it was written."""
 
     __slots__ = ()
 
 
-def written(arguments: Json, write: Callable[[Any], str]) -> str:
+def write_arguments(arguments: Json, write: Callable[[Any], str]) -> str:
     """Arguments in another notation, numbers as their digits; none where they are not a JSON object.
 
     `write` may call itself for what is inside.
     """
     try:
-        loaded = json.loads(arguments, parse_int=Digits, parse_float=Digits)
+        loaded = json.loads(arguments, parse_int=NumberText, parse_float=NumberText)
         return write(loaded if isinstance(loaded, dict) else {})
     except (ValueError, RecursionError):
         return write({})
 
 
-def digits(value: Any) -> Any:
+def with_number_text(value: Any) -> Any:
     """A value of JSON with its numbers as `written` gives them."""
-    return json.loads(json.dumps(value), parse_int=Digits, parse_float=Digits)
+    return json.loads(json.dumps(value), parse_int=NumberText, parse_float=NumberText)

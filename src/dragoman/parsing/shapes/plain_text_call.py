@@ -14,10 +14,10 @@ from typing import Final
 from dragoman.constraints.constraint import HeldCall
 from dragoman.constraints.grammar import Json
 from dragoman.core.messages import Tool, ToolCall
-from dragoman.parsing.define_format import as_object
-from dragoman.parsing.shapes.name_then_json import Head
+from dragoman.parsing.define_format import object_or_string
+from dragoman.parsing.shapes.name_then_json import CallHead
 from dragoman.parsing.shapes.tagged import read_call
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.schema.argument_types import Schema, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, Parser, Scanner, markers
 
@@ -25,7 +25,7 @@ OPEN, LABEL, CLOSE = "<tool:", "function>", "</tool>"
 COMMAND: Final = "command"
 
 
-def head(s: Scanner, _: str) -> Parser[Head | None]:
+def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """The label, and the name in front of the first blank."""
     yield from s.skip_space()
     found = yield from s.field(markers(">", " ", "\n", CLOSE))
@@ -35,7 +35,7 @@ def head(s: Scanner, _: str) -> Parser[Head | None]:
     if found is None or not found[0]:
         return None
     s.pos -= len(found[1])
-    return Head(found[0])
+    return CallHead(found[0])
 
 
 def parameter(schema: Schema) -> str:
@@ -44,7 +44,7 @@ def parameter(schema: Schema) -> str:
     return strings[0] if len(strings) == 1 else COMMAND
 
 
-def body(s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
+def body(s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
     """The text, or the object in its place, and what closes it; why it is not whole, or ""."""
     yield from s.skip_space()
     if (yield from s.peek()) == "{":
@@ -67,14 +67,14 @@ def body(s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
     return "" if closed else CUT_OFF
 
 
-def read(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+def read(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """One call."""
     return (yield from read_call(s, sink, opener, head, body))
 
 
 def write_call(call: ToolCall) -> str:
     """Its one string as text, where no other reading is possible; else its arguments as JSON."""
-    given = as_object(call.arguments)
+    given = object_or_string(call.arguments)
     try:
         ((name, text),) = json.loads(given).items()
     except (ValueError, RecursionError):
@@ -84,6 +84,6 @@ def write_call(call: ToolCall) -> str:
     return f"{OPEN} {LABEL}\n{call.name} {shown}\n{CLOSE}"
 
 
-def hold(tool: Tool) -> HeldCall:
+def constrain_call(tool: Tool) -> HeldCall:
     """The calls of this tool that there can be, in JSON."""
     return HeldCall(f"{OPEN} {LABEL}\n{tool.name} ", Json(tool.parameters, arguments=True), f"\n{CLOSE}")

@@ -21,18 +21,18 @@ from dragoman.constraints.constraint import HeldCall
 from dragoman.constraints.grammar import All, Json, Word
 from dragoman.constraints.schema_values import Spelling
 from dragoman.core.messages import Tool, ToolCall
-from dragoman.parsing.shapes.json_object import CallKeys, Outcome, read_json_call
+from dragoman.parsing.shapes.json_object import JsonCallKeys, Outcome, read_json_call
 from dragoman.parsing.shapes.object_notation import (
     Container,
-    Digits,
-    Notation,
-    cut_off,
-    digits,
-    no_call,
-    written,
-    wrong,
+    NumberText,
+    ObjectNotation,
+    expected_error,
+    reject_call,
+    take_rest,
+    with_number_text,
+    write_arguments,
 )
-from dragoman.parsing.sink import MUTED, CallSink
+from dragoman.parsing.sink import DISCARD, ToolCallSink
 from dragoman.schema.argument_types import as_string, string_writer
 from dragoman.text.json_stream import NUMBER_LIMIT_CHARS
 from dragoman.text.scanner import Parser, Scanner, markers
@@ -92,7 +92,7 @@ class PythonCalls:
     lines: bool = False
     """One follows the other without a comma."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a call came of it. What is no call goes on as text."""
         s.start_capture(s.skipped_space + opener)
         listed = bool((yield from s.literal("[", after_space=True)))
@@ -102,36 +102,36 @@ class PythonCalls:
             s.stop_capture()
             return True
         if listed:
-            sink.listed(True)
+            sink.set_in_list(True)
         more, whole = True, False
         while more and (called := (yield from _call(s, sink, tagged=bool(opener)))) is not False:
             s.start_capture()
             if called:
                 more, whole = (yield from self._more(s, sink, listed)), True
-            elif not (yield from self._behind_unknown(s)):
+            elif not (yield from self._skip_unknown_call(s)):
                 sink.text(s.captured())
                 break
         s.stop_capture()
         if not s.truncated:
-            sink.listed(False)
+            sink.set_in_list(False)
         return whole and not more
 
-    def _behind_unknown(self, s: Scanner) -> Parser[bool]:
+    def _skip_unknown_call(self, s: Scanner) -> Parser[bool]:
         """Whether a call comes behind one of a tool that is not offered, which is text and does not take it along."""
         comma = yield from s.literal(",", after_space=True)
         return bool(comma or self.lines) and _begins_name((yield from s.peek(after_space=True)))
 
-    def _more(self, s: Scanner, sink: CallSink, listed: bool) -> Parser[bool]:
+    def _more(self, s: Scanner, sink: ToolCallSink, listed: bool) -> Parser[bool]:
         """What stands between two calls or behind the last; whether another call comes."""
         comma = yield from s.literal(",", after_space=True)
         bracket = listed and (yield from s.literal("]", after_space=True))
         if bracket:
-            sink.listed(False)
+            sink.set_in_list(False)
             if (yield from s.literal("]", after_space=True)):
                 sink.warn("stray_closing_tag", "dropped ] that closes nothing", "]")
         closed = (yield from s.literal(*self.closers, after_space=True)) if self.closers else bracket
         if closed:
-            sink.listed(False)
+            sink.set_in_list(False)
             return False
         char = yield from s.peek(after_space=True)
         if char and not bracket and (comma or (self.lines and _begins_name(char))):
@@ -146,7 +146,7 @@ TOOL_CODE: Final = "```tool_code"
 """How Gemma begins code that calls tools."""
 
 
-def read_tool_code(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+def read_tool_code(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """Calls in a fence of that name, each perhaps assigned or printed; whether a whole one came last."""
     s.start_capture(s.skipped_space + opener)
     whole, closed = False, ""
@@ -170,29 +170,29 @@ def read_tool_code(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
     return whole
 
 
-def _call(s: Scanner, sink: CallSink, tagged: bool) -> Parser[bool | None]:
+def _call(s: Scanner, sink: ToolCallSink, tagged: bool) -> Parser[bool | None]:
     """One call; whether it came out whole. Where it is none, what was kept of it goes on as text.
 
     None: between markers, it is a whole call of a tool that is not offered.
     """
     if tagged and (yield from s.peek(after_space=True)) == "{":
-        outcome = yield from read_json_call(s, sink, CallKeys())
+        outcome = yield from read_json_call(s, sink, JsonCallKeys())
         if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
             sink.text(s.captured())
         return outcome is Outcome.WHOLE
     found = yield from s.field(markers(*"()[]{}\"',=:"))
     if tagged and not found and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
-        cut_off(s)
+        take_rest(s)
     match = _NAME.fullmatch(found[0]) if found and found[1] == "(" else None
     name = sink.resolve(match[1]) if match else None
     named = match and (yield from _is_named(s))
     if name is not None and named:
         return (yield from NOTATION.call(s, sink, name, CALL))
     if name is not None and named is None and not s.stopped_by_model:
-        cut_off(s)
+        take_rest(s)
     unknown = match[1] if match and name is None and named else ""
-    ended = unknown and not (yield from NOTATION.members(s, MUTED, CALL))
-    no_call(s, sink, unknown)
+    ended = unknown and not (yield from NOTATION.members(s, DISCARD, CALL))
+    reject_call(s, sink, unknown)
     return None if ended and tagged else False
 
 
@@ -211,11 +211,11 @@ def _begins_name(char: str) -> bool:
     return char.isalpha() or char == "_"
 
 
-def _parameter(s: Scanner, sink: CallSink, _: Container) -> Parser[str]:
+def _parameter(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
     """`name=`."""
     found = yield from s.peek_field(_NAME_ENDS)
     if not found and s.closed:
-        return cut_off(s)
+        return take_rest(s)
     name = found[0].rstrip() if found and found[1] == "=" else ""
     if not _KEY.fullmatch(name):
         return "expected an argument's name and '='"
@@ -225,7 +225,7 @@ def _parameter(s: Scanner, sink: CallSink, _: Container) -> Parser[str]:
     return ""
 
 
-def _key(s: Scanner, sink: CallSink, _: Container) -> Parser[str]:
+def _key(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
     """A key of a dict and its colon; numbers and literals become strings, as JSON knows no other keys."""
     if (yield from s.peek()) in ('"', "'"):
         problem = yield from _string(s, sink.arguments, None)
@@ -235,12 +235,12 @@ def _key(s: Scanner, sink: CallSink, _: Container) -> Parser[str]:
     if problem:
         return problem
     if not (yield from s.literal(":", after_space=True)):
-        return wrong(s, "':'")
+        return expected_error(s, "':'")
     sink.arguments(": ")
     return ""
 
 
-def _scalar(s: Scanner, sink: CallSink, inner: Container) -> Parser[str]:
+def _scalar(s: Scanner, sink: ToolCallSink, inner: Container) -> Parser[str]:
     if (yield from s.peek()) in ('"', "'"):
         return (yield from _string(s, sink.arguments, inner))
     value, problem = yield from _word(s)
@@ -254,7 +254,7 @@ def _word(s: Scanner) -> Parser[tuple[str, str]]:
     yield from s.run(WORD, pieces.append)
     word = "".join(pieces)
     if s.closed and s.pos == len(s.buf):
-        return "", wrong(s, "a value")
+        return "", expected_error(s, "a value")
     value = LITERALS.get(word) or (_number(word) if len(word) <= NUMBER_LIMIT_CHARS else "")
     return value, "" if value else "expected a value"
 
@@ -286,7 +286,7 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
             if may_be_inner and s.offset > end:
                 end = yield from _end_of_string(s, may_be_inner, quote)
             if end < 0:
-                return cut_off(s)
+                return take_rest(s)
             if not end or not may_be_inner:
                 emit('"')
                 return ""
@@ -295,7 +295,7 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
             continue
         char = (yield from s.peek()) if found else ""
         if not char:
-            return cut_off(s)
+            return take_rest(s)
         if char in ESCAPES:  # most by far
             s.pos += 1
             write(ESCAPES[char])
@@ -344,12 +344,12 @@ def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Parser[None]
 def _hexadecimal(s: Scanner, write: Callable[[str], None], kind: str) -> Parser[None]:
     r"""`\x`, `\u` and `\U`; the halves of a surrogate pair belong together."""
     taken = yield from s.peek(1 + HEX_DIGITS[kind])
-    digits = taken[1:]
-    if len(digits) < HEX_DIGITS[kind] or not _HEX.fullmatch(digits) or int(digits, 16) > 0x10FFFF:
+    code = taken[1:]
+    if len(code) < HEX_DIGITS[kind] or not _HEX.fullmatch(code) or int(code, 16) > 0x10FFFF:
         yield from s.literal(kind)
         write("\\" + kind)
         return
-    char = chr(int(digits, 16))
+    char = chr(int(code, 16))
     if "\ud800" <= char <= "\udbff" and (pair := _PAIR.fullmatch((yield from s.peek(11)))):
         taken, char = pair[0], json.loads(f'"\\{pair[0]}"')
     yield from s.literal(taken)
@@ -374,16 +374,16 @@ def _opened(s: Scanner, opener: str) -> Parser[Container]:
 
 
 TUPLE: Final = Container(")", "[]")
-NOTATION: Final = Notation({"{": DICT, "[": LIST, "(": TUPLE}, _scalar, _opened)
+NOTATION: Final = ObjectNotation({"{": DICT, "[": LIST, "(": TUPLE}, _scalar, _opened)
 
 
 def write_call(call: ToolCall) -> str:
     """As Python writes it."""
-    return f"{call.name}({written(call.arguments, _parameters)})"
+    return f"{call.name}({write_arguments(call.arguments, _parameters)})"
 
 
 def _known(value: Any) -> str:
-    return literal(digits(value))
+    return literal(with_number_text(value))
 
 
 def _parameters(loaded: dict[str, Any]) -> str:
@@ -391,13 +391,13 @@ def _parameters(loaded: dict[str, Any]) -> str:
 
 
 def literal(value: Any) -> str:
-    """A value as Python writes it, its numbers as `Digits`."""
+    """A value as Python writes it, its numbers as `NumberText`."""
     match value:
         case dict():
             return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
         case list():
             return "[" + ", ".join(map(literal, value)) + "]"
-        case Digits():
+        case NumberText():
             return str(value)
         case str():
             return json.dumps(value, ensure_ascii=False)
@@ -418,14 +418,14 @@ AS_JSON: Final = replace(SPELLING, known=lambda value: json.dumps(value, ensure_
 """Literals are JSON's."""
 
 
-def hold(tool: Tool, values: Spelling = SPELLING) -> HeldCall:
+def constrain_call(tool: Tool, values: Spelling = SPELLING) -> HeldCall:
     """The calls of this tool that there can be; a string is written as JSON has it, which Python has too."""
     by_name = replace(values, key=lambda name: f"{name}=" if _KEY.fullmatch(name) else "", any_key=All((Word(), "=")))
     body, relaxed = schema_values.hold(tool, values, by_name)
     return HeldCall(f"{tool.name}(", body, ")", relaxed)
 
 
-def read_bare(s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+def read_bare(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """Calls where a word comes that is an offered tool, and its bracket; whether a whole one came last."""
     while (word := _WORD.match(s.buf, s.pos)) and not word[2] and not s.closed:
         yield None

@@ -12,10 +12,10 @@ from typing import Final
 from dragoman.constraints import schema_values
 from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
-from dragoman.parsing.shapes.json_object import CallKeys, Outcome, read_json_call
-from dragoman.parsing.shapes.object_notation import no_call, written
+from dragoman.parsing.shapes.json_object import JsonCallKeys, Outcome, read_json_call
+from dragoman.parsing.shapes.object_notation import reject_call, write_arguments
 from dragoman.parsing.shapes.python_call import DICT, NOTATION, SPELLING, literal
-from dragoman.parsing.sink import MUTED, CallSink
+from dragoman.parsing.sink import DISCARD, ToolCallSink
 from dragoman.text.scanner import Parser, Scanner, markers
 
 _NAME_END: Final = markers("'")
@@ -28,12 +28,12 @@ class PythonObjects:
     tagged: bool = True
     """A marker opened it."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came last. What is no call goes on as text."""
         s.start_capture(s.skipped_space + opener)
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed:
-            sink.listed(True)
+            sink.set_in_list(True)
         whole = False
         while (called := (yield from self._call(s, sink))) is not False:
             whole = bool(called)
@@ -49,24 +49,24 @@ class PythonObjects:
         whole = whole and called is not False
         s.stop_capture()
         if not s.truncated:
-            sink.listed(False)
+            sink.set_in_list(False)
         return whole
 
-    def _end(self, s: Scanner, sink: CallSink, listed: bool) -> Parser[None]:
+    def _end(self, s: Scanner, sink: ToolCallSink, listed: bool) -> Parser[None]:
         ended = listed and (yield from s.literal("]", after_space=True))
         if ended and (yield from s.literal("]", after_space=True)):
             sink.warn("stray_closing_tag", "dropped ] that closes nothing", "]")
         if listed and not ended and not s.consume_truncated("]"):
             sink.warn("missing_closing_tag", "expected ] after the calls")
 
-    def _call(self, s: Scanner, sink: CallSink) -> Parser[bool | None]:
+    def _call(self, s: Scanner, sink: ToolCallSink) -> Parser[bool | None]:
         """One object; whether a whole call came of it. Where it is none, what was kept of it goes on as text.
 
         None: it is a whole call of a tool that is not offered.
         """
         quoted = yield from s.peek(2, after_space=True)
         if not quoted.startswith("{'"):
-            outcome = yield from read_json_call(s, sink, CallKeys(), self.tagged)
+            outcome = yield from read_json_call(s, sink, JsonCallKeys(), self.tagged)
             if outcome is Outcome.NOT_A_CALL and self.tagged and s.consume_truncated(""):
                 sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
             elif outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
@@ -75,9 +75,9 @@ class PythonObjects:
         written = yield from self._head(s)
         name = sink.resolve(written) if written else None
         if name is None:
-            ended = bool(written) and not (yield from NOTATION.members(s, MUTED, DICT))
+            ended = bool(written) and not (yield from NOTATION.members(s, DISCARD, DICT))
             ended = ended and bool((yield from s.literal("}", after_space=True)))
-            no_call(s, sink, written)
+            reject_call(s, sink, written)
             return None if ended else False
         whole = yield from NOTATION.call(s, sink, name, DICT)
         if whole and not (yield from s.literal("}", after_space=True)) and not s.consume_truncated("}"):
@@ -99,10 +99,10 @@ class PythonObjects:
 
 def write_call(call: ToolCall) -> str:
     """As Python shows a dict, strings in the arguments between double quotes, as a model that is held writes them."""
-    return f"{_before(call.name)}{written(call.arguments, literal)}}}"
+    return f"{_before(call.name)}{write_arguments(call.arguments, literal)}}}"
 
 
-def hold(tool: Tool) -> HeldCall:
+def constrain_call(tool: Tool) -> HeldCall:
     """The calls of this tool that there can be; strings in them are written as JSON has them, which Python has too."""
     body, relaxed = schema_values.hold(tool, SPELLING)
     return HeldCall(f"{_before(tool.name)}{{", body, "}}", relaxed)

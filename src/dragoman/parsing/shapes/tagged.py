@@ -19,15 +19,15 @@ import msgspec
 
 from dragoman.core.messages import JsonText as Json
 from dragoman.core.tool_name_match import is_name
-from dragoman.parsing.partial_marker import drop_begun
-from dragoman.parsing.shapes.json_block import KEYS, JsonCalls
-from dragoman.parsing.shapes.name_then_json import ReadHead, broken
-from dragoman.parsing.sink import MUTED, CallSink, ReadCall
+from dragoman.parsing.partial_marker import drop_partial_closer
+from dragoman.parsing.shapes.json_block import KEYS, JsonBlock
+from dragoman.parsing.shapes.name_then_json import ReadCallHead, fail_call
+from dragoman.parsing.sink import DISCARD, ReadCall, ToolCallSink
 from dragoman.schema.argument_types import ALL, Schema, as_json, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, Follows, Parser, Scanner, discard, markers
 
 
-class Key(NamedTuple):
+class ParameterKey(NamedTuple):
     """Which parameter comes, and how its value is written where the tag says so."""
 
     name: str
@@ -44,17 +44,17 @@ _TYPES: Final = {"string": frozenset({"string"}), "json": ALL - {"string"}}
 
 _KINDS: Final = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
 
-ReadKey: TypeAlias = Callable[[Scanner], Parser[Key | None]]
+ReadKey: TypeAlias = Callable[[Scanner], Parser[ParameterKey | None]]
 """Reads from behind a parameter's opener to before its value; None: it is none."""
-ReadBody: TypeAlias = Callable[[Scanner, CallSink, Schema], Parser[str]]
+ReadBody: TypeAlias = Callable[[Scanner, ToolCallSink, Schema], Parser[str]]
 """Reads the arguments and what closes them; why they are not whole, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class TaggedParameters:
     """How such a call is written."""
 
-    head: ReadHead
+    head: ReadCallHead
     key_open: str
     key: ReadKey
     value_close: str
@@ -72,7 +72,7 @@ class Tagged:
     """How the tag of a parameter of this name goes on; one that is known, and has not come yet, shows that too."""
     json_body: bool = False
     """One JSON object may stand in place of the parameters."""
-    around_json: Mapping[str, str] = field(default_factory=dict)
+    json_wrappers: Mapping[str, str] = field(default_factory=dict)
     """What may stand around that: what closes it, by what opens it."""
     quote: tuple[str, str] = ("", "")
     """What may stand around a value in which nothing else means anything, such as CDATA."""
@@ -87,19 +87,19 @@ class Tagged:
         """What may end a raw value, framing aside."""
         return (self.value_close, *self.call_close, *((self.key_open,) if self.names("") else ()))
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
         return (yield from read_call(s, sink, opener, self.head, self.body, self.after))
 
-    def body(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
+    def body(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
         """The parameters, or the object in their place; why they are not whole, or ""."""
-        block = (yield from s.literal(*self.around_json, after_space=True)) if self.around_json else ""
+        block = (yield from s.literal(*self.json_wrappers, after_space=True)) if self.json_wrappers else ""
         if not self.json_body or (yield from s.peek(after_space=True)) != "{":
             return (yield from self._parameters(s, sink, schema))
         yield from s.skip_space()
         problem = yield from s.json_value(sink.arguments, self.call_close)
         if block and not problem:
-            yield from s.literal(self.around_json[block], after_space=True)
+            yield from s.literal(self.json_wrappers[block], after_space=True)
         if problem or (yield from s.literal(*self.call_close, after_space=True)):
             return problem
         # As everywhere, an object ends itself, and the call with it.
@@ -107,7 +107,7 @@ class Tagged:
             sink.warn("missing_closing_tag", f"expected {self.call_close[0]} after the arguments")
         return ""
 
-    def _parameters(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
+    def _parameters(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
         """All of them; why they are not whole, or ""."""
         seen: set[str] = set()
         found = ""
@@ -115,7 +115,7 @@ class Tagged:
             found = found or (yield from s.literal(self.key_open, *self.call_close, *self._behind, after_space=True))
             if not found:
                 yield from s.skip_space()
-                return (yield from left_open(s, sink, bool(seen), self.call_close[0], self.key_open))
+                return (yield from end_unclosed_call(s, sink, bool(seen), self.call_close[0], self.key_open))
             if found != self.key_open:
                 s.pos -= 0 if found in self.call_close else len(found)
                 sink.arguments("}" if seen else "{}")
@@ -146,7 +146,9 @@ class Tagged:
             if found:
                 sink.warn("missing_closing_tag", f"expected {self.value_close} after {key.name!r}")
 
-    def _wrapped(self, s: Scanner, sink: CallSink, key: Key, schema: Schema, seen: set[str]) -> Parser[str]:
+    def _wrapped(
+        self, s: Scanner, sink: ToolCallSink, key: ParameterKey, schema: Schema, seen: set[str]
+    ) -> Parser[str]:
         """A first parameter that the tool does not have, and that may hold all of its arguments; what closed it."""
         pieces: list[str] = []
         closer = yield from self._value(s, pieces.append, key, schema, seen)
@@ -197,7 +199,7 @@ class Tagged:
         return here
 
     def _value(
-        self, s: Scanner, emit: Callable[[str], None], key: Key, schema: Schema, seen: Collection[str]
+        self, s: Scanner, emit: Callable[[str], None], key: ParameterKey, schema: Schema, seen: Collection[str]
     ) -> Parser[str]:
         """One value; what closed it, "" where nothing did."""
         types = _TYPES.get(key.type) or schema.of(key.name)
@@ -235,7 +237,7 @@ def _inner(value: Json) -> dict[str, Json]:
     return {name: bytes(raw).decode() for name, raw in members.items()}
 
 
-def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: str) -> Parser[str]:
+def end_unclosed_call(s: Scanner, sink: ToolCallSink, any_value: bool, close: str, value: str) -> Parser[str]:
     """Why arguments that nothing has closed are not whole, white space behind them aside; "" where they are.
 
     So they are where the reply ended of itself behind a value that was closed, or within what closes them all. Where
@@ -255,7 +257,12 @@ def left_open(s: Scanner, sink: CallSink, any_value: bool, close: str, value: st
 
 
 def read_call(
-    s: Scanner, sink: CallSink, opener: str, read_head: ReadHead, read_body: ReadBody, after: tuple[str, ...] = ()
+    s: Scanner,
+    sink: ToolCallSink,
+    opener: str,
+    read_head: ReadCallHead,
+    read_body: ReadBody,
+    after: tuple[str, ...] = (),
 ) -> Parser[bool]:
     """A call of a head, a body and what stands behind it; whether it came whole. What is no call goes on as text."""
     s.start_capture(s.skipped_space + opener)
@@ -265,7 +272,7 @@ def read_call(
     name = sink.resolve(head.name) if head else None
     if head is None or name is None:
         if head and not head.closed:
-            yield from read_body(s, MUTED, Schema("{}"))
+            yield from read_body(s, DISCARD, Schema("{}"))
             for closer in after:
                 yield from s.literal(closer, after_space=True)
         return _no_call(s, sink, head.name if head else "")
@@ -275,7 +282,7 @@ def read_call(
     if empty:
         sink.warn("missing_closing_tag", "expected the end of the call before the end of the reply")
     elif problem:
-        return broken(s, sink, CUT_OFF if problem == NOTHING_YET else problem)
+        return fail_call(s, sink, CUT_OFF if problem == NOTHING_YET else problem)
     sink.arguments("{}" if head.closed or empty else "")
     sink.end()
     for closer in after:
@@ -305,7 +312,7 @@ def typed_values(arguments: Json) -> Iterator[tuple[str, str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class WrappedCalls:
     """Calls with something around them all: `<tools><call …>…</call><call …>…</call></tools>`.
 
     What opens it opens nothing where no call comes next, so that it can be talked about.
@@ -316,13 +323,13 @@ class Wrapped:
     """What opens a call; the first is the format's own."""
     close: str
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came last."""
         s.start_capture(s.skipped_space + opener)
         found = yield from s.literal(*self.openers, self.close, after_space=True)
         if not found and (yield from s.peek(after_space=True)) in ("{", "["):
             s.skipped_space = s.captured()
-            return (yield from JsonCalls(KEYS, self.close).read(s, sink, ""))
+            return (yield from JsonBlock(KEYS, self.close).read(s, sink, ""))
         if found not in self.openers:
             return self._empty(s, sink, found)
         s.skipped_space = s.captured().removesuffix(found)
@@ -334,10 +341,10 @@ class Wrapped:
             s.skipped_space = "" if whole else s.captured().removesuffix(found)
             s.stop_capture()
             if whole and not found:
-                yield from drop_begun(s, sink, self.close)
+                yield from drop_partial_closer(s, sink, self.close)
         return whole
 
-    def _empty(self, s: Scanner, sink: CallSink, found: str) -> bool:
+    def _empty(self, s: Scanner, sink: ToolCallSink, found: str) -> bool:
         if found:
             sink.warn("empty_call_section", f"dropped a section with no call in it, up to {found}", s.captured())
         elif any(s.consume_truncated(each) for each in (*self.openers, self.close)):
@@ -348,7 +355,7 @@ class Wrapped:
         return bool(found)
 
 
-def _no_call(s: Scanner, sink: CallSink, name: str) -> bool:
+def _no_call(s: Scanner, sink: ToolCallSink, name: str) -> bool:
     if not name and s.consume_truncated_word():
         sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
     else:

@@ -35,10 +35,10 @@ Kinds: TypeAlias = list[tuple[str, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class TaggedWriter:
     """How such a call is written."""
 
-    around: Callable[[str], tuple[str, str]]
+    call_wrapper: Callable[[str], tuple[str, str]]
     """What stands before and behind the parameters of this tool."""
     open: Callable[[str, str], str]
     """What stands before the value of this parameter, which is of this JSON type."""
@@ -59,7 +59,7 @@ class Parameters:
 
     def write_call(self, call: ToolCall) -> str:
         """The call as the format has it."""
-        before, behind = self.around(call.name)
+        before, behind = self.call_wrapper(call.name)
         return before + (self.write(call) or self.blank) + behind
 
     def write(self, call: ToolCall) -> str:
@@ -69,9 +69,9 @@ class Parameters:
             for name, value, kind in typed_values(call.arguments)
         )
 
-    def hold(self, tool: Tool) -> HeldCall:
+    def constrain_call(self, tool: Tool) -> HeldCall:
         """The calls of this tool that there can be."""
-        before, behind = self.around(tool.name)
+        before, behind = self.call_wrapper(tool.name)
         schema = Schema(tool.parameters)
         relaxed: set[str] = set() if schema.readable else {UNREADABLE}
         try:
@@ -103,14 +103,14 @@ class Parameters:
 
     def _parameter(self, name: str, inside: Any, schema: Schema, relaxed: set[str]) -> Piece:
         types, kinds = schema.of(name), kinds_of(inside, schema.root, relaxed)
-        kinds = kinds if self.typed else readable(kinds, types, relaxed)
+        kinds = kinds if self.typed else readable_kinds(kinds, types, relaxed)
         tags: dict[str, Kinds] = {}
         for kind, each in kinds:
             tags.setdefault(self.open(name, kind), []).append((kind, each))
         if self.typed:
-            pieces = [All((opened(tag), self._value(of, frozenset(), schema, relaxed))) for tag, of in tags.items()]
+            pieces = [All((tag_piece(tag), self._value(of, frozenset(), schema, relaxed))) for tag, of in tags.items()]
         else:
-            pieces = [All((opened(next(iter(tags))), self._value(kinds, types, schema, relaxed)))]
+            pieces = [All((tag_piece(next(iter(tags))), self._value(kinds, types, schema, relaxed)))]
         return All((pieces[0] if len(pieces) == 1 else Either(tuple(pieces)), self.line))
 
     def _value(self, kinds: Kinds, types: frozenset[str], schema: Schema, relaxed: set[str]) -> Piece:
@@ -125,7 +125,7 @@ class Parameters:
             relaxed.add("enum")
         for kind, each in kinds:
             relaxed |= each.keys() & (UNSAID | STRING_WORDS | {"const"}) if kind == "string" else set()
-        relaxed |= {"type"} if guessed(kinds, types) else set()
+        relaxed |= {"type"} if may_be_misread(kinds, types) else set()
         return self._raw()
 
     def _written(self, value: Any, types: frozenset[str], known: Collection[Any]) -> str | None:
@@ -150,13 +150,13 @@ class Parameters:
         return All((Either((value, All((self.quote[0], value, self.quote[1])))), self.end))
 
 
-def opened(tag: str) -> Piece:
+def tag_piece(tag: str) -> Piece:
     """A tag, the name in it made up where it is not known."""
     before, unknown, behind = tag.partition(ANYTHING)
     return All((before, Word(), behind)) if unknown else tag
 
 
-def readable(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
+def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
     """Those kinds that the reader takes a value for."""
     taken = types | ({"number"} if "integer" in types else set())
     fits = [each for each in kinds if each[0] in taken]
@@ -164,7 +164,7 @@ def readable(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
     return fits or [(type, {"type": type}) for type in sorted(taken - {"integer"})]
 
 
-def guessed(kinds: Kinds, types: frozenset[str]) -> bool:
+def may_be_misread(kinds: Kinds, types: frozenset[str]) -> bool:
     """Whether a raw string of one of these types may be taken for another value, which the schema does not want."""
     mixed = types - {"string"}
     wanted = "number" not in mixed >= {"integer"} or any(each.keys() - _ANNOTATIONS for _, each in kinds)

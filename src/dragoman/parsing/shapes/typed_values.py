@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 
 from dragoman.constraints.constraint import HeldCall
 from dragoman.core.messages import Tool, ToolCall
-from dragoman.parsing.shapes.invoke_tags import attributes, escaped, unescaped
-from dragoman.parsing.shapes.nested_writer import Nesting
-from dragoman.parsing.shapes.object_notation import Digits, written, wrong
-from dragoman.parsing.shapes.tagged import Tagged, left_open, read_call
-from dragoman.parsing.sink import CallSink
+from dragoman.parsing.shapes.invoke_tags import escape_attribute, read_attributes, unescape_attribute
+from dragoman.parsing.shapes.nested_writer import NestedWriter
+from dragoman.parsing.shapes.object_notation import NumberText, expected_error, write_arguments
+from dragoman.parsing.shapes.tagged import TaggedParameters, end_unclosed_call, read_call
+from dragoman.parsing.sink import ToolCallSink
 from dragoman.schema.argument_types import Schema, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Parser, Scanner, discard
 
@@ -33,19 +33,19 @@ Emit: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
+class TypedValues:
     """How such values are written."""
 
     value: tuple[str, str]
     """`("<value", "</value>")`."""
-    flat: Tagged
+    flat: TaggedParameters
     """The call with parameters of one level."""
 
-    def read(self, s: Scanner, sink: CallSink, opener: str) -> Parser[bool]:
+    def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
         return (yield from read_call(s, sink, opener, self.flat.head, self._body))
 
-    def _body(self, s: Scanner, sink: CallSink, schema: Schema) -> Parser[str]:
+    def _body(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
         """The arguments, in the notation that the first of them has; why they are not whole, or ""."""
         if (yield from s.peek(len(self.value[0]), after_space=True)) != self.value[0]:
             return (yield from self.flat.body(s, sink, schema))
@@ -53,23 +53,23 @@ class Nested:
 
     def write(self, call: ToolCall) -> str:
         """The arguments of a call."""
-        return written(call.arguments, self._written_members)
+        return write_arguments(call.arguments, self._written_members)
 
-    def hold(self, tool: Tool, before: str) -> HeldCall:
+    def constrain_call(self, tool: Tool, before: str) -> HeldCall:
         """The calls of this tool that there can be, with this before their arguments."""
-        return Nesting(
+        return NestedWriter(
             takes=lambda name: len(_attribute(name)) <= FIELD_LIMIT_CHARS,
             open=lambda name, kind: self._opening(TYPES.get(kind, "json"), name),
             end=self.value[1],
             close=lambda _: "",
             typed=True,
-        ).hold(tool, before, self.flat.call_close[0])
+        ).constrain_call(tool, before, self.flat.call_close[0])
 
     def _opening(self, type: str, name: str | None) -> str:
         named = "" if name is None else f' name="{_attribute(name)}"'
         return f'{self.value[0]}{named} type="{type}">'
 
-    def _members(self, s: Scanner, sink: CallSink, emit: Emit, close: str, around: str, depth: int) -> Parser[str]:
+    def _members(self, s: Scanner, sink: ToolCallSink, emit: Emit, close: str, around: str, depth: int) -> Parser[str]:
         """The values up to what closes them; why they are not whole, or ""."""
         seen: set[str] = set()
         before = around[0]
@@ -77,13 +77,13 @@ class Nested:
             if not (yield from s.literal(self.value[0], after_space=True)):
                 if not depth:
                     yield from s.skip_space()
-                    return (yield from left_open(s, sink, bool(seen), close, self.value[0]))
-                return wrong(s, f"{self.value[0]} or {close}")
-            found = yield from attributes(s, ">")
+                    return (yield from end_unclosed_call(s, sink, bool(seen), close, self.value[0]))
+                return expected_error(s, f"{self.value[0]} or {close}")
+            found = yield from read_attributes(s, ">")
             if found is None:
                 s.consume_truncated_word()
                 return CUT_OFF if s.closed else "expected a value's attributes"
-            name = unescaped(found[0].get("name", ""))
+            name = unescape_attribute(found[0].get("name", ""))
             again = around == "{}" and name in seen
             if again:
                 sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
@@ -99,7 +99,7 @@ class Nested:
         emit(around[1] if before == ", " else around)
         return ""
 
-    def _value(self, s: Scanner, sink: CallSink, emit: Emit, type: str, close: str, depth: int) -> Parser[str]:
+    def _value(self, s: Scanner, sink: ToolCallSink, emit: Emit, type: str, close: str, depth: int) -> Parser[str]:
         """What stands in a tag, and its end; why it is not whole, or ""."""
         if type in HOLDERS:
             if depth == DEPTH_LIMIT:
@@ -127,7 +127,7 @@ class Nested:
                 type, inside = "dict", self._written_members(value)
             case list():
                 type, inside = "list", "".join(map(self._written, value))
-            case Digits():
+            case NumberText():
                 type, inside = "json", str(value)
             case str():
                 type, inside = "raw", value
@@ -137,4 +137,4 @@ class Nested:
 
 
 def _attribute(text: str) -> str:
-    return escaped(text).replace("<", "&lt;").replace(">", "&gt;")
+    return escape_attribute(text).replace("<", "&lt;").replace(">", "&gt;")

@@ -248,8 +248,8 @@ def _names(was: LoadedCapture) -> Iterator[str]:
     yield from _files(was)
     for name in formats.names():
         yield from formats.get(name).markers
-        yield from formats.get(name).thoughts
-        yield from formats.get(name).thoughts.values()
+        yield from formats.get(name).reasoning_tags
+        yield from formats.get(name).reasoning_tags.values()
     for number in range(1, was.asked + 1):
         for tool in was.json(f"{number}/values.json").get("tools", ()):
             yield tool.get("name", "")

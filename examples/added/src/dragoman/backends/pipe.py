@@ -21,7 +21,7 @@ from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request, ToolCall
-from dragoman.parsing.reply_reader import MENDS, ReplyReader
+from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.prompting.chat_renderer import render_chat
 from dragoman.text.stop_strings import StopStrings
 
@@ -73,7 +73,7 @@ class Pipe:
             async for text in _pieces(process):
                 for event in stops.pass_on(reader.feed(text)):
                     yield event
-                if reader.over or stops.found:
+                if reader.finished or stops.found:
                     break
             else:
                 if status := await process.wait():
@@ -87,8 +87,10 @@ class Pipe:
     def _reader(self, request: Request, turn: ExchangeContext) -> ReplyReader:
         tools = () if request.tool_choice.mode == "none" else request.tools
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-        mends = MENDS.difference(turn.leave)
-        return ReplyReader(self._format, tools, new_id=turn.new_id, lenient=bool(tools), taken_ids=past, mends=mends)
+        mends = READER_REPAIRS.difference(turn.leave)
+        return ReplyReader(
+            self._format, tools, new_id=turn.new_id, lenient=bool(tools), used_ids=past, enabled_repairs=mends
+        )
 
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator[asyncio.subprocess.Process]:
