@@ -58,7 +58,7 @@ def test_a_call_by_each_api(api: str, stream: bool) -> None:
         "get_weather",
         {"city": "Paris"},
     )
-    assert (reply.finish, reply.usage.input_tokens) == ("tool_calls", 11)
+    assert (reply.finish_reason, reply.usage.input_tokens) == ("tool_calls", 11)
     assert made.reply.parts[-1] == call
 
 
@@ -127,7 +127,7 @@ def test_no_call_where_none_may_be() -> None:
 
 def test_one_call_at_most_ends_the_generation() -> None:
     reply, written = run(answer(asked(parallel_tool_calls=False)), CALL + CALL)
-    assert (len(reply.parts), reply.finish) == (1, "tool_calls")
+    assert (len(reply.parts), reply.finish_reason) == (1, "tool_calls")
     assert written <= len(CALL)
 
 
@@ -142,14 +142,14 @@ def test_a_stop_string_ends_it_but_not_within_a_call() -> None:
 def test_an_invented_result_ends_it() -> None:
     made = answer(asked())
     reply, written = run(made, f"{CALL}\n<tool_response>\nrain\n</tool_response>")
-    assert (len(reply.parts), reply.finish) == (1, "tool_calls")
+    assert (len(reply.parts), reply.finish_reason) == (1, "tool_calls")
     assert written < len(CALL) + 20
     assert [warning.code for warning in made.warnings] == ["hallucinated_tool_result"]
 
 
 def test_a_call_that_a_limit_cuts_off_is_not_passed_for_whole() -> None:
     reply, _ = run(answer(asked()), CALL[:60], "length")
-    assert reply.finish == "length"
+    assert reply.finish_reason == "length"
 
 
 def test_the_first_bytes_come_when_they_are_asked_for() -> None:

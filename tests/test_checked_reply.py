@@ -40,7 +40,7 @@ async def test_a_reply_of_a_schema_beside_tools(front: str, texts: list[str], an
     async with server(one_by_one(*texts)) as behind, gateway(behind.url, mode="inject") as (url, _):
         got = await ask(url, front, WANTED)
     assert got.text == answer
-    assert got.reply.finish == "stop"
+    assert got.reply.finish_reason == "stop"
     assert [code for code in got.warnings if code in ("reasked", "reask_failed")] == more
     assert "constraint_not_applied" in got.warnings
     assert len(behind.asked) == len(texts)

@@ -237,7 +237,7 @@ def test_arguments_that_are_no_object_are_not_made_one() -> None:
 
 def test_a_call_that_is_cut_off_is_not_whole() -> None:
     reply, _ = answered(call()[:50], reason="length")
-    assert reply.finish == "length"
+    assert reply.finish_reason == "length"
     assert all(arguments != '{"city": "Bern"}' for _, arguments in calls(reply))
 
 

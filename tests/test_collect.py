@@ -62,7 +62,7 @@ def test_finish(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishR
     for event in [START, *events]:
         order.step(event)
     assert finish_of(ev.Finish(said), order, broken_are_text=True) == told
-    assert collect([START, *events, ev.Finish(said)]).finish == told
+    assert collect([START, *events, ev.Finish(said)]).finish_reason == told
 
 
 def test_identity_usage_and_stop_sequence() -> None:

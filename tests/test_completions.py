@@ -72,7 +72,7 @@ async def test_the_prompt_is_made_of_the_servers_template(front: str) -> None:
     ):
         answer = await ask(url, front, asked)
         await ask(url, front, asked)
-    assert (answer.text, answer.reply.finish) == ("18 degrees, sunny.", "stop")
+    assert (answer.text, answer.reply.finish_reason) == ("18 degrees, sunny.", "stop")
     usage = answer.reply.usage
     assert (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens) == (50, 7, 40)
     assert [line.split()[1] for line, _, _ in behind.asked] == [
@@ -103,7 +103,7 @@ async def test_a_call_is_read_and_what_is_made_up_behind_it_is_not_waited_for(fr
     async with server(play) as behind, gateway(behind.url, endpoint="completions") as (url, _):
         answer = await ask(url, front)
         await soon(behind.left)
-    assert (answer.calls, answer.text, answer.reply.finish) == ([PARIS], "", "tool_calls")
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == ([PARIS], "", "tool_calls")
 
 
 async def test_the_thoughts_that_the_prompt_opens_are_thoughts(tmp_path: Path) -> None:

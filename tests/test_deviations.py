@@ -507,7 +507,7 @@ def outcome(collector: Collector) -> tuple[Any, ...]:
     """What was said, in order."""
     reply = collector.reply()
     told = [(p.name, p.arguments) if isinstance(p, ToolCall) else p.text for p in reply.parts]  # type: ignore[union-attr]
-    return (*(told or [""]), reply.finish)
+    return (*(told or [""]), reply.finish_reason)
 
 
 VALIDATES: dict[str, Callable[[Any], Any]] = {

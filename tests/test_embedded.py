@@ -206,7 +206,7 @@ async def test_two_answers_at_once(small: Embedded) -> None:
         return events
 
     answers = await asyncio.gather(note("cats"), note("dogs"))
-    assert all(collect(a).finish == "length" and words(a) for a in answers)
+    assert all(collect(a).finish_reason == "length" and words(a) for a in answers)
     turns = sum(a != b for a, b in itertools.pairwise(said))
     assert turns > 5  # they come by turns, not one after the other
 
@@ -284,9 +284,9 @@ async def test_a_model_that_finds_no_end_is_cut_where_the_client_names_none() ->
     await embedded.start()
     try:
         reply = collect(await events_of(embedded, request(max_tokens=None)))
-        assert (reply.finish, reply.usage.output_tokens) == ("length", 5)
+        assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 5)
         reply = collect(await events_of(embedded, request(max_tokens=7)))
-        assert (reply.finish, reply.usage.output_tokens) == ("length", 7)
+        assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 7)
     finally:
         await embedded.close()
 
@@ -341,13 +341,13 @@ async def test_a_refused_grammar_is_left_out_in_the_same_place() -> None:
 async def test_a_stop_string_in_the_markup_of_a_call_ends_nothing(stop: str) -> None:
     events = await events_of(playing(Playing(f"Wait.\n{CALL}")), request(tools=(WEATHER,), stop=(stop,)))
     reply = collect(events)
-    assert (words(events), reply.finish) == ("Wait.", "tool_calls")
+    assert (words(events), reply.finish_reason) == ("Wait.", "tool_calls")
     assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
 
 
 async def test_a_stop_string_in_the_text_ends_the_reply() -> None:
     reply = collect(await events_of(playing(Playing(f"One. Two.\n{CALL}")), request(tools=(WEATHER,), stop=(" T",))))
-    assert (reply.parts, reply.finish, reply.stop_sequence) == ((v.Text("One."),), "stop_sequence", " T")
+    assert (reply.parts, reply.finish_reason, reply.stop_sequence) == ((v.Text("One."),), "stop_sequence", " T")
 
 
 @pytest.mark.parametrize("begun", ["<tool_call>\n{", CALL[:30], CALL[:55], CALL[:-14]])
@@ -355,13 +355,13 @@ async def test_a_call_that_is_written_again_and_cut_off_is_dropped(begun: str) -
     events = await events_of(playing(Playing(f"{CALL}\n{begun}", finish="length")), request(tools=(WEATHER,)))
     reply = collect(events)
     assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
-    assert (reply.finish, warnings(events)) == ("tool_calls", ["duplicate_call_dropped"])
+    assert (reply.finish_reason, warnings(events)) == ("tool_calls", ["duplicate_call_dropped"])
 
 
 async def test_another_call_that_is_cut_off_makes_the_reply_incomplete() -> None:
     other = CALL.replace("Paris", "Lon")[:60]
     reply = collect(await events_of(playing(Playing(f"{CALL}\n{other}", finish="length")), request(tools=(WEATHER,))))
-    assert (len(reply.parts), reply.finish) == (2, "length")
+    assert (len(reply.parts), reply.finish_reason) == (2, "length")
 
 
 async def test_the_event_loop_is_free_while_a_request_is_made_ready() -> None:

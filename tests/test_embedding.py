@@ -107,5 +107,5 @@ def test_a_loop_of_mlx_lm_streams_a_call() -> None:
     (call,) = reply.parts
     assert isinstance(call, dragoman.ToolCall)
     assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
-    assert reply.finish == "tool_calls"
+    assert reply.finish_reason == "tool_calls"
     assert reply.usage.output_tokens < 20

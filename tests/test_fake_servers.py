@@ -48,12 +48,12 @@ def made(answer: Answer) -> list[ToolCall]:
 async def test_calls_their_results_and_the_answer(fake: Fake, front: str, stream: bool) -> None:
     answer = await answered(fake, front, replace(ASKED, stream=stream))
     assert answer.calls == (BOTH if fake is not fakes.mlx_textgen else BOTH[:1])
-    assert answer.reply.finish == "tool_calls"
+    assert answer.reply.finish_reason == "tool_calls"
     assert answer.text.strip() in ("", "Let me see.")
     calls = made(answer)
     assert len({call.id for call in calls} - {""}) == len(calls)
     last = await answered(fake, front, replace(told(calls), stream=stream))
-    assert (last.calls, last.text, last.reply.finish) == ([], ANSWER, "stop")
+    assert (last.calls, last.text, last.reply.finish_reason) == ([], ANSWER, "stop")
 
 
 @each_way
@@ -63,7 +63,7 @@ async def test_a_server_without_tools_is_given_them_as_text(fake: Fake, front: s
     settings = {"mode": "inject", "format": "hermes"}
     answer = await answered(fake, front, replace(ASKED, stream=stream), **settings)
     assert answer.calls == (BOTH if fake is fakes.ollama_toolless else BOTH[:1])
-    assert (answer.text, answer.reply.finish) == ("", "tool_calls")
+    assert (answer.text, answer.reply.finish_reason) == ("", "tool_calls")
     last = await answered(fake, front, replace(told(made(answer)), stream=stream), **settings)
     assert (last.calls, last.text) == ([], ANSWER)
 
@@ -108,7 +108,7 @@ async def test_where_a_call_is_required_ollama_is_held_by_a_schema(front: str, s
     assert (listed["minItems"], listed.get("maxItems")) == (1, None if several else 1)
     assert answer.calls == (BOTH if several else BOTH[:1])
     assert len({call.id for call in made(answer)}) == len(answer.calls)
-    assert (answer.text, answer.reply.finish) == ("", "tool_calls")
+    assert (answer.text, answer.reply.finish_reason) == ("", "tool_calls")
     assert "leaked_call_recovered" not in answer.warnings
 
 
@@ -130,7 +130,7 @@ async def test_lm_studio_takes_that_no_call_may_be_made(front: str) -> None:
 async def test_lm_studio_answers_nothing_where_a_call_is_required(front: str, stream: bool) -> None:
     request = replace(ASKED, stream=stream, tool_choice=ToolChoice("required"))
     answer = await answered(fakes.lm_studio, front, request)
-    assert (answer.calls, answer.text, answer.reply.finish) == ([], "", "stop")
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == ([], "", "stop")
 
 
 @each_front
@@ -147,7 +147,7 @@ async def test_a_call_that_nobody_can_read_stays_words() -> None:
         return fakes.said(body, words)
 
     answer = await answered(fake, "openai_chat", ASKED)
-    assert (answer.calls, answer.text, answer.reply.finish) == ([], words, "stop")
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == ([], words, "stop")
 
 
 @each_front

@@ -200,7 +200,7 @@ async def test_a_model_that_repeats_a_call_gets_its_result_and_may_go_on(front: 
 @pytest.mark.parametrize("choice", ["auto", "required", "named"])
 async def test_a_call_that_is_repeated_in_both_generations_is_passed_on(front: str, choice: str) -> None:
     answer, model = await answered(front, asked(choice), REPEAT)
-    assert (answer.calls, answer.reply.finish) == ([PARIS], "tool_calls")
+    assert (answer.calls, answer.reply.finish_reason) == ([PARIS], "tool_calls")
     assert codes(answer) == {"duplicate_call_dropped", "reasked", "reask_failed"}
     assert len(model.prompts) == 2
 

@@ -178,7 +178,7 @@ async def test_a_name_that_was_mended_is_told() -> None:
 async def test_words_of_a_second_answer() -> None:
     first = told(("get_weather", WRONG), text="Well.")
     cut = await answered(Asked(first, told(text="Which ci", finish="length")))
-    assert (words(cut), collect(cut).finish) == ("Well.\n\nWhich ci", "length")
+    assert (words(cut), collect(cut).finish_reason) == ("Well.\n\nWhich ci", "length")
     schema = await answered(Asked(first, told(text="{}")), response_schema="{}")
     assert words(schema) == "Well."
     none = ToolChoice("none")
@@ -324,7 +324,7 @@ async def test_tokens_that_nobody_told_are_estimated_all_the_same() -> None:
 
 async def test_what_a_limit_has_cut_is_not_asked_for_again() -> None:
     events = await answered(Asked(told(("get_weather", '{"ci'), cut=True, finish="length")))
-    assert collect(events).finish == "length"
+    assert collect(events).finish_reason == "length"
     assert (calls(events), words(events)) == ([], 'get_weather {"ci')
 
 
@@ -398,7 +398,7 @@ async def test_a_flood_of_calls() -> None:
     assert (calls(events), codes(events)) == ([long], ["call_limit_reached", "estimated_usage"])
     spread = await answered(Asked(told(("get_weather", '{"city": ["Oslo", "Rome"]}'))), GuardPolicy(calls=1))
     assert len(calls(spread)) == 1
-    assert collect(events).finish == "tool_calls"
+    assert collect(events).finish_reason == "tool_calls"
 
 
 async def test_one_call_for_several() -> None:

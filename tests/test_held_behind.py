@@ -156,7 +156,7 @@ async def test_the_kind_of_server_says_how(kind: str, field: str) -> None:
     assert field in body
     assert "constraint_not_applied" not in answer.warnings
     assert len(answer.calls) == 1
-    assert answer.reply.finish == "tool_calls"
+    assert answer.reply.finish_reason == "tool_calls"
     free, body = await asked_of(kind, FREE, "It rains.")
     held_lazily = "triggered_tags" in json.dumps(body.get("response_format", ""))
     assert held_lazily == (kind in ("vllm", "sglang"))

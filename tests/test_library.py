@@ -68,12 +68,12 @@ def test_an_id_is_given_to_one_call_only() -> None:
 def test_without_tags_only_where_it_is_allowed() -> None:
     bare = json.dumps({"name": "f", "arguments": {}})
     assert dragoman.parse(bare, "hermes", [OPENAI]).parts == (dragoman.types.Text(bare),)
-    assert dragoman.parse(bare, "hermes", [OPENAI], lenient=True).finish == "tool_calls"
+    assert dragoman.parse(bare, "hermes", [OPENAI], lenient=True).finish_reason == "tool_calls"
 
 
 def test_a_text_that_a_limit_ended() -> None:
     reply = dragoman.parse(CALL[:40], "hermes", finish_reason="length")
-    assert reply.finish == "length"
+    assert reply.finish_reason == "length"
     assert reply.parts == (dragoman.types.Text(CALL[:40]),)
 
 

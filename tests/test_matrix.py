@@ -277,20 +277,22 @@ def _chat_reply(reply: v.Reply, stream: bool) -> v.Reply:
     parts = [replace(p, signature="", redacted="") if isinstance(p, v.Reasoning) else p for p in reply.parts]
     if not stream:
         parts = list(_merged(parts, (v.Reasoning, v.Text, v.Refusal, v.ToolCall)))
-    finish = "stop" if reply.finish == "stop_sequence" else reply.finish
-    return replace(reply, parts=tuple(parts), finish=finish, stop_sequence="")
+    finish = "stop" if reply.finish_reason == "stop_sequence" else reply.finish_reason
+    return replace(reply, parts=tuple(parts), finish_reason=finish, stop_sequence="")
 
 
 def _messages_reply(reply: v.Reply, stream: bool) -> v.Reply:
     """A refusal is text, and the reason why the reply ended."""
     refused = any(isinstance(p, v.Refusal) for p in reply.parts)
     parts = tuple(v.Text(p.text) if isinstance(p, v.Refusal) else p for p in reply.parts)
-    return replace(reply, parts=parts, finish="content_filter" if refused else reply.finish)
+    return replace(reply, parts=parts, finish_reason="content_filter" if refused else reply.finish_reason)
 
 
 def _responses_reply(reply: v.Reply, stream: bool) -> v.Reply:
     """No stop strings."""
-    return replace(reply, finish="stop" if reply.finish == "stop_sequence" else reply.finish, stop_sequence="")
+    return replace(
+        reply, finish_reason="stop" if reply.finish_reason == "stop_sequence" else reply.finish_reason, stop_sequence=""
+    )
 
 
 SEEN: dict[str, Callable[[v.Reply, bool], v.Reply]] = {
@@ -315,7 +317,7 @@ def _stopped(via: list[str], request: v.Request) -> list[str]:
 def _told(reply: v.Reply) -> list[object]:
     """What a reply says, in its order; ids of calls are checked apart."""
     said: list[object] = [p if not isinstance(p, v.ToolCall) else (p.id, p.name, p.arguments) for p in reply.parts]
-    return [*said, reply.finish, reply.stop_sequence]
+    return [*said, reply.finish_reason, reply.stop_sequence]
 
 
 def _known(messages: tuple[v.Message, ...], via: list[str]) -> tuple[v.Message, ...]:

@@ -64,7 +64,7 @@ async def test_a_call_in_the_text_is_a_call(mode: str, front: str, stream: bool)
     async with server(writes(*cut(text))) as behind, gateway(behind.url, mode=mode) as (url, _):
         answer = await ask(url, front, replace(ASKED, stream=stream))
     assert next(part for part in answer.reply.parts if isinstance(part, Reasoning)).text.strip() == "Look it up."
-    assert (answer.text, answer.calls, answer.reply.finish) == ("Sure.", [PARIS], "tool_calls")
+    assert (answer.text, answer.calls, answer.reply.finish_reason) == ("Sure.", [PARIS], "tool_calls")
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -74,7 +74,7 @@ async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: st
     async with server(writes(text, stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
         answer = await ask(url, front)
         await soon(behind.left)
-    assert (answer.text, answer.calls, answer.reply.finish) == ("", [PARIS], "tool_calls")
+    assert (answer.text, answer.calls, answer.reply.finish_reason) == ("", [PARIS], "tool_calls")
     assert "hallucinated_tool_result" in answer.warnings
 
 
@@ -84,7 +84,7 @@ async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> 
     async with server(writes(f"{CALL}\n{CALL}", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
         answer = await ask(url, "openai_chat", asked)
         await soon(behind.left)
-    assert (answer.calls, answer.reply.finish) == ([PARIS], "tool_calls")
+    assert (answer.calls, answer.reply.finish_reason) == ([PARIS], "tool_calls")
 
 
 async def test_a_model_that_knows_no_tools_and_writes_a_call_again_has_ended() -> None:
@@ -111,7 +111,7 @@ async def test_parsed_the_server_has_tools_and_history_as_its_api_has_them(front
     asked = replace(ASKED, messages=HISTORY)
     async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, mode="parse") as (url, _):
         answer = await ask(url, front, asked)
-    assert (answer.text, answer.reply.finish) == ("It is 18 degrees.", "stop")
+    assert (answer.text, answer.reply.finish_reason) == ("It is 18 degrees.", "stop")
     body = sent(behind)
     assert [tool["function"]["name"] for tool in body["tools"]] == ["get_weather", "ping"]
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool"]
@@ -150,7 +150,7 @@ async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
     asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
     async with server(play) as behind, gateway(behind.url, mode="inject", api=api) as (url, _):
         answer = await ask(url, front, asked)
-    assert (answer.text, answer.calls, answer.reply.finish) == ("", [PARIS], "tool_calls")
+    assert (answer.text, answer.calls, answer.reply.finish_reason) == ("", [PARIS], "tool_calls")
     got = dialects.get(api).read_request(behind.asked[-1][2])
     assert (got.tools, got.tool_choice.mode, got.stop, got.stream) == ((), "auto", (), True)
     assert [message.role for message in got.messages] == ["system", "user", "assistant", "user"]
@@ -172,7 +172,7 @@ async def test_no_tool_is_called_where_none_may_be(mode: str, front: str) -> Non
     asked = replace(ASKED, tool_choice=ToolChoice("none"))
     async with server(writes(*cut(CALL))) as behind, gateway(behind.url, mode=mode) as (url, _):
         answer = await ask(url, front, asked)
-    assert (answer.text.strip(), answer.calls, answer.reply.finish) == (CALL, [], "stop")
+    assert (answer.text.strip(), answer.calls, answer.reply.finish_reason) == (CALL, [], "stop")
     if mode == "inject":
         assert [message["role"] for message in sent(behind)["messages"]] == ["user"]
 
@@ -195,7 +195,7 @@ async def test_a_stop_string_of_the_client_ends_the_text(mode: str) -> None:
     async with server(writes("one E", "ND two", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
         answer = await ask(url, "anthropic_messages", replace(ASKED, stop=("END",)))
         await soon(behind.left)
-    assert (answer.text, answer.reply.finish, answer.reply.stop_sequence) == ("one ", "stop_sequence", "END")
+    assert (answer.text, answer.reply.finish_reason, answer.reply.stop_sequence) == ("one ", "stop_sequence", "END")
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -204,7 +204,7 @@ async def test_a_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, front:
     half = CALL[: CALL.index("Paris") + 2]
     async with server(writes(*cut(half), finish="length")) as behind, gateway(behind.url, mode=mode) as (url, _):
         answer = await ask(url, front, replace(ASKED, stream=True))
-    assert answer.reply.finish == "length"
+    assert answer.reply.finish_reason == "length"
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -236,7 +236,7 @@ async def test_a_call_that_breaks_is_no_other_call_too() -> None:
     broken = CALL.replace('"Paris"', "Paris")
     async with server(writes(broken)) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
         answer = await ask(url, "openai_chat")
-    assert (answer.calls, answer.reply.finish) == ([], "stop")
+    assert (answer.calls, answer.reply.finish_reason) == ([], "stop")
     assert broken.startswith(answer.text)
     assert "incomplete_call" in answer.warnings
 

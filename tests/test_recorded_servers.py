@@ -61,14 +61,14 @@ def events(kept: Exchange) -> list[ev.AnyEvent]:
 @pytest.mark.parametrize(("mode", "kept"), cases("call", *KEPT))
 async def test_the_call_arrives(mode: str, kept: Exchange, front: str) -> None:
     answer = await answered(mode, kept, front)
-    assert (answer.calls, answer.text, answer.reply.finish) == (PARIS, "", "tool_calls")
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == (PARIS, "", "tool_calls")
 
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize(("mode", "kept"), cases("answer", *KEPT))
 async def test_the_answer_to_its_result_arrives(mode: str, kept: Exchange, front: str) -> None:
     answer = await answered(mode, kept, front)
-    assert (answer.calls, answer.text, answer.reply.finish) == ([], "Paris: sun, 20 degrees.", "stop")
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == ([], "Paris: sun, 20 degrees.", "stop")
     if not kept.stream:  # where it was not asked for
         assert answer.reply.usage is not None
         assert answer.reply.usage.output_tokens == 10
@@ -116,7 +116,7 @@ def test_vllm_sends_arguments_token_by_token() -> None:
 async def test_a_required_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, kept: Exchange, front: str) -> None:
     """Whole, vLLM leaves half a call in the text; streamed, half its arguments. The client gets no call of either."""
     answer = await answered(mode, kept, front)
-    assert (answer.calls, answer.reply.finish) == ([], "length")
+    assert (answer.calls, answer.reply.finish_reason) == ([], "length")
     assert "<tool_call>" in kept.answer.decode() or "get_weather" in kept.answer.decode()
     assert "get_weather" in answer.text
     if mode == "parse":
@@ -128,4 +128,4 @@ async def test_a_required_call_that_the_limit_cuts_off_is_not_to_be_run(mode: st
 async def test_a_required_call_that_makes_no_sense_is_passed_on(mode: str, kept: Exchange, front: str) -> None:
     """The model writes the parameter's schema for its value: it is for the client to tell it what was expected."""
     answer = await answered(mode, kept, front)
-    assert (answer.calls, answer.reply.finish) == ([("get_weather", {"city": {"type": "string"}})], "tool_calls")
+    assert (answer.calls, answer.reply.finish_reason) == ([("get_weather", {"city": {"type": "string"}})], "tool_calls")

@@ -127,14 +127,14 @@ async def test_a_call_that_leaks_is_a_call(row: int, name: str, far: Server) -> 
     for front, size in zip(FRONTS, (1, 3, 1000), strict=True):
         text = written(name)
         alone = await got(far, text, replace(ASKED, stream=size == 3), front=front, size=size)
-        assert (alone.calls, alone.text, alone.reply.finish) == ([PARIS], "", "tool_calls")
+        assert (alone.calls, alone.text, alone.reply.finish_reason) == ([PARIS], "", "tool_calls")
         assert size == 3 or "leaked_call_recovered" in alone.warnings
         behind_prose = await got(far, PROSE + text, front=front, size=size)
         if name in ONLY_ALONE:
             assert (behind_prose.text, behind_prose.calls) == (PROSE + text, [])
         else:
             assert (behind_prose.text.strip(), behind_prose.calls) == (PROSE.strip(), [PARIS])
-            assert behind_prose.reply.finish == "tool_calls"
+            assert behind_prose.reply.finish_reason == "tool_calls"
 
 
 # What only looks like one
@@ -190,7 +190,7 @@ async def test_what_only_looks_like_a_call_arrives_as_it_was_written(n: int, far
     said = each.text.partition("</think>")[2].lstrip() if thinks else each.text
     for size in (1, 1000):
         answer = await got(far, each.text, each.request, FRONTS[n % 3], size)
-        assert (answer.text, answer.calls, answer.reply.finish) == (said, [], "stop")
+        assert (answer.text, answer.calls, answer.reply.finish_reason) == (said, [], "stop")
         assert "leaked_call_recovered" not in answer.warnings
 
 
@@ -422,7 +422,7 @@ async def test_words_between_calls_and_several_calls(far: Server) -> None:
     text = f'{PROSE}{CALL}\n<tool_call>\n{{"name": "ping", "arguments": {{}}}}\n</tool_call>\nDone.'
     for front in FRONTS:
         answer = await got(far, text, front=front)
-        assert (answer.calls, answer.reply.finish) == ([PARIS, ("ping", {})], "tool_calls")
+        assert (answer.calls, answer.reply.finish_reason) == ([PARIS, ("ping", {})], "tool_calls")
         assert answer.text.replace("\n", "") == PROSE.strip() + "Done."
 
 
@@ -438,7 +438,7 @@ async def test_a_call_that_leaks_and_comes_is_made_once(front: str, first: str, 
 
     far.play = play
     answer = await ask(far.gateway, front)
-    assert (answer.calls, answer.text, answer.reply.finish) == ([PARIS], "", "tool_calls")
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == ([PARIS], "", "tool_calls")
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -446,10 +446,10 @@ async def test_a_broken_leak_is_not_to_be_run(far: Server) -> None:
     half = CALL[: CALL.index("Paris") + 2]
     far.play = writes(*cut(half), finish="length")
     answer = await ask(far.gateway, "openai_chat", replace(ASKED, stream=True))
-    assert answer.reply.finish == "length"
+    assert answer.reply.finish_reason == "length"
     far.play = writes(*cut(f"So: {half}"), finish="length")
     talk = await ask(far.gateway, "openai_chat")
-    assert (talk.text, talk.calls, talk.reply.finish) == (f"So: {half}", [], "length")
+    assert (talk.text, talk.calls, talk.reply.finish_reason) == (f"So: {half}", [], "length")
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -458,7 +458,7 @@ async def test_nothing_that_waited_for_the_end_is_a_call_where_a_limit_made_the_
     for front in FRONTS:
         far.play = writes(*cut(text), finish="length")
         answer = await ask(far.gateway, front)
-        assert (answer.text, answer.calls, answer.reply.finish) == (text, [], "length")
+        assert (answer.text, answer.calls, answer.reply.finish_reason) == (text, [], "length")
 
 
 @pytest.mark.parametrize("before", ["Never write `", "Of `a` and ``b`` only `x ", 'It says "', f"{'word ' * 99}`"])
@@ -482,7 +482,7 @@ def test_what_begins_in_an_open_quotation_is_talk(before: str, size: int) -> Non
 async def test_a_finish_that_tells_of_calls_that_never_came_is_a_stop(far: Server) -> None:
     far.play = writes("It rains.", finish="tool_calls")
     answer = await ask(far.gateway, "anthropic_messages")
-    assert (answer.text, answer.reply.finish) == ("It rains.", "stop")
+    assert (answer.text, answer.reply.finish_reason) == ("It rains.", "stop")
 
 
 THOUGHT = "I should look it up."
@@ -503,13 +503,13 @@ async def test_a_call_in_the_field_for_thoughts_is_one_where_nothing_else_comes(
 
     far.play = thinks(f"{THOUGHT}\n{CALL}")
     answer = await ask(far.gateway, front)
-    assert (thoughts(answer), answer.calls, answer.reply.finish) == (THOUGHT, [PARIS], "tool_calls")
+    assert (thoughts(answer), answer.calls, answer.reply.finish_reason) == (THOUGHT, [PARIS], "tool_calls")
     far.play = thinks(f"{THOUGHT}\n{CALL}", {"content": "\n\n"})
     assert (await ask(far.gateway, front)).calls == [PARIS]
     for then in ({"content": "It rains."}, {"reasoning_content": "\nOr better not."}):
         far.play = thinks(f"{THOUGHT}\n{CALL}", then)
         answer = await ask(far.gateway, front)
-        assert (answer.calls, answer.reply.finish) == ([], "stop")
+        assert (answer.calls, answer.reply.finish_reason) == ([], "stop")
         assert thoughts(answer).startswith(f"{THOUGHT}\n{CALL}")
 
 
@@ -552,7 +552,7 @@ async def test_whatever_the_servers_api(api: str, front: str) -> None:
     play = whole(200, said(True).decode(), "text/event-stream")
     async with server(play) as behind, gateway(behind.url, api=api) as (url, _):
         answer = await ask(url, front)
-    assert (answer.text.strip(), answer.calls, answer.reply.finish) == (PROSE.strip(), [PARIS], "tool_calls")
+    assert (answer.text.strip(), answer.calls, answer.reply.finish_reason) == (PROSE.strip(), [PARIS], "tool_calls")
 
 
 @pytest.mark.parametrize("mode", ["parse", "inject"])

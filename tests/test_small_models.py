@@ -89,7 +89,10 @@ def test_a_recording_is_read_before_its_stop_strings_are_sought() -> None:
         return [event async for event in answer]
 
     reply = collect(asyncio.run(all_of()))
-    assert (reply.parts, reply.finish) == ((v.Text("Wait."), v.ToolCall("call_x", "f", '{"a": "}"}')), "tool_calls")
+    assert (reply.parts, reply.finish_reason) == (
+        (v.Text("Wait."), v.ToolCall("call_x", "f", '{"a": "}"}')),
+        "tool_calls",
+    )
 
 
 # Repeats.

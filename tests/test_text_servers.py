@@ -49,7 +49,11 @@ async def test_a_tool_round_trip(way: str, front: str, stream: bool, llama: str)
         asked = replace(ASKED, stream=stream)
         first = await ask(url, front, asked)
         (call,) = (part for part in first.reply.parts if isinstance(part, ToolCall))
-        assert (call.name, first.calls[0][1].keys(), first.reply.finish) == ("get_weather", {"city"}, "tool_calls")
+        assert (call.name, first.calls[0][1].keys(), first.reply.finish_reason) == (
+            "get_weather",
+            {"city"},
+            "tool_calls",
+        )
         assert first.reply.usage.input_tokens > 100
         assert "constraint_not_applied" not in first.warnings
         result = Message("tool", (ToolResult(call.id, (Text("18 degrees, sunny"),)),))
@@ -59,7 +63,7 @@ async def test_a_tool_round_trip(way: str, front: str, stream: bool, llama: str)
         second = await ask(url, front, said)
     assert second.text.strip()
     assert second.calls == []
-    assert second.reply.finish in ("stop", "length")
+    assert second.reply.finish_reason in ("stop", "length")
 
 
 async def test_json_of_a_schema_over_completions(llama: str) -> None:
@@ -75,9 +79,9 @@ async def test_the_server_counts_and_stops_where_completions_are_asked_for(llama
     async with gateway(llama, endpoint="completions") as (url, _):
         cut_off = await ask(url, "anthropic_messages", asked)
         stopped = await ask(url, "anthropic_messages", replace(asked, max_tokens=60, stop=("Paris",)))
-    assert (cut_off.reply.finish, cut_off.reply.usage.output_tokens) == ("length", 8)
+    assert (cut_off.reply.finish_reason, cut_off.reply.usage.output_tokens) == ("length", 8)
     assert cut_off.reply.usage.input_tokens > 10
-    assert stopped.reply.finish == "stop_sequence" or "Paris" not in stopped.text
+    assert stopped.reply.finish_reason == "stop_sequence" or "Paris" not in stopped.text
 
 
 async def test_a_grammar_that_the_server_refuses_is_left_out(llama: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -149,7 +149,7 @@ def kept(dialect: str, reply: v.Reply) -> v.Reply:
     keep = msgspec.structs.replace
     own = (p for p in reply.parts if not isinstance(p, v.UnknownPart) or p.dialect == dialect)
     # Of equal bytes; and a call without arguments at a limit may have lost them: a whole message cannot tell.
-    reply = keep(reply, parts=tuple(_plain(p, cut=reply.finish == "length") for p in own))
+    reply = keep(reply, parts=tuple(_plain(p, cut=reply.finish_reason == "length") for p in own))
     if dialect == "openai_chat":  # no signatures or stop string, one text, then the calls; no cache writes
         kinds: tuple[type[v.Part], ...] = (v.Reasoning, v.Text, v.Refusal)
         texts = [(kind, "".join(p.text for p in reply.parts if isinstance(p, kind))) for kind in kinds]
@@ -157,22 +157,22 @@ def kept(dialect: str, reply: v.Reply) -> v.Reply:
         calls = [p for p in reply.parts if isinstance(p, v.ToolCall)]
         finish = ended(reply)
         usage = keep(reply.usage, cache_write_tokens=0)
-        return keep(reply, parts=(*said, *calls), finish=finish, stop_sequence="", usage=usage)
+        return keep(reply, parts=(*said, *calls), finish_reason=finish, stop_sequence="", usage=usage)
     if dialect == "openai_responses":  # no stop string, no pause; a proof without thoughts is in their place
         parts = tuple(unsigned(p) if isinstance(p, v.Reasoning) and not p.text else p for p in reply.parts)
         finish = ended(reply)
-        return keep(reply, parts=parts, finish=finish, stop_sequence="")
+        return keep(reply, parts=parts, finish_reason=finish, stop_sequence="")
     refused = any(isinstance(p, v.Refusal) for p in reply.parts)
     parts = tuple(v.Text(p.text) if isinstance(p, v.Refusal) else p for p in reply.parts)
-    finish = "content_filter" if refused and reply.finish != "length" else reply.finish
+    finish = "content_filter" if refused and reply.finish_reason != "length" else reply.finish_reason
     stop = reply.stop_sequence if finish == "stop_sequence" else ""
-    return keep(reply, parts=joined(parts), finish=finish, stop_sequence=stop)
+    return keep(reply, parts=joined(parts), finish_reason=finish, stop_sequence=stop)
 
 
 def ended(reply: v.Reply) -> v.FinishReason:
     """Where there is no stop string and no pause; calls are to be run all the same."""
-    if reply.finish not in ("stop_sequence", "pause"):
-        return reply.finish
+    if reply.finish_reason not in ("stop_sequence", "pause"):
+        return reply.finish_reason
     return "tool_calls" if any(isinstance(p, v.ToolCall) for p in reply.parts) else "stop"
 
 

@@ -86,7 +86,7 @@ def test_an_engine_of_ones_own_sends_no_broken_call(api: str, stream: bool) -> N
     answer.feed(text)
     answer.close()
     assert [type(part) for part in answer.reply.parts] == [v.Text]
-    assert answer.reply.finish == "stop"
+    assert answer.reply.finish_reason == "stop"
     assert "incomplete_call" in {warning.code for warning in answer.warnings}
 
 

@@ -87,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
         for event in _events(source, reader, "length" if args.cut_off else "stop"):
             collector.send(event)
             if args.stream:
-                print(_line(Finish(collector.reply().finish) if isinstance(event, Finish) else event), flush=True)
+                print(
+                    _line(Finish(collector.reply().finish_reason) if isinstance(event, Finish) else event), flush=True
+                )
     if not args.stream:
         print(json.dumps(_whole(collector), ensure_ascii=False, indent=2))
     return 0
@@ -235,7 +237,7 @@ def _whole(collector: Collector) -> dict[str, object]:
     reply = collector.reply()
     return {
         "parts": [_part(p) for p in reply.parts],
-        "finish": reply.finish,
+        "finish": reply.finish_reason,
         "warnings": [{"code": w.code, "message": w.message, "raw": w.raw} for w in collector.warnings],
     }
 

@@ -253,7 +253,7 @@ class Reply(FrozenStruct, frozen=True):
     created: int
     """Seconds since 1970."""
     parts: tuple[Part, ...]
-    finish: FinishReason
+    finish_reason: FinishReason
     stop_sequence: str = ""
     usage: Usage = Usage()
     details: ExtraFields = {}

@@ -81,7 +81,7 @@ class Heard:
     @property
     def cut_off(self) -> bool:
         """A limit ended it."""
-        return self.reply is not None and self.reply.finish == "length"
+        return self.reply is not None and self.reply.finish_reason == "length"
 
     @property
     def usage(self) -> Usage:

@@ -69,7 +69,7 @@ class Dialogue:
         while len(replies) < self._turns:
             replies.append(await self._turn(request))
             calls = [part for part in replies[-1].parts if isinstance(part, ToolCall)]
-            if replies[-1].finish != "tool_calls":
+            if replies[-1].finish_reason != "tool_calls":
                 fault = "" if _has_text(replies[-1]) else _EMPTY
                 break
             if len(replies) == self._turns:
@@ -101,7 +101,7 @@ class Dialogue:
                     self._page.event(event, step)
                     if isinstance(event, Failure):
                         raise event.error
-            self._page.over(collector.reply().finish)
+            self._page.over(collector.reply().finish_reason)
         finally:
             self._line.clear()
             self._page.close()

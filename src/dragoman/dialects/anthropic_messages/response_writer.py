@@ -195,7 +195,7 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     """The body of a whole reply."""
     refused = any(isinstance(part, messages.Refusal) for part in reply.parts)
     blocks = [block for part in reply.parts for block in _block(part)]
-    end = _end(reply.finish, reply.stop_sequence, refused)
+    end = _end(reply.finish_reason, reply.stop_sequence, refused)
     return _encode({**_message_head(reply, reply.usage), "content": blocks, **end, **reply.details})
 
 

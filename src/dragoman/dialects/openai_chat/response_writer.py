@@ -213,7 +213,7 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     elif calls:
         customs = custom_names(request)
         message["tool_calls"] = [_head(call, call.arguments, is_custom=call.name in customs) for call in calls]
-    reason = _finish_reason(reply.finish, bool(calls), with_functions)
+    reason = _finish_reason(reply.finish_reason, bool(calls), with_functions)
     if sources := _joined(reply, response_details.ANNOTATIONS):
         message["annotations"] = [_annotation(each) for each in sources]
     message |= {name: raw for name, raw in reply.details.items() if name in OF_MESSAGE}

@@ -260,7 +260,7 @@ def _code(error: DragomanError) -> str:
 
 
 def _state(reply: Reply) -> str:
-    return "incomplete" if reply.finish in _ENDS else "completed"
+    return "incomplete" if reply.finish_reason in _ENDS else "completed"
 
 
 def _whole(part: Part, said: _Said) -> str:
@@ -316,7 +316,7 @@ class _Items:
         """The response as far as it has come."""
         last, cut = len(reply.parts) - 1, state in ("incomplete", "failed")
         output = [self.done(reply, number, cut=cut and number == last) for number in range(len(reply.parts))]
-        why = {"reason": _ENDS[reply.finish]} if state == "incomplete" else None
+        why = {"reason": _ENDS[reply.finish_reason]} if state == "incomplete" else None
         return {
             "id": f"resp_{reply.id}",
             "object": "response",

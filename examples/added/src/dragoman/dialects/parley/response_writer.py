@@ -57,9 +57,9 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     said = "".join(part.text for part in reply.parts if isinstance(part, Text | Refusal))
     calls = [part for part in reply.parts if isinstance(part, ToolCall)]
     body: dict[str, object] = {"say": said} if said else {}
-    if calls and reply.finish != "length":  # one that was cut off is no JSON
+    if calls and reply.finish_reason != "length":  # one that was cut off is no JSON
         body["do"] = [{"id": c.id, "tool": c.name, "with": msgspec.Raw(c.arguments.encode())} for c in calls]
-    return _encode({**body, "done": _done(reply.finish), "tokens": _tokens(reply.usage)})
+    return _encode({**body, "done": _done(reply.finish_reason), "tokens": _tokens(reply.usage)})
 
 
 def write_error(error: DragomanError) -> bytes:
