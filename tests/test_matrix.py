@@ -147,7 +147,7 @@ class Played:
         if not isinstance(self.events[0], Failure):
             yield Start("", "", 0)
         stop = StopStrings(request.stop)  # as any backend has to
-        for event in stop.pass_on(self.events):
+        for event in stop.feed_events(self.events):
             yield event
         if stop.found:
             yield Finish("stop_sequence", stop.found)
@@ -243,9 +243,9 @@ async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanErr
         kind = "text/event-stream" if streamed else "application/json"
         assert response.headers["content-type"].startswith(kind)
         async for piece in response.aiter_bytes():
-            for event in stop.pass_on(reader.feed(piece)):
+            for event in stop.feed_events(reader.feed(piece)):
                 collector.send(event)
-    for event in stop.pass_on(reader.close()) if not stop.found else [Finish("stop_sequence", stop.found)]:
+    for event in stop.feed_events(reader.close()) if not stop.found else [Finish("stop_sequence", stop.found)]:
         collector.send(event)
     return collector.reply(), collector.error
 
@@ -253,7 +253,7 @@ async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanErr
 def _expected(events: Iterable[AnyEvent], stops: tuple[str, ...]) -> tuple[v.Reply, bool]:
     collector, stop = Collector(), StopStrings(stops)
     ended = [Finish("stop_sequence", stops[0])] if stops else []
-    for event in [Start("1", "m", 0), *stop.pass_on(events), *ended]:
+    for event in [Start("1", "m", 0), *stop.feed_events(events), *ended]:
         collector.send(event)
     return collector.reply(), collector.error is not None
 

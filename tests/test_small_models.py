@@ -67,15 +67,15 @@ def test_no_stop_string_gets_out_whatever_the_cut(strings: list[str], text: str,
 def test_what_waits_goes_out_before_anything_but_text() -> None:
     stops = StopStrings(["END", "x"])
     events = [ev.TextDelta("aE"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("bx"), ev.Notice("w", "m")]
-    out = stops.pass_on(events)
+    out = stops.feed_events(events)
     assert out == [ev.TextDelta("a"), ev.TextDelta("E"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("b")]
-    assert (stops.found, stops.end()) == ("x", [])
+    assert (stops.found, stops.close_events()) == ("x", [])
 
 
 def test_what_waits_goes_out_at_the_end() -> None:
     stops = StopStrings(["END"])
-    assert stops.pass_on([ev.TextDelta("aEN")]) == [ev.TextDelta("a")]
-    assert stops.end() == [ev.TextDelta("EN")]
+    assert stops.feed_events([ev.TextDelta("aEN")]) == [ev.TextDelta("a")]
+    assert stops.close_events() == [ev.TextDelta("EN")]
 
 
 def test_a_recording_is_read_before_its_stop_strings_are_sought() -> None:

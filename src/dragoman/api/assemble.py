@@ -151,7 +151,7 @@ class CallAssembler:
         path = f"pieces[{self._pieces}]"
         self._pieces += 1
         text = as_json(piece, path)
-        fields = json_cursor.at(text).fields()
+        fields = json_cursor.parse(text).fields()
         api, around = _recognize(fields, path)
         if self._reader is None:
             self._api, self._reader = api, self._open_reader(api)
@@ -184,13 +184,13 @@ def _recognize(fields: Fields, path: str) -> tuple[str, str]:
     Raises:
         RequestError: The object is not a piece of a stream.
     """
-    type = fields.peek("type")
+    type = fields.get("type")
     word = type.string() if type is not None and type.kind == "string" else ""
     if word in _PIECE_TYPES:
         return "", "$"
     for name in dialects.names():
         for field, values, around in dialects.get(name).pieces:
-            found = fields.peek(field)
+            found = fields.get(field)
             if found is not None and (not values or (found.kind == "string" and re.fullmatch(values, found.string()))):
                 return name, around
     if word:
@@ -198,7 +198,7 @@ def _recognize(fields: Fields, path: str) -> tuple[str, str]:
         raise RequestError(
             f"unknown type {quote(word)}{hint or f'; expected {_PIECE_TYPES[0]} and its like'}", f"{path}.type"
         )
-    got = ", ".join(map(quote, fields.rest())) or "nothing"
+    got = ", ".join(map(quote, fields.remaining())) or "nothing"
     raise RequestError(f"expected a piece of a stream, got an object of {got}", path)
 
 
@@ -216,15 +216,15 @@ class _CallPieces:
     def feed(self, fields: Fields, path: str) -> list[AnyEvent]:
         """Returns the events that a piece adds."""
         try:
-            step, id = fields.need("type").string(), fields.need("id").word()
+            step, id = fields.require("type").string(), fields.require("id").nonempty_string()
             key = self._keys.setdefault(id, len(self._keys))
             self._paths.setdefault(id, path)
-            name = fields.need("name").word() if step == "tool_call_start" else fields.string("name")
+            name = fields.require("name").nonempty_string() if step == "tool_call_start" else fields.string("name")
             if name and id not in self._started:
                 self._started.add(id)
                 self._out.call(key, id, name, "", named=True)
             if step == "tool_call_delta":
-                self._add(id, fields.need("delta").string())
+                self._add(id, fields.require("delta").string())
             if step == "tool_call_complete":
                 self._add(id, self._remaining(id, fields))
         except RequestError as e:
@@ -237,7 +237,7 @@ class _CallPieces:
 
     def _remaining(self, id: str, fields: Fields) -> str:
         """The part of the complete arguments that has not arrived in deltas."""
-        found = fields.take("arguments")
+        found = fields.pop("arguments")
         whole = "" if found is None else found.text if found.kind == "object" else found.string()
         before = "".join(self._deltas.get(id, ()))
         if whole.startswith(before):

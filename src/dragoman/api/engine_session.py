@@ -165,7 +165,7 @@ class EngineSession:
             found = self._stops.found
             reason = "stop_sequence" if found else "stop" if self.finished else finish_reason
             self.finished = True
-            out += self._pass([*self._stops.end(), UsageUpdate(usage or Usage()), Finish(reason, found)])
+            out += self._pass([*self._stops.close_events(), UsageUpdate(usage or Usage()), Finish(reason, found)])
             return out if self.request.stream else self._dialect.write_reply(self.reply, self.request)
 
     def fail(self, error: DragomanError | str) -> bytes:
@@ -216,7 +216,7 @@ class EngineSession:
             if isinstance(event, ToolCallEnd) and not self.request.tool_choice.parallel:
                 events, self.finished = events[:n], True
                 break
-        out = self._pass(self._stops.pass_on(events))
+        out = self._pass(self._stops.feed_events(events))
         self.finished |= self._reader.finished or bool(self._stops.found)
         return out
 

@@ -108,12 +108,12 @@ class Replay:
         pieces = 0
         for at in range(0, len(answer.text), self._piece_chars):
             pieces += 1
-            for event in stops.pass_on(reader.feed(answer.text[at : at + self._piece_chars])):
+            for event in stops.feed_events(reader.feed(answer.text[at : at + self._piece_chars])):
                 yield event
             if reader.finished or stops.found:
                 break
         if not stops.found:
-            for event in [*stops.pass_on(reader.close(answer.finish)), *stops.end()]:
+            for event in [*stops.feed_events(reader.close(answer.finish)), *stops.close_events()]:
                 yield event
         yield UsageUpdate(Usage(output_tokens=pieces))
         yield Finish("stop_sequence" if stops.found else answer.finish, stops.found)

@@ -250,7 +250,7 @@ def _is_complete(part: Part) -> bool:
     if not isinstance(part, ToolCall):
         return True
     try:
-        return bool(json_cursor.at(part.arguments).object())
+        return bool(json_cursor.parse(part.arguments).object())
     except RequestError:
         return False
 

@@ -41,7 +41,7 @@ from dragoman.schema.keywords import refers
 from dragoman.schema.relax import Change, Walk
 from dragoman.schema.targets import Target
 from dragoman.schema.type_names import with_json_types
-from dragoman.text.json_cursor import mended
+from dragoman.text.json_cursor import replace_lone_surrogates
 
 _CACHED_CHARS: Final = 16_384
 """Agents send the same tools with every turn; longer schemas are adapted anew each time."""
@@ -105,7 +105,7 @@ def _loaded(schema: JsonText) -> Any:
         raise ValueError
 
     try:
-        text = mended(schema.encode("utf-8", "replace")).decode()
+        text = replace_lone_surrogates(schema.encode("utf-8", "replace")).decode()
         return json.loads(text, parse_int=number, parse_float=number, parse_constant=none)
     except ValueError:
         return "no JSON"

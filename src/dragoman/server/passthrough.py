@@ -198,7 +198,7 @@ def _read_request(body: bytes, content_type: str, named: str) -> _PassthroughReq
             body, begin = asked.named(named), at[0]
         return _PassthroughRequest(body, content_type, named, (begin, begin + len(named.encode())))
     body = with_model(body, named) if named else body
-    found = json_cursor.at(body).fields().take("model")
+    found = json_cursor.parse(body).fields().pop("model")
     return _PassthroughRequest(body, "application/json", found.string() if found is not None else "")
 
 

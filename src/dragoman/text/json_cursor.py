@@ -1,10 +1,10 @@
-"""Foreign JSON, read once at the edge: a cursor that knows its path and copies nothing it does not look into.
+"""Validating reader for JSON from clients and upstream servers. A cursor knows its path and decodes only on access.
 
-    body = at(b'{"messages": [{"role": "user"}]}')
+    body = parse(b'{"messages": [{"role": "user"}]}')
     body.field("messages").items()[0].field("role").string()
 
-Every error says what was expected, what was there and where:
-`expected string, got integer - at $.messages[0].role`. What is not looked into stays bytes (`raw`), verbatim.
+Every error contains what was expected, what was found, and the path:
+`expected string, got integer - at $.messages[0].role`. Values that are not decoded stay verbatim bytes (`raw`).
 """
 
 import codecs
@@ -21,28 +21,28 @@ T = TypeVar("T")
 S = TypeVar("S", bound=str)
 
 _NULL: Final = msgspec.Raw(b"null")
-# Made once: a decoder that is looked up for each value takes longer than the value.
-_whole: Final = msgspec.json.Decoder(msgspec.Raw).decode
+# Created once: looking up a decoder for each value takes longer than decoding the value.
+_raw_value: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _string: Final = msgspec.json.Decoder(str).decode
 _number: Final = msgspec.json.Decoder(float).decode
 _boolean: Final = msgspec.json.Decoder(bool).decode
 _EXACT: Final = 2**53
-"""Whole numbers below are exact as floats."""
+"""Smaller whole numbers are exact as floats."""
 
-OBJECTS: Final = 100_000
-"""Most objects in a request: messages, parts, tools and what is in them. Each becomes objects of ours."""
-VALUES: Final = 250_000
-"""Most values in a request, as far as commas tell them apart."""
-ITEMS: Final = 100_000
-"""Most items of one array."""
-TOOLS: Final = 10_000
-"""Most tools of a request; the vendors take 128 and more."""
-STOPS: Final = 1_000
-"""Most stop strings of a request; the vendors take 4 and more."""
+MAX_OBJECTS: Final = 100_000
+"""Maximum number of objects in a request: messages, parts, tools and their contents. Each becomes Python objects."""
+MAX_VALUES: Final = 250_000
+"""Maximum number of values in a request, counted by commas."""
+MAX_ITEMS: Final = 100_000
+"""Maximum number of items in one array."""
+MAX_TOOLS: Final = 10_000
+"""Maximum number of tools in a request. The vendors accept 128 or more."""
+MAX_STOPS: Final = 1_000
+"""Maximum number of stop strings in a request. The vendors accept 4 or more."""
 _OUTSIDE: Final = re.compile(rb'([^"]*+)(?:"[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
-"""What stands between two strings of valid JSON, and the second of them."""
+"""Matches the text between two strings of valid JSON, and the second string."""
 
 _KINDS = {
     ord("{"): "object",
@@ -59,24 +59,25 @@ ESCAPE = re.compile(
     rb"|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
     rb"|\\."  # any other escape, so that the second of two backslashes never begins one
 )
-"""An escape in a string of JSON; `lone` is half of a surrogate pair."""
+"""An escape in a JSON string; the group `lone` is half of a surrogate pair."""
 
 
-def at(body: bytes | str) -> "Cursor":
-    """A cursor on the whole body.
+def parse(body: bytes | str) -> "Cursor":
+    """Returns a cursor on the whole body.
 
-    Half of a surrogate pair, as JavaScript writes it when it cuts a string inside a character (`"\\ud83d"`),
-    is read as U+FFFD.
+    Half of a surrogate pair (`"\\ud83d"`), which JavaScript writes if a string is cut inside a character, is read as
+    U+FFFD.
 
-    Raises: RequestError: the body is not JSON in UTF-8, or nested deeper than about 500 levels.
-        UsageError: it is no text at all.
+    Raises:
+        RequestError: The body is not JSON in UTF-8, or is nested deeper than about 500 levels.
+        UsageError: The body is neither bytes nor str.
     """
     if isinstance(body, str):
         body = body.encode(errors="surrogatepass")
     if not isinstance(body, bytes | bytearray | memoryview):
         raise UsageError(f"expected JSON as bytes or str, got {type(body).__name__}; json.dumps makes it")
     try:
-        str(body, "utf-8")  # msgspec does not check text that nobody looks into
+        str(body, "utf-8")  # msgspec does not check strings that are not decoded
         return Cursor(_decode(body), "$")
     except RecursionError:
         raise RequestError("expected JSON of at most 500 levels, got deeper nesting", "$") from None
@@ -89,35 +90,37 @@ def at(body: bytes | str) -> "Cursor":
         raise RequestError(f"expected JSON{',' if marked else ':'} {told}", "$") from None
 
 
-def request(body: bytes | str) -> "Cursor":
-    """A cursor on the body of a request, which a stranger may have sent: it has so many values at most.
+def parse_request(body: bytes | str) -> "Cursor":
+    """Returns a cursor on the body of a request, which is untrusted, so that its size is limited.
 
-    Raises: as `at`. RequestError: there are more.
+    Raises:
+        RequestError: As `parse`, or the body has more than `MAX_OBJECTS` objects or `MAX_VALUES` values.
+        UsageError: As `parse`.
     """
-    cursor = at(body)
+    cursor = parse(body)
     json = bytes(cursor.raw)
-    if json.count(b"{") > OBJECTS or json.count(b",") > VALUES:  # most of these stand in texts, where they are none
+    if json.count(b"{") > MAX_OBJECTS or json.count(b",") > MAX_VALUES:  # many of these may be inside strings
         objects = values = 0
         for found in _OUTSIDE.finditer(json):
             objects += found[1].count(b"{")
             values += found[1].count(b",")
-            if objects > OBJECTS or values > VALUES:
-                raise RequestError(f"expected at most {OBJECTS:,} objects and {VALUES:,} values, got more", "$")
+            if objects > MAX_OBJECTS or values > MAX_VALUES:
+                raise RequestError(f"expected at most {MAX_OBJECTS:,} objects and {MAX_VALUES:,} values, got more", "$")
     return cursor
 
 
 def _decode(body: bytes) -> msgspec.Raw:
     try:
-        return _whole(body)
+        return _raw_value(body)
     except msgspec.DecodeError:
-        whole = mended(body)
-        if whole == body:
+        repaired = replace_lone_surrogates(body)
+        if repaired == body:
             raise
-        return _whole(whole)
+        return _raw_value(repaired)
 
 
-def mended(body: bytes) -> bytes:
-    """The JSON with U+FFFD for each escape that is half of a surrogate pair."""
+def replace_lone_surrogates(body: bytes) -> bytes:
+    """Returns the JSON with U+FFFD in place of each escape that is half of a surrogate pair."""
     return ESCAPE.sub(lambda m: rb"\ufffd" if m["lone"] else m[0], body)
 
 
@@ -139,69 +142,69 @@ class Cursor:
         return bytes(self.raw).decode()
 
     def fields(self) -> "Fields":
-        """The members of an object; of a name that comes twice, the last."""
+        """Returns the members of an object; of a repeated name, the last member."""
         return Fields(self._as("object", _members), self.path, self.raw)
 
-    def items(self, limit: int = ITEMS) -> list["Cursor"]:
-        """The items of an array, of at most so many."""
+    def items(self, limit: int = MAX_ITEMS) -> list["Cursor"]:
+        """Returns the items of an array of at most `limit` items."""
         items = self._as("array", _items)
         if len(items) > limit:
             raise RequestError(f"expected at most {limit:,} items, got {len(items):,}", self.path)
         return [Cursor(v, f"{self.path}[{i}]") for i, v in enumerate(items)]
 
     def string(self, limit_chars: int | None = None) -> str:
-        """A string, of at most `limit_chars` where that is given."""
+        """Returns a string, of at most `limit_chars` characters if given."""
         value = self._as("string", _string)
         if limit_chars is not None and len(value) > limit_chars:
             raise RequestError(f"expected at most {limit_chars} characters, got {len(value)}", self.path)
         return value
 
-    def word(self, limit_chars: int | None = None) -> str:
-        """A string of at least one character."""
+    def nonempty_string(self, limit_chars: int | None = None) -> str:
+        """Returns a string of at least one character, and at most `limit_chars` if given."""
         value = self.string(limit_chars)
         if not value:
             raise RequestError("expected a string of at least 1 character, got an empty one", self.path)
         return value
 
     def object(self) -> JsonText:
-        """An object's JSON, verbatim."""
+        """Returns the JSON of an object, verbatim."""
         if self.kind != "object":
             raise self.wrong("object")
         return self.text
 
-    def integer(self, least: int | None = None) -> int:
-        """A whole number, `2.0` included."""
+    def integer(self, minimum: int | None = None) -> int:
+        """Returns a whole number; `2.0` is one too."""
         number = self.number()
         whole = int(number)
         if number != whole:
             raise RequestError(f"expected a whole number, got {cut(self.text)}", self.path)
-        if least is not None and number < least:
-            raise RequestError(f"expected a number of at least {least}, got {cut(self.text)}", self.path)
+        if minimum is not None and number < minimum:
+            raise RequestError(f"expected a number of at least {minimum}, got {cut(self.text)}", self.path)
         if abs(whole) < _EXACT:
             return whole
-        # A float has no room for all digits of a 64-bit seed.
+        # A float cannot represent all digits of a 64-bit seed.
         return int(self.text) if self.text.lstrip("-").isdigit() else whole
 
-    def number(self, least: float | None = None, most: float | None = None) -> float:
-        """A number between the limits, both included."""
+    def number(self, minimum: float | None = None, maximum: float | None = None) -> float:
+        """Returns a number from `minimum` to `maximum`, both included."""
         value = self._as("number", _number)
-        if (least is not None and value < least) or (most is not None and value > most):
-            raise RequestError(f"expected a number from {least} to {most}, got {cut(self.text)}", self.path)
+        if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
+            raise RequestError(f"expected a number from {minimum} to {maximum}, got {cut(self.text)}", self.path)
         return value
 
     def boolean(self) -> bool:
-        """True or false."""
+        """Returns a boolean."""
         return self._as("boolean", _boolean)
 
-    def choice(self, known: Collection[S], what: str) -> S:
-        """One of these strings; `what` names it in the error. Where many are looked up, `known` is no list."""
+    def one_of(self, known: Collection[S], what: str) -> S:
+        """Returns a string that is in `known`; `what` names it in the error. Use a set for many look-ups."""
         value = self.string()
         if value in known:
             return cast("S", value)
         raise RequestError(f"unknown {what} {quote(value)}{one_of(value, known, 'expected ')}", self.path)
 
     def wrong(self, expected: str) -> RequestError:
-        """The error for a value of a kind that has no place here."""
+        """Returns the error for a value of the wrong kind."""
         return RequestError(f"expected {expected}, got {self.kind}", self.path)
 
     def _as(self, kind: str, decode: Callable[[msgspec.Raw], T]) -> T:
@@ -214,7 +217,7 @@ class Cursor:
 
 
 class Fields:
-    """An object's members, each taken once; what is left over is carried on as `rest`."""
+    """The members of an object. Members that are not popped are forwarded from `remaining`."""
 
     __slots__ = ("_left", "path", "raw")
 
@@ -222,71 +225,72 @@ class Fields:
         self._left = members
         self.path = path
         self.raw = raw
-        """The whole object's own bytes."""
+        """The bytes of the whole object."""
 
-    def take(self, name: str) -> Cursor | None:
-        """The member, or None where it is absent or null."""
+    def pop(self, name: str) -> Cursor | None:
+        """Removes and returns the member; None if it is absent or null."""
         raw = self._left.pop(name, None)
         return None if raw is None or raw == _NULL else Cursor(raw, f"{self.path}.{name}")
 
-    def peek(self, name: str) -> Cursor | None:
-        """The member, which stays; None as of `take`."""
+    def get(self, name: str) -> Cursor | None:
+        """Returns the member without removing it; None if it is absent or null."""
         raw = self._left.get(name)
         return None if raw is None or raw == _NULL else Cursor(raw, f"{self.path}.{name}")
 
-    def need(self, name: str) -> Cursor:
-        """The member.
+    def require(self, name: str) -> Cursor:
+        """Removes and returns the member.
 
-        Raises: RequestError: it is absent or null.
+        Raises:
+            RequestError: It is absent or null.
         """
-        found = self.take(name)
+        found = self.pop(name)
         if found is None:
             raise RequestError(f"missing required field '{cut(name)}'", self.path)
         return found
 
     def string(self, name: str) -> str:
-        """The string of that name, or "" where there is none."""
-        found = self.take(name)
+        """Pops the string `name`; "" if absent."""
+        found = self.pop(name)
         return found.string() if found else ""
 
-    def number(self, name: str, least: float, most: float) -> float | None:
-        """The number of that name between the limits, or None."""
-        found = self.take(name)
-        return found.number(least, most) if found else None
+    def number(self, name: str, minimum: float, maximum: float) -> float | None:
+        """Pops the number `name`, from `minimum` to `maximum`; None if absent."""
+        found = self.pop(name)
+        return found.number(minimum, maximum) if found else None
 
-    def integer(self, name: str, least: int | None = None) -> int | None:
-        """The whole number of that name, or None."""
-        found = self.take(name)
-        return found.integer(least) if found else None
+    def integer(self, name: str, minimum: int | None = None) -> int | None:
+        """Pops the whole number `name`; None if absent."""
+        found = self.pop(name)
+        return found.integer(minimum) if found else None
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """True or false of that name."""
-        found = self.take(name)
+        """Pops the boolean `name`; `default` if absent."""
+        found = self.pop(name)
         return found.boolean() if found else default
 
     def object(self, name: str) -> JsonText:
-        """The JSON of the object of that name, verbatim, or ""."""
-        found = self.take(name)
+        """Pops the JSON of the object `name`, verbatim; "" if absent."""
+        found = self.pop(name)
         return found.object() if found else ""
 
     def schema(self, name: str) -> JsonText:
-        """Returns the JSON Schema of that name, verbatim but for null members of its root; or ""."""
-        found = self.take(name)
+        """Pops the JSON Schema `name`, verbatim except for null members of its root; "" if absent."""
+        found = self.pop(name)
         if found is None or found.kind != "object" or b"null" not in bytes(found.raw):
             return found.object() if found else ""
         members = found.fields()
-        kept = members.rest()
-        return msgspec.json.encode(kept).decode() if len(kept) < len(members.left()) else found.text
+        kept = members.remaining()
+        return msgspec.json.encode(kept).decode() if len(kept) < len(members.remaining_with_nulls()) else found.text
 
-    def items(self, name: str, limit: int = ITEMS) -> list[Cursor]:
-        """The items of the array of that name, of at most so many; none where it is absent."""
-        found = self.take(name)
+    def items(self, name: str, limit: int = MAX_ITEMS) -> list[Cursor]:
+        """Pops the items of the array `name` of at most `limit` items; empty if absent."""
+        found = self.pop(name)
         return found.items(limit) if found else []
 
-    def left(self) -> Mapping[str, msgspec.Raw]:
-        """Returns all members that have not been taken, nulls included."""
+    def remaining_with_nulls(self) -> Mapping[str, msgspec.Raw]:
+        """Returns all members that were not popped, nulls included."""
         return dict(self._left)
 
-    def rest(self) -> Mapping[str, msgspec.Raw]:
-        """Returns all members that have not been taken and are not null, to be carried on: null counts as absent."""
+    def remaining(self) -> Mapping[str, msgspec.Raw]:
+        """Returns all members that were not popped and are not null (null counts as absent), to be forwarded."""
         return {name: raw for name, raw in self._left.items() if raw != _NULL}

@@ -60,7 +60,7 @@ class StringMember:
             return ""
         raw = "".join(self._raw)
         try:
-            return json_cursor.at(raw).fields().need(self._name).string()
+            return json_cursor.parse(raw).fields().require(self._name).string()
         except RequestError:
             return raw
 

@@ -1,6 +1,6 @@
-"""The caller's stop strings, found in text that arrives in pieces.
+"""Stop strings of the request, found in text that arrives in chunks.
 
-They are about the text that the caller sees: one that happens to stand in the markup of a call ends nothing.
+Stop strings apply to the text that the client receives: one that occurs inside the markup of a tool call ends nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,58 +10,58 @@ from dragoman.text.scanner import Markers
 
 
 class StopStrings:
-    """Passes text on up to the first stop string; what may be the beginning of one waits."""
+    """Forwards text up to the first stop string. Text that may be the start of one is held back."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         wanted = [s for s in strings if s]
         self._markers = Markers(*wanted) if wanted else None
         self._held = ""
         self.found = ""
-        """The stop string that ended the text, once one has."""
+        """The stop string that ended the text; empty until one has."""
 
-    def pass_on(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-        """The events before the first stop string; what waits goes out before anything but text."""
+    def feed_events(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        """Returns the events before the first stop string. Held-back text is emitted before any other kind of event."""
         if self._markers is None:
             return list(events)
         out: list[AnyEvent] = []
         for event in events:
             match event:
                 case TextDelta(text):
-                    out += _said(self.feed(text))
-                case Detail() if event.name != BREAK:  # which may come between any two pieces of a text
+                    out += _text_events(self.feed(text))
+                case Detail() if event.name != BREAK:  # which may occur between any two chunks of a text
                     out.append(event)
                 case _:
-                    out += _said(self.close())
+                    out += _text_events(self.close())
                     out += [] if self.found else [event]
             if self.found:
                 break
         return out
 
-    def end(self) -> list[AnyEvent]:
-        """What waited, now that no event follows."""
-        return _said(self.close())
+    def close_events(self) -> list[AnyEvent]:
+        """Returns the held-back text, after the last event."""
+        return _text_events(self.close())
 
     def feed(self, text: str) -> str:
-        """The text that can be passed on."""
+        """Returns the text that is not held back."""
         if self._markers is None:
             return text
-        held = self._held + text
-        start, end = self._markers.find(held, 0, closed=False)
+        buf = self._held + text
+        start, end = self._markers.find(buf, 0, closed=False)
         if end >= 0:
-            self.found, self._held = held[start:end], ""
+            self.found, self._held = buf[start:end], ""
         else:
-            self._held = held[start:]
-        return held[:start]
+            self._held = buf[start:]
+        return buf[:start]
 
     def close(self) -> str:
-        """What waited, now that nothing follows."""
-        held, self._held = self._held, ""
+        """Returns the held-back text, after the last chunk."""
+        buf, self._held = self._held, ""
         if self._markers is None or self.found:
             return ""
-        start, end = self._markers.find(held, 0, closed=True)
-        self.found = held[start:end] if end >= 0 else ""
-        return held[:start]
+        start, end = self._markers.find(buf, 0, closed=True)
+        self.found = buf[start:end] if end >= 0 else ""
+        return buf[:start]
 
 
-def _said(text: str) -> list[AnyEvent]:
+def _text_events(text: str) -> list[AnyEvent]:
     return [TextDelta(text)] if text else []

@@ -39,7 +39,7 @@ def read_parts(
 
 def read_text(fields: Fields) -> Text:
     """Reads a block of type `text`."""
-    return Text(fields.need("text").string(), fields.rest())
+    return Text(fields.require("text").string(), fields.remaining())
 
 
 def media_from_url(url: str) -> MediaSource:
@@ -60,11 +60,11 @@ def _part(cursor: Cursor, readers: Mapping[str, Callable[[Fields], P]]) -> P | T
     if cursor.kind == "string":
         return Text(cursor.string())
     fields = cursor.fields()
-    named, text = fields.peek("type"), fields.peek("text")
+    named, text = fields.get("type"), fields.get("text")
     if named is None and text is not None and text.kind == "string":
         return read_text(fields)
     kind = named.string() if named is not None and named.kind == "string" else ""
     if kind in readers:
-        fields.take("type")
+        fields.pop("type")
         return readers[kind](fields)
     return UnknownPart(kind, cursor.raw, cursor.path)

@@ -95,7 +95,7 @@ def apply_edits(request: Request, vocabulary: TokenEstimator) -> EditedRequest:
     messages: Sequence[Message] = request.messages
     for edit in Cursor(request.extra[MEMBER], f"$.{MEMBER}").fields().items("edits"):
         fields = edit.fields()
-        match fields.need("type").string():
+        match fields.require("type").string():
             case "clear_thinking_20251015":
                 messages, cleared = _clear_thinking(messages, _read_kept_turns(fields), vocabulary)
             case "clear_tool_uses_20250919":
@@ -128,15 +128,15 @@ def _without_reasoning(messages: Sequence[Message], gone: set[int]) -> list[Mess
 
 def _read_kept_turns(fields: Fields) -> int | None:
     """Returns how many turns keep their reasoning; None: all."""
-    keep = fields.take("keep")
+    keep = fields.pop("keep")
     if keep is None:
         return _KEPT_TURNS
     if keep.kind == "string":
-        keep.choice(("all",), "number of turns to keep")
+        keep.one_of(("all",), "number of turns to keep")
         return None
     inner = keep.fields()
-    kind = inner.need("type").choice(("thinking_turns", "all"), "unit")
-    return None if kind == "all" else inner.need("value").integer(least=1)
+    kind = inner.require("type").one_of(("thinking_turns", "all"), "unit")
+    return None if kind == "all" else inner.require("value").integer(minimum=1)
 
 
 def _clear_thinking(
@@ -173,7 +173,7 @@ class _ToolUsesEdit:
         least = _read_amount(fields, "clear_at_least", "input_tokens")
         self._least = least[1] if least else 0
         self._excluded = {item.string() for item in fields.items("exclude_tools")}
-        inputs = fields.take("clear_tool_inputs")
+        inputs = fields.pop("clear_tool_inputs")
         is_list = inputs is not None and inputs.kind == "array"
         self._inputs_of = {item.string() for item in inputs.items()} if inputs and is_list else set()
         self._all_inputs = bool(inputs and not is_list and inputs.boolean())
@@ -258,8 +258,8 @@ def _cleared(result: ToolResult) -> ToolResult:
 
 def _read_amount(fields: Fields, name: str, *units: str) -> tuple[str, int] | None:
     """Reads a number with its unit, `{"type": "input_tokens", "value": 30000}`."""
-    found = fields.take(name)
+    found = fields.pop(name)
     if found is None:
         return None
     inner = found.fields()
-    return inner.need("type").choice(units, "unit"), inner.need("value").integer(least=0)
+    return inner.require("type").one_of(units, "unit"), inner.require("value").integer(minimum=0)

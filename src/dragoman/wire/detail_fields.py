@@ -24,13 +24,13 @@ def logprobs_json(entries: Sequence[Fields]) -> JsonText:
 
 
 def _entry(fields: Fields) -> dict[str, object]:
-    token = lenient_values.word(fields.peek("token"))
+    token = lenient_values.string(fields.get("token"))
     wanted = {"token": token, "bytes": list(token.encode("utf-8", "replace")), "logprob": 0.0}
-    said = {name: raw for name, raw in fields.rest().items() if name != "top_logprobs" and raw != _NULL}
+    said = {name: raw for name, raw in fields.remaining().items() if name != "top_logprobs" and raw != _NULL}
     return {
         **wanted,
         **said,
-        "top_logprobs": [_inner(each) for each in lenient_values.objects(fields.peek("top_logprobs"))],
+        "top_logprobs": [_inner(each) for each in lenient_values.objects(fields.get("top_logprobs"))],
     }
 
 
@@ -42,7 +42,7 @@ def _inner(fields: Fields) -> dict[str, object]:
 
 def nonempty_fields(fields: Fields, *known: str) -> dict[str, Raw]:
     """Returns the fields that are not in `known` and have a value."""
-    found = ((name, bytes(raw).translate(_ONE_LINE)) for name, raw in fields.rest().items() if name not in known)
+    found = ((name, bytes(raw).translate(_ONE_LINE)) for name, raw in fields.remaining().items() if name not in known)
     return {name: Raw(json) for name, json in found if json not in _NOTHING}
 
 
@@ -50,7 +50,7 @@ def unmodelled_counts(counts: Fields, known: Mapping[str, tuple[str, ...]]) -> E
     """Returns usage fields that `Usage` does not model; `known` contains the modelled fields and their inner fields."""
     found = nonempty_fields(counts)
     for name, inner in known.items():
-        within = lenient_values.fields(counts.peek(name)) if inner else None
+        within = lenient_values.fields(counts.get(name)) if inner else None
         rest = nonempty_fields(within, *inner) if within is not None else {}
         found.pop(name, None)
         if rest:

@@ -191,7 +191,7 @@ class BaseResponseReader:
         if has_halves(data):
             data = self._out.halves.marked(data)
         try:
-            return json_cursor.at(data)
+            return json_cursor.parse(data)
         except RequestError:
             return self._mended(data)
 
@@ -199,7 +199,7 @@ class BaseResponseReader:
         text = data.decode("utf-8", "replace")
         for each in (text, _CONSTANT.sub(lambda found: found[0] if found[0][0] == '"' else "null", text)):
             try:
-                cursor = json_cursor.at(each)
+                cursor = json_cursor.parse(each)
             except RequestError:
                 continue
             self._is_broken = self._is_broken or text.encode() != data
@@ -216,6 +216,6 @@ def _is_complete(data: bytes) -> bool:
     if data.strip() == _DONE:
         return True
     try:
-        return bool(json_cursor.at(data.decode("utf-8", "replace")))
+        return bool(json_cursor.parse(data.decode("utf-8", "replace")))
     except RequestError:
         return False

@@ -76,9 +76,9 @@ def error_from_response(
         setting: Name of the setting that contains the server's URL, for the message about a redirect.
     """
     try:
-        found = json_cursor.at(body)
+        found = json_cursor.parse(body)
         fields = (found.items()[0] if found.kind == "array" and found.items() else found).fields()
-        error = error_from_event(fields) or (error_from_body(fields) if fields.peek("message") is not None else None)
+        error = error_from_event(fields) or (error_from_body(fields) if fields.get("message") is not None else None)
     except RequestError:
         error = context_overflow(_page_text(body))
     if isinstance(error, ContextOverflowError):
@@ -130,28 +130,28 @@ _NO_ERROR: Final = ('""', "{}", "[]", "false")
 
 def error_from_event(fields: Fields) -> DragomanError | None:
     """Returns the error in a body or event, in any of the known forms; None if there is none."""
-    found = fields.take("error")
+    found = fields.pop("error")
     if found is not None and found.text not in _NO_ERROR:
         return _error(found)
     if _is_top_level(fields):
         return error_from_body(fields)
-    kind = fields.peek("object")
+    kind = fields.get("object")
     if kind is not None and kind.raw == _ERROR:
         return error_from_body(fields)
-    alone = fields.peek("detail")
-    return _error(alone) if alone is not None and fields.peek("choices") is None else None
+    alone = fields.get("detail")
+    return _error(alone) if alone is not None and fields.get("choices") is None else None
 
 
 def _is_top_level(fields: Fields) -> bool:
     """Whether the fields of an error are at the top level, not inside an `error` field."""
-    message, code = fields.peek("message"), fields.peek("code")
-    return message is not None and message.kind == "string" and code is not None and fields.peek("choices") is None
+    message, code = fields.get("message"), fields.get("code")
+    return message is not None and message.kind == "string" and code is not None and fields.get("choices") is None
 
 
 def error_from_body(fields: Fields) -> DragomanError:
     """Returns the error with this `message`, and `code` or `type`."""
-    message, code = fields.take("message"), fields.take("code")
-    kinds = (_word(fields.take("type")), _word(code))
+    message, code = fields.pop("message"), fields.pop("code")
+    kinds = (_word(fields.pop("type")), _word(code))
     named = next((_STATUS[kind] for kind in kinds if kind in _STATUS), None)
     status = code.integer() if code is not None and code.kind == "number" else named
     said = message.string() if message is not None and message.kind == "string" else bytes(fields.raw).decode()[:200]

@@ -37,7 +37,9 @@ class ClaudeResponse:
         """
         async with aclosing(self._asked(session)) as events:
             async for event in events:
-                for each in self._stops.end() if isinstance(event, Finish) else self._stops.pass_on([event]):
+                for each in (
+                    self._stops.close_events() if isinstance(event, Finish) else self._stops.feed_events([event])
+                ):
                     yield each
                 if self._stops.found:
                     yield Finish("stop_sequence", self._stops.found)

@@ -373,7 +373,7 @@ class _Answer:
                 self._said = self._said or any(isinstance(each, TextDelta | ToolCallStart) for each in passed)
                 is_last = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel
                 self._enough = is_last or self._repeats.found
-        return self._stops.pass_on(out)
+        return self._stops.feed_events(out)
 
     def _begin(self, total: int) -> list[AnyEvent]:
         if self.started:
@@ -391,7 +391,7 @@ class _Answer:
         rest = self._guarded(self._reader.close("length" if cut_off else "stop"), cut_off=cut_off)
         if self._repeats.found:
             self._reason = "stop"
-        return [*rest, *self._stops.end()]
+        return [*rest, *self._stops.close_events()]
 
     def _end(self) -> list[AnyEvent]:
         if not self._came_to_its_end:

@@ -83,8 +83,8 @@ class ModelList:
             response = await self._connection.request("/v1/models")
             if response.status >= 300:
                 raise error_from_response(response.status, response.body)
-            rows = [item.fields() for item in json_cursor.at(response.body).fields().items("data")]
-            found = {fields.need("id").string(): _details(fields) for fields in rows}
+            rows = [item.fields() for item in json_cursor.parse(response.body).fields().items("data")]
+            found = {fields.require("id").string(): _details(fields) for fields in rows}
         except DragomanError as e:
             if not quiet:
                 log.warning(
@@ -98,8 +98,8 @@ class ModelList:
 
 def _details(fields: Fields) -> ModelDetails:
     """Reads the details leniently: a field of a wrong type must not drop the model."""
-    names = (_string(fields.peek(name)) for name in ("display_name", "name"))
-    created, created_at = fields.peek("created"), _string(fields.peek("created_at"))
+    names = (_string(fields.get(name)) for name in ("display_name", "name"))
+    created, created_at = fields.get("created"), _string(fields.get("created_at"))
     seconds = float(created.raw) if created is not None and created.kind in ("integer", "number") else 0.0
     if not seconds and created_at:
         with suppress(ValueError, OverflowError, OSError):

@@ -77,7 +77,7 @@ class HttpPassthrough:
         wanted = self._passing.wanted if self._hides_usage else {}
         if self._name is None and not wanted:
             return body
-        members = json_cursor.at(body).fields().left()
+        members = json_cursor.parse(body).fields().remaining_with_nulls()
         said: dict[str, object] = {**members, "model": self._request.model}
         for member, values in wanted.items():
             had = msgspec.json.decode(members.get(member, b"null"), type=dict[str, msgspec.Raw] | None)

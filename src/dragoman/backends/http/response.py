@@ -40,13 +40,13 @@ class ResponsePipeline:
         """Returns the last events, also if the response was stopped early."""
         last = [] if self.can_stop else self._process(self.reader.close())
         if self.can_stop and not self.finished:
-            last += self._stops.end()
+            last += self._stops.close_events()
             last.append(Finish("stop_sequence" if self._stops.found else "stop", self._stops.found))
         return last
 
     def _process(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         events = self._add_warnings(events)
-        out = self._stops.pass_on(self._reread.pass_on(self._record_text(events)) if self._reread else events)
+        out = self._stops.feed_events(self._reread.pass_on(self._record_text(events)) if self._reread else events)
         if self._reread:
             self._listener.gave(out)
         self.finished = self.finished or (bool(out) and isinstance(out[-1], Finish | Failure))

@@ -137,12 +137,12 @@ class Reader(BaseResponseReader):
 
     def _frame(self, fields: Fields) -> None:
         self._out.start()
-        for said in lenient_values.objects(fields.take("choices")):
+        for said in lenient_values.objects(fields.pop("choices")):
             self._heard = True
-            self._out.text(lenient_values.word(said.take("text")))
-            if reason := lenient_values.text(said.take("finish_reason")):
+            self._out.text(lenient_values.string(said.pop("text")))
+            if reason := lenient_values.string_or_json(said.pop("finish_reason")):
                 self._reason = "length" if reason == "length" else "stop"
-        if (usage := lenient_values.fields(fields.take("usage"))) is not None:
+        if (usage := lenient_values.fields(fields.pop("usage"))) is not None:
             self._out.usage(_usage(usage))
 
     def _is_empty(self) -> bool:
@@ -157,9 +157,9 @@ class Reader(BaseResponseReader):
 
 def _usage(counts: Fields) -> Usage:
     return Usage(
-        input_tokens=lenient_values.details(counts, "prompt_tokens"),
-        output_tokens=lenient_values.details(counts, "completion_tokens"),
-        cached_input_tokens=lenient_values.details(counts, "prompt_tokens_details", "cached_tokens"),
+        input_tokens=lenient_values.count_at(counts, "prompt_tokens"),
+        output_tokens=lenient_values.count_at(counts, "completion_tokens"),
+        cached_input_tokens=lenient_values.count_at(counts, "prompt_tokens_details", "cached_tokens"),
     )
 
 
@@ -169,7 +169,7 @@ async def _props(model: str, connection: UpstreamConnection, timeout_s: float) -
     if said.status != 200:
         said = await connection.request("/props")
     try:
-        fields = json_cursor.at(said.body).fields() if said.status == 200 else None
+        fields = json_cursor.parse(said.body).fields() if said.status == 200 else None
     except RequestError:
         fields = None
     return {key: fields.string(key) for key in ("chat_template", "eos_token")} if fields else {}

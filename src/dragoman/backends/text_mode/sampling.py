@@ -70,4 +70,4 @@ def _biases(found: Cursor) -> list[tuple[int, float]]:
     names = msgspec.json.decode(found.raw, type=dict[str, msgspec.Raw])
     if wrong := next((n for n in names if not (n.isascii() and n.isdigit() and len(n) < 10)), None):
         raise RequestError(f"expected the numbers of tokens as names, got {wrong!r}", found.path)
-    return [(int(name), fields.need(name).number(-100, 100)) for name in names]
+    return [(int(name), fields.require(name).number(-100, 100)) for name in names]

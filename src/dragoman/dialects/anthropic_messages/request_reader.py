@@ -42,8 +42,8 @@ def read_request(body: bytes | str) -> Request:
 
     Raises: ClientError: what is wrong, and where; anything else is a bug here.
     """
-    fields = json_cursor.request(body).fields()
-    return _request(fields, fields.need("max_tokens").integer(least=1))
+    fields = json_cursor.parse_request(body).fields()
+    return _request(fields, fields.require("max_tokens").integer(minimum=1))
 
 
 def read_count(body: bytes | str) -> Request:
@@ -51,40 +51,40 @@ def read_count(body: bytes | str) -> Request:
 
     Raises: ClientError: as above.
     """
-    fields = json_cursor.request(body).fields()
-    return _request(fields, fields.integer("max_tokens", least=1))
+    fields = json_cursor.parse_request(body).fields()
+    return _request(fields, fields.integer("max_tokens", minimum=1))
 
 
 def _request(fields: Fields, max_tokens: int | None) -> Request:
-    if thread := fields.take("thread"):
+    if thread := fields.pop("thread"):
         # The SDKs' tool runners send it first, and go on without it when they are told so in these terms.
         raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
-    tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.TOOLS))
+    tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
     schema, kept = _response_schema(fields)
-    system, billing = _system(fields.take("system"))
-    messages = tuple(_message(item) for item in fields.need("messages").items())
+    system, billing = _system(fields.pop("system"))
+    messages = tuple(_message(item) for item in fields.require("messages").items())
     if not messages:
         raise RequestError("expected at least one message, got none", "$.messages")
     return Request(
-        model=fields.need("model").string(),
+        model=fields.require("model").string(),
         messages=((Message("system", system),) if system else ()) + messages,
         tools=tools,
-        tool_choice=_tool_choice(chosen := fields.take("tool_choice"), tools),
+        tool_choice=_tool_choice(chosen := fields.pop("tool_choice"), tools),
         several=_takes_several(chosen),
         sampling=m.Sampling(
             temperature=fields.number("temperature", 0, 1),
             top_p=fields.number("top_p", 0, 1),
-            top_k=fields.integer("top_k", least=0),
+            top_k=fields.integer("top_k", minimum=0),
         ),
         max_tokens=max_tokens,
-        stop=tuple(text for item in fields.items("stop_sequences", json_cursor.STOPS) if (text := item.string())),
+        stop=tuple(text for item in fields.items("stop_sequences", json_cursor.MAX_STOPS) if (text := item.string())),
         response_schema=schema,
         response_strict=bool(schema),
         stream=fields.flag("stream"),
         stream_usage=True,
         instructions=1 if system else 0,
-        effort=_effort(fields.peek("thinking"), kept),
-        extra={**billing, **kept, **fields.rest()},
+        effort=_effort(fields.get("thinking"), kept),
+        extra={**billing, **kept, **fields.remaining()},
         dialect="anthropic_messages",
     )
 
@@ -116,31 +116,31 @@ _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
 def _effort(thinking: Cursor | None, kept: m.ExtraFields) -> str:
     """`output_config.effort`, or as much as the budget for thinking amounts to."""
     config = kept.get("output_config")
-    told = json_cursor.Cursor(config, "$.output_config").fields().peek("effort") if config is not None else None
+    told = json_cursor.Cursor(config, "$.output_config").fields().get("effort") if config is not None else None
     if told is not None and told.kind == "string":
         return told.string()
     fields = thinking.fields() if thinking is not None and thinking.kind == "object" else None
-    kind = fields.peek("type") if fields else None
+    kind = fields.get("type") if fields else None
     if fields is None or kind is None or kind.kind != "string":
         return ""
     if kind.string() == "disabled":
         return "none"
-    budget = fields.peek("budget_tokens")
+    budget = fields.get("budget_tokens")
     if budget is None or budget.kind != "number":
         return ""
     return next(effort for least, effort in _BUDGETS if budget.number() >= least)
 
 
 def _response_schema(fields: Fields) -> tuple[m.JsonText, m.ExtraFields]:
-    config = fields.take("output_config")
+    config = fields.pop("output_config")
     if config is None:
         return "", {}
-    form = config.fields().take("format")
+    form = config.fields().pop("format")
     if form is None:
         return "", {"output_config": config.raw}
     inner = form.fields()
-    inner.need("type").choice(("json_schema",), "output format")
-    return inner.need("schema").object(), {"output_config": config.raw}
+    inner.require("type").one_of(("json_schema",), "output format")
+    return inner.require("schema").object(), {"output_config": config.raw}
 
 
 def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
@@ -160,72 +160,74 @@ def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
 
 def _message(cursor: Cursor) -> Message:
     fields = cursor.fields()
-    role = fields.need("role").choice(_ROLES, "role")
+    role = fields.require("role").one_of(_ROLES, "role")
     # The system's first message is that of `system`; one among the messages is not it, though it be the first there.
     own: m.Role = "developer" if role == "system" else role
-    return Message(own, read_parts(fields.take("content"), _PARTS), fields.rest())
+    return Message(own, read_parts(fields.pop("content"), _PARTS), fields.remaining())
 
 
 def _image(fields: Fields) -> m.Image | UnknownPart:
-    media, kept = _media(fields.need("source"))
-    return m.Image(media, {**kept, **fields.rest()}) if media else UnknownPart("image", fields.raw, fields.path)
+    media, kept = _media(fields.require("source"))
+    return m.Image(media, {**kept, **fields.remaining()}) if media else UnknownPart("image", fields.raw, fields.path)
 
 
 def _document(fields: Fields) -> m.Document | UnknownPart:
-    media, kept = _media(fields.need("source"))
+    media, kept = _media(fields.require("source"))
     if media is None:
         return UnknownPart("document", fields.raw, fields.path)
-    return m.Document(media, fields.string("title"), {**kept, **fields.rest()})
+    return m.Document(media, fields.string("title"), {**kept, **fields.remaining()})
 
 
 def _search_result(fields: Fields) -> m.Document:
     """A document, and beside it its own fields as they came."""
-    own = {name: found.raw for name in ("source", "title", "content") if (found := fields.peek(name))}
+    own = {name: found.raw for name in ("source", "title", "content") if (found := fields.get(name))}
     source, title = fields.string("source"), fields.string("title")
-    words = "\n".join(item.fields().need("text").string() for item in fields.items("content"))
-    extra = {SEARCH_RESULT: msgspec.Raw(msgspec.json.encode(own)), **fields.rest()}
+    words = "\n".join(item.fields().require("text").string() for item in fields.items("content"))
+    extra = {SEARCH_RESULT: msgspec.Raw(msgspec.json.encode(own)), **fields.remaining()}
     return m.Document(m.MediaSource("text/plain", text=words or title), title or source if words else "", extra)
 
 
 def _media(cursor: Cursor) -> tuple[m.MediaSource | None, m.ExtraFields]:
     """The source of a block, None where it is not known here; and the source as it came where that holds more."""
     source = cursor.fields()
-    match source.need("type").string():
+    match source.require("type").string():
         case "base64":
-            media = m.MediaSource(source.string("media_type"), data=source.need("data").word())
+            media = m.MediaSource(source.string("media_type"), data=source.require("data").nonempty_string())
         case "text":
-            media = m.MediaSource(source.string("media_type") or "text/plain", text=source.need("data").string())
+            media = m.MediaSource(source.string("media_type") or "text/plain", text=source.require("data").string())
         case "url":
-            media = m.MediaSource(url=source.need("url").word())
+            media = m.MediaSource(url=source.require("url").nonempty_string())
         case "file":
-            media = m.MediaSource(file_id=source.need("file_id").word())
+            media = m.MediaSource(file_id=source.require("file_id").nonempty_string())
         case "content":
-            parts = read_parts(source.take("content"), {"text": read_text})
+            parts = read_parts(source.pop("content"), {"text": read_text})
             words = [part.text for part in parts if isinstance(part, Text)]
             whole = len(words) == len(parts)  # with an image among them, words alone would be a lie
             return m.MediaSource("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
         case _:
             return None, {}
-    return media, {"source": cursor.raw} if source.rest() else {}
+    return media, {"source": cursor.raw} if source.remaining() else {}
 
 
 def _thinking(fields: Fields) -> m.Reasoning:
-    return m.Reasoning(fields.string("thinking"), fields.string("signature"), extra=fields.rest())
+    return m.Reasoning(fields.string("thinking"), fields.string("signature"), extra=fields.remaining())
 
 
 def _redacted(fields: Fields) -> m.Reasoning:
-    return m.Reasoning("", redacted=fields.need("data").string(), extra=fields.rest())
+    return m.Reasoning("", redacted=fields.require("data").string(), extra=fields.remaining())
 
 
 def _tool_use(fields: Fields) -> ToolCall:
     arguments = fields.object("input") or "{}"
-    return ToolCall(fields.need("id").word(), fields.need("name").word(), arguments, fields.rest())
+    return ToolCall(
+        fields.require("id").nonempty_string(), fields.require("name").nonempty_string(), arguments, fields.remaining()
+    )
 
 
 def _tool_result(fields: Fields) -> m.ToolResult:
-    call_id = fields.need("tool_use_id").word()
-    parts = read_parts(fields.take("content"), _RESULT_PARTS)
-    return m.ToolResult(call_id, parts, fields.flag("is_error"), fields.rest())
+    call_id = fields.require("tool_use_id").nonempty_string()
+    parts = read_parts(fields.pop("content"), _RESULT_PARTS)
+    return m.ToolResult(call_id, parts, fields.flag("is_error"), fields.remaining())
 
 
 _RESULT_PARTS: Final[dict[str, Callable[[Fields], m.ResultPart]]] = {
@@ -246,7 +248,7 @@ _PARTS: Final[dict[str, Callable[[Fields], Part]]] = {
 def _tool(cursor: Cursor) -> Tool:
     fields = cursor.fields()
     kind = fields.string("type") or "custom"
-    if kind == "function" or ("input_schema" not in cursor.fields().rest() and fields.peek("function")):
+    if kind == "function" or ("input_schema" not in cursor.fields().remaining() and fields.get("function")):
         told = "expected a tool with name and input_schema, got one of OpenAI's APIs (type 'function')"
         raise RequestError(
             f"{told}; move its name and parameters up, or send the request to an OpenAI path", fields.path
@@ -254,23 +256,23 @@ def _tool(cursor: Cursor) -> Tool:
     if kind != "custom":
         given = fields.string("name")
         if (run := client_tool(kind, given)) is not None:
-            return replace(run, extra={"type": msgspec.Raw(msgspec.json.encode(kind)), **fields.rest()})
-        return Tool(given, kind=kind, extra=cursor.fields().rest())
+            return replace(run, extra={"type": msgspec.Raw(msgspec.json.encode(kind)), **fields.remaining()})
+        return Tool(given, kind=kind, extra=cursor.fields().remaining())
     fields = cursor.fields()
-    fields.take("type")
-    name, strict = fields.need("name").word(NAME_LIMIT_CHARS), fields.peek("strict")
+    fields.pop("type")
+    name, strict = fields.require("name").nonempty_string(NAME_LIMIT_CHARS), fields.get("strict")
     return Tool(
         name=name,
         description=fields.string("description"),
         parameters=fields.schema("input_schema") or Tool(name).parameters,
-        extra=fields.rest(),
+        extra=fields.remaining(),
         strict=strict is not None and strict.boolean(),
     )
 
 
 def _takes_several(found: Cursor | None) -> bool:
     """Whether the choice states so; by default the API leaves the number of calls to the model."""
-    stated = found.fields().peek("disable_parallel_tool_use") if found else None
+    stated = found.fields().get("disable_parallel_tool_use") if found else None
     return stated is not None and not stated.boolean()
 
 
@@ -278,10 +280,10 @@ def _tool_choice(found: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:
     if found is None:
         return ToolChoice()
     fields = found.fields()
-    mode = _MODES[fields.need("type").choice(_MODES, "tool choice")]
+    mode = _MODES[fields.require("type").one_of(_MODES, "tool choice")]
     if not tools:
         if mode in ("required", "named"):
             raise RequestError("expected tools to choose from, got none", found.path)
         return ToolChoice()
-    name = fields.need("name").choice([tool.name for tool in tools], "tool") if mode == "named" else ""
+    name = fields.require("name").one_of([tool.name for tool in tools], "tool") if mode == "named" else ""
     return ToolChoice(mode, name, parallel=not fields.flag("disable_parallel_tool_use"))

@@ -131,34 +131,34 @@ class MessagesResponseReader(BaseResponseReader):
         return True
 
     def _frame(self, fields: Fields) -> None:
-        match lenient_values.word(fields.take("type")) or self._event_name:
+        match lenient_values.string(fields.pop("type")) or self._event_name:
             case "message_start":
-                message = lenient_values.fields(fields.take("message")) or fields
-                self._count(message.take("usage"))
+                message = lenient_values.fields(fields.pop("message")) or fields
+                self._count(message.pop("usage"))
                 self._out.start(self._input_tokens())
                 self._carry(message)
             case "content_block_start":
                 self._out.start()
-                self._block(self._at(fields), fields.take("content_block"))
+                self._block(self._at(fields), fields.pop("content_block"))
             case "content_block_delta":
-                self._delta(self._at(fields), fields.take("delta"))
+                self._delta(self._at(fields), fields.pop("delta"))
             case "content_block_stop":
                 self._stop_block(self._at(fields))
             case "message_delta":
-                delta = lenient_values.fields(fields.take("delta")) or fields
+                delta = lenient_values.fields(fields.pop("delta")) or fields
                 self._stopped(delta)
                 self._carry(delta)
                 self._carry(fields)
-                self._count(fields.take("usage"))
+                self._count(fields.pop("usage"))
                 self._out.usage(self._usage())
             case "message_stop":
                 self._finish(done=True)
 
     def _whole(self, message: Fields) -> None:
-        content = message.take("content")
+        content = message.pop("content")
         if content is None:
             raise UpstreamError("expected content in the server's message, got none")
-        self._count(message.take("usage"))
+        self._count(message.pop("usage"))
         self._out.start(self._input_tokens())
         self._out.usage(self._usage())
         for index, block in enumerate(lenient_values.items(content)):
@@ -169,37 +169,37 @@ class MessagesResponseReader(BaseResponseReader):
 
     def _carry(self, fields: Fields) -> None:
         for name in _FACTS:
-            if (found := fields.take(name)) is not None:
+            if (found := fields.pop(name)) is not None:
                 self._out.detail(name, found.text, NAME)
 
     def _at(self, fields: Fields) -> int:
-        found = lenient_values.integer(fields.take("index"))
+        found = lenient_values.integer(fields.pop("index"))
         self._index = self._index if found is None else found
         return self._index
 
     def _block(self, index: int, found: Cursor | None) -> None:
         block = lenient_values.fields(found)
         if found is None or block is None:
-            self._out.text(lenient_values.word(found))
+            self._out.text(lenient_values.string(found))
             return
-        match lenient_values.word(block.take("type")) or _kind_of(block, _BLOCKS):
+        match lenient_values.string(block.pop("type")) or _kind_of(block, _BLOCKS):
             case "text":
-                sources = block.take("citations")
+                sources = block.pop("citations")
                 if sources is not None:
                     self._apart()
-                self._out.text(lenient_values.word(block.take("text")))
+                self._out.text(lenient_values.string(block.pop("text")))
                 for each in lenient_values.objects(sources):
                     self._cite(each)
             case "thinking":
                 self._out.reasoning(
-                    lenient_values.word(block.take("thinking")), lenient_values.word(block.take("signature"))
+                    lenient_values.string(block.pop("thinking")), lenient_values.string(block.pop("signature"))
                 )
             case "tool_use":
                 self._out.end_call(index)  # of a server that gives all blocks one index
-                id, name = lenient_values.word(block.take("id")), lenient_values.word(block.take("name"))
-                self._out.call(index, id, name, _input(block.take("input")), named=True)
+                id, name = lenient_values.string(block.pop("id")), lenient_values.string(block.pop("name"))
+                self._out.call(index, id, name, _input(block.pop("input")), named=True)
             case "redacted_thinking":
-                self._out.reasoning("", redacted=lenient_values.word(block.take("data")))
+                self._out.reasoning("", redacted=lenient_values.string(block.pop("data")))
             case kind:
                 self._vendors[index] = (kind, found, [])
 
@@ -219,35 +219,35 @@ class MessagesResponseReader(BaseResponseReader):
         if index in self._vendors:
             kind, block, pieces = self._vendors.pop(index)
             given = "".join(pieces)
-            input = {"input": json_cursor.at(given).raw} if given.strip() else {}
-            whole = msgspec.json.encode({**block.fields().rest(), **input}) if input else bytes(block.raw)
+            input = {"input": json_cursor.parse(given).raw} if given.strip() else {}
+            whole = msgspec.json.encode({**block.fields().remaining(), **input}) if input else bytes(block.raw)
             self._out.vendor(NAME, kind, whole.decode())
 
     def _delta(self, index: int, found: Cursor | None) -> None:
         delta = lenient_values.fields(found)
         if delta is None:
-            self._out.text(lenient_values.word(found))
+            self._out.text(lenient_values.string(found))
             return
-        match lenient_values.word(delta.take("type")) or _kind_of(delta, _DELTAS):
+        match lenient_values.string(delta.pop("type")) or _kind_of(delta, _DELTAS):
             case "text_delta":
-                self._out.text(lenient_values.word(delta.take("text")))
+                self._out.text(lenient_values.string(delta.pop("text")))
             case "thinking_delta":
-                self._out.reasoning(lenient_values.word(delta.take("thinking")))
+                self._out.reasoning(lenient_values.string(delta.pop("thinking")))
             case "signature_delta":
-                self._out.reasoning("", lenient_values.word(delta.take("signature")))
-            case "citations_delta" if (source := lenient_values.fields(delta.take("citation"))) is not None:
+                self._out.reasoning("", lenient_values.string(delta.pop("signature")))
+            case "citations_delta" if (source := lenient_values.fields(delta.pop("citation"))) is not None:
                 self._cite(source)
             case "input_json_delta" if index in self._vendors:
-                self._vendors[index][2].append(lenient_values.text(delta.take("partial_json")))
+                self._vendors[index][2].append(lenient_values.string_or_json(delta.pop("partial_json")))
             case "input_json_delta":
-                self._out.call(index, "", "", lenient_values.text(delta.take("partial_json")))
+                self._out.call(index, "", "", lenient_values.string_or_json(delta.pop("partial_json")))
             case kind:
                 self._out.warn("unknown_block", f"a delta of type {quote(kind)} was dropped", bytes(delta.raw).decode())
 
     def _stopped(self, fields: Fields) -> None:
         reason, stop = (
-            lenient_values.text(fields.take("stop_reason")),
-            lenient_values.word(fields.take("stop_sequence")),
+            lenient_values.string_or_json(fields.pop("stop_reason")),
+            lenient_values.string(fields.pop("stop_sequence")),
         )
         if not reason:
             return
@@ -260,11 +260,11 @@ class MessagesResponseReader(BaseResponseReader):
         counts = lenient_values.fields(found)
         if counts is None:
             return
-        if thoughts := lenient_values.details(counts, "output_tokens_details", "thinking_tokens"):
+        if thoughts := lenient_values.count_at(counts, "output_tokens_details", "thinking_tokens"):
             self._counts["thinking_tokens"] = thoughts
         self._extra.update(unmodelled_counts(counts, _COUNTS))
         for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"):
-            if (count := lenient_values.count(counts.take(name))) is not None:
+            if (count := lenient_values.token_count(counts.pop(name))) is not None:
                 self._counts[name] = count
 
     def _input_tokens(self) -> int:
@@ -285,17 +285,17 @@ class MessagesResponseReader(BaseResponseReader):
 
 def _kind_of(fields: Fields, kinds: Mapping[str, str]) -> str:
     """The type of a block or delta that does not tell it, by a member that only one has."""
-    return next((kind for name, kind in kinds.items() if fields.peek(name) is not None), "")
+    return next((kind for name, kind in kinds.items() if fields.get(name) is not None), "")
 
 
 def _input(found: Cursor | None) -> str:
     """What the block's start says of the arguments; an empty object there says nothing."""
     fields = lenient_values.fields(found)
     if found is None or fields is None:
-        return lenient_values.text(found)
-    if not fields.rest():
+        return lenient_values.string_or_json(found)
+    if not fields.remaining():
         return ""
-    cut = fields.take("__unparsedToolInput")
+    cut = fields.pop("__unparsedToolInput")
     return found.text if cut is None else cut.fields().string("raw")
 
 
@@ -304,4 +304,4 @@ def count_of(body: bytes) -> int:
 
     Raises: RequestError: it tells none.
     """
-    return json_cursor.at(body).fields().need("input_tokens").integer(least=0)
+    return json_cursor.parse(body).fields().require("input_tokens").integer(minimum=0)

@@ -126,11 +126,11 @@ class MessagesResponseWriter:
 
     def _vendor(self, json: messages.JsonText) -> tuple[bytes, bytes]:
         """The block without its input, and the delta with that; a block that has none begins whole."""
-        fields = json_cursor.at(json).fields()
-        given = fields.take("input")
+        fields = json_cursor.parse(json).fields()
+        given = fields.pop("input")
         if given is None:
             return json.encode(), b""
-        return _encode({**fields.rest(), "input": {}}), self._delta + _encode(given.text) + b"}}\n\n"
+        return _encode({**fields.remaining(), "input": {}}), self._delta + _encode(given.text) + b"}}\n\n"
 
     def _reasoning(self, text: str, signature: str) -> bytes:
         said = self._delta + _encode(text) + b"}}\n\n" if text else b""
@@ -233,7 +233,7 @@ def _block(part: Part) -> list[object]:
 def input_of(arguments: messages.JsonText) -> object:
     """The arguments as a block holds them."""
     try:
-        return msgspec.Raw(json_cursor.at(arguments.encode()).object())
+        return msgspec.Raw(json_cursor.parse(arguments.encode()).object())
     except RequestError:
         return {"__unparsedToolInput": {"raw": arguments}}
 

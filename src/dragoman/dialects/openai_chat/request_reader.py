@@ -37,17 +37,17 @@ def read_request(body: bytes | str) -> Request:
 
     Raises: ClientError: what is wrong, and where; anything else is a bug here.
     """
-    fields = json_cursor.request(body).fields()
-    choices = fields.integer("n", least=1)
-    several = fields.peek("parallel_tool_calls")
-    functions = fields.peek(FUNCTIONS)
+    fields = json_cursor.parse_request(body).fields()
+    choices = fields.integer("n", minimum=1)
+    several = fields.get("parallel_tool_calls")
+    functions = fields.get(FUNCTIONS)
     tools, choice = _functions(fields) if functions else _tools(fields)
-    reply, kept = _response_format(fields.take("response_format"))
-    options = fields.take("stream_options")
-    limits = [_limit(limit) for limit in (fields.peek("max_completion_tokens"), fields.take("max_tokens"))]
+    reply, kept = _response_format(fields.pop("response_format"))
+    options = fields.pop("stream_options")
+    limits = [_limit(limit) for limit in (fields.get("max_completion_tokens"), fields.pop("max_tokens"))]
     return Request(
-        model=fields.need("model").string(),
-        messages=_messages(fields.need("messages")),
+        model=fields.require("model").string(),
+        messages=_messages(fields.require("messages")),
         tools=tools,
         tool_choice=choice,
         sampling=messages.Sampling(
@@ -59,16 +59,16 @@ def read_request(body: bytes | str) -> Request:
             frequency_penalty=fields.number("frequency_penalty", -2, 2),
         ),
         max_tokens=next((limit for limit in limits if limit is not None), None),
-        stop=_stop(fields.take("stop")),
+        stop=_stop(fields.pop("stop")),
         response_schema=reply.schema,
         response_name=reply.name,
         response_description=reply.description,
         response_strict=reply.strict,
         stream=fields.flag("stream"),
         stream_usage=options.fields().flag("include_usage") if options else False,
-        effort=_effort(fields.peek("reasoning_effort")),
+        effort=_effort(fields.get("reasoning_effort")),
         choices=choices or 1,
-        extra={**kept, **fields.rest()},
+        extra={**kept, **fields.remaining()},
         dialect="openai_chat",
         several=several is not None and several.boolean(),
     )
@@ -80,7 +80,7 @@ def _effort(found: Cursor | None) -> str:
 
 
 def _limit(found: Cursor | None) -> int | None:
-    return None if found is None or found.integer() == -1 else found.integer(least=1)
+    return None if found is None or found.integer() == -1 else found.integer(minimum=1)
 
 
 def _stop(found: Cursor | None) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def _stop(found: Cursor | None) -> tuple[str, ...]:
         return ()
     if found.kind not in ("string", "array"):
         raise found.wrong("string, array of strings or null")
-    items = [found] if found.kind == "string" else found.items(json_cursor.STOPS)
+    items = [found] if found.kind == "string" else found.items(json_cursor.MAX_STOPS)
     return tuple(text for text in (item.string() for item in items) if text)
 
 
@@ -105,14 +105,14 @@ def _response_format(found: Cursor | None) -> tuple[_Reply, messages.ExtraFields
     if found is None:
         return _Reply(), {}
     fields = found.fields()
-    kind = fields.need("type")
-    match kind.choice(("text", "json_object", "json_schema"), "response format"):
+    kind = fields.require("type")
+    match kind.one_of(("text", "json_object", "json_schema"), "response format"):
         case "text":
             return _Reply(), {}
         case "json_object":  # with a schema in it in llama.cpp's server
             beside = fields.object("schema")
             return _Reply(beside or _ANY_OBJECT), {"response_format": found.raw} if beside else {}
-    inner = fields.need("json_schema").fields()
+    inner = fields.require("json_schema").fields()
     named = _Reply(inner.schema("schema"), inner.string("name"), inner.string("description"), inner.flag("strict"))
     return named if named.schema else _Reply(_ANY_OBJECT), {"response_format": found.raw}
 
@@ -128,20 +128,22 @@ def _messages(found: Cursor) -> tuple[Message, ...]:
 def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
     """`made_id` is for a call of 2023, which has none; `called` has that of each function's last one."""
     fields = cursor.fields()
-    named = fields.need("role")
+    named = fields.require("role")
     role: messages.Role = "tool"
     if named.kind != "string" or named.string() != "function":
-        role = named.choice(_ROLES, "role")
-    content = fields.take("content")
+        role = named.one_of(_ROLES, "role")
+    content = fields.pop("content")
     parts: tuple[Part, ...]
     if role == "tool":
-        call_id = fields.need("tool_call_id").word() if named.string() == "tool" else _answered(fields, called)
+        call_id = (
+            fields.require("tool_call_id").nonempty_string() if named.string() == "tool" else _answered(fields, called)
+        )
         parts = (messages.ToolResult(call_id, read_parts(content, _RESULT_PARTS)),)
     elif role == "assistant":
         parts = (*_assistant(fields, read_parts(content, _PARTS)), *_function_call(fields, made_id, called))
     else:
         parts = read_parts(content, _PARTS)
-    return Message(role, parts, fields.rest())
+    return Message(role, parts, fields.remaining())
 
 
 def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -154,68 +156,76 @@ def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
 
 def _function_call(fields: Fields, made_id: str, called: dict[str, str]) -> tuple[Part, ...]:
     """The call of 2023: `{"name": "weather", "arguments": "{…}"}`."""
-    if (found := fields.take("function_call")) is None:
+    if (found := fields.pop("function_call")) is None:
         return ()
     function = found.fields()
-    name, arguments = function.need("name").word(), _arguments(function)
+    name, arguments = function.require("name").nonempty_string(), _arguments(function)
     called[name] = made_id
     return (ToolCall(made_id, name, arguments),)
 
 
 def _answered(fields: Fields, called: dict[str, str]) -> str:
     """The call whose result this is: results of 2023 have no more than its name."""
-    name = fields.need("name")
+    name = fields.require("name")
     if name.string() not in called:
         raise RequestError(f"expected a function_call of {quote(name.string())} before its result, got none", name.path)
     return called[name.string()]
 
 
 def _arguments(function: Fields) -> messages.JsonText:
-    given = function.take("arguments")
+    given = function.pop("arguments")
     return (given.text if given.kind == "object" else given.string()) or "{}" if given else "{}"
 
 
 def _call(cursor: Cursor) -> Part:
     fields = cursor.fields()
-    kind = fields.take("type")
+    kind = fields.pop("type")
     if kind and kind.string() == "custom":
         return _custom_call(fields, kind)
     if kind and kind.string() != "function":
         return UnknownPart(kind.string(), cursor.raw, cursor.path)
-    function = fields.need("function").fields()
-    call_id, name, arguments = fields.need("id").word(), function.need("name").word(), _arguments(function)
-    function.take("parsed_arguments")  # the openai package sends them along: what it has read of the arguments
-    return ToolCall(call_id, name, arguments, {**function.rest(), **_outer(fields)})
+    function = fields.require("function").fields()
+    call_id, name, arguments = (
+        fields.require("id").nonempty_string(),
+        function.require("name").nonempty_string(),
+        _arguments(function),
+    )
+    function.pop("parsed_arguments")  # the openai package sends them along: what it has read of the arguments
+    return ToolCall(call_id, name, arguments, {**function.remaining(), **_outer(fields)})
 
 
 def _custom_call(fields: Fields, kind: Cursor) -> ToolCall:
     """Free text, as the one argument of a function."""
-    call = fields.need("custom").fields()
+    call = fields.require("custom").fields()
     given = json.dumps({"input": call.string("input")}, ensure_ascii=False)
-    call_id, name = fields.need("id").word(), call.need("name").word()
-    return ToolCall(call_id, name, given, {**call.rest(), "type": kind.raw, **_outer(fields)})
+    call_id, name = fields.require("id").nonempty_string(), call.require("name").nonempty_string()
+    return ToolCall(call_id, name, given, {**call.remaining(), "type": kind.raw, **_outer(fields)})
 
 
 def _outer(fields: Fields) -> messages.ExtraFields:
-    return {OUTER + name: raw for name, raw in fields.rest().items()}
+    return {OUTER + name: raw for name, raw in fields.remaining().items()}
 
 
 def _image(fields: Fields) -> messages.Image:
-    source = fields.need("image_url")
+    source = fields.require("image_url")
     if source.kind == "string":
-        return messages.Image(media_from_url(source.word()), _outer(fields))
+        return messages.Image(media_from_url(source.nonempty_string()), _outer(fields))
     inner = source.fields()
-    return messages.Image(media_from_url(inner.need("url").word()), {**inner.rest(), **_outer(fields)})
+    return messages.Image(
+        media_from_url(inner.require("url").nonempty_string()), {**inner.remaining(), **_outer(fields)}
+    )
 
 
 def _audio(fields: Fields) -> messages.Audio:
-    inner = fields.need("input_audio").fields()
-    source = messages.MediaSource(media_type=f"audio/{inner.need('format').string()}", data=inner.need("data").string())
-    return messages.Audio(source, {**inner.rest(), **_outer(fields)})
+    inner = fields.require("input_audio").fields()
+    source = messages.MediaSource(
+        media_type=f"audio/{inner.require('format').string()}", data=inner.require("data").string()
+    )
+    return messages.Audio(source, {**inner.remaining(), **_outer(fields)})
 
 
 def _file(fields: Fields) -> messages.Document:
-    inner = fields.need("file").fields()
+    inner = fields.require("file").fields()
     title, data, file_id = (inner.string(name) for name in ("filename", "file_data", "file_id"))
     if not data and not file_id:
         raise RequestError("missing required field 'file_data' or 'file_id'", inner.path)
@@ -224,12 +234,12 @@ def _file(fields: Fields) -> messages.Document:
         if data.startswith("data:")
         else messages.MediaSource(data=data, file_id="" if data else file_id)
     )
-    return messages.Document(source, title, {**inner.rest(), **_outer(fields)})
+    return messages.Document(source, title, {**inner.remaining(), **_outer(fields)})
 
 
 def _refusal(fields: Fields) -> messages.Refusal:
     kind = {"type": msgspec.Raw(b'"refusal"')}  # a part of the content, not a field of the message
-    return messages.Refusal(fields.need("refusal").string(), {**kind, **fields.rest()})
+    return messages.Refusal(fields.require("refusal").string(), {**kind, **fields.remaining()})
 
 
 _RESULT_PARTS: Final[dict[str, Callable[[Fields], messages.ResultPart]]] = {
@@ -243,28 +253,28 @@ _PARTS: Final[dict[str, Callable[[Fields], Part]]] = {**_RESULT_PARTS, "refusal"
 
 def _tool(cursor: Cursor) -> Tool:
     fields = cursor.fields()
-    kind = fields.need("type").string()
+    kind = fields.require("type").string()
     if kind == CUSTOM:
         return _custom(cursor.fields())
     if kind != "function":
-        inner = fields.take(kind)
+        inner = fields.pop(kind)
         named = inner.fields() if inner and inner.kind == "object" else fields
-        return Tool(named.string("name"), kind=kind, extra=cursor.fields().rest())
-    function = _function(fields.need("function").fields())
+        return Tool(named.string("name"), kind=kind, extra=cursor.fields().remaining())
+    function = _function(fields.require("function").fields())
     return replace(function, extra={**function.extra, **_outer(fields)})
 
 
 def _custom(fields: Fields) -> Tool:
     """A tool that takes free text, as a function of one string."""
-    fields.take("type")
-    custom = fields.need(CUSTOM).fields()
-    name, description = custom.need("name").word(NAME_LIMIT_CHARS), custom.string("description")
-    form = custom.peek("format")
-    inner = form.fields().take("grammar") if form else None
+    fields.pop("type")
+    custom = fields.require(CUSTOM).fields()
+    name, description = custom.require("name").nonempty_string(NAME_LIMIT_CHARS), custom.string("description")
+    form = custom.get("format")
+    inner = form.fields().pop("grammar") if form else None
     grammar = inner.fields() if inner else None
-    told = (grammar.need("syntax").string(), grammar.need("definition").string()) if grammar else ("", "")
+    told = (grammar.require("syntax").string(), grammar.require("definition").string()) if grammar else ("", "")
     kind = {"type": msgspec.Raw(b'"custom"')}
-    return Tool(name, description, free_text(*told), {**custom.rest(), **kind, **_outer(fields)})
+    return Tool(name, description, free_text(*told), {**custom.remaining(), **kind, **_outer(fields)})
 
 
 def is_custom(tool: Tool) -> bool:
@@ -278,34 +288,34 @@ def custom_names(request: Request) -> frozenset[str]:
 
 
 def _function(function: Fields) -> Tool:
-    name = function.need("name").word(NAME_LIMIT_CHARS)
+    name = function.require("name").nonempty_string(NAME_LIMIT_CHARS)
     parameters = function.schema("parameters") or Tool(name).parameters
-    described, strict = function.string("description"), function.peek("strict")
+    described, strict = function.string("description"), function.get("strict")
     is_strict = strict is not None and strict.boolean()
-    return Tool(name, described, parameters, function.rest(), strict=is_strict)
+    return Tool(name, described, parameters, function.remaining(), strict=is_strict)
 
 
 def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     """The tools of 2023, of which a reply calls one at most, and `function_call`, their tool choice."""
     for name in ("tools", "tool_choice", "parallel_tool_calls"):
-        if found := fields.take(name):
+        if found := fields.pop(name):
             raise RequestError(f"expected tools or functions, got {name} beside functions", found.path)
-    listed = fields.peek(FUNCTIONS)
-    tools = tuple(_function(item.fields()) for item in listed.items(json_cursor.TOOLS)) if listed else ()
-    found = fields.take("function_call")
+    listed = fields.get(FUNCTIONS)
+    tools = tuple(_function(item.fields()) for item in listed.items(json_cursor.MAX_TOOLS)) if listed else ()
+    found = fields.pop("function_call")
     if found is None or found.kind != "object":
-        return tools, ToolChoice(found.choice(_FREE, "function call") if found else "auto", parallel=False)
-    named = found.fields().need("name").choice([tool.name for tool in tools], "function")
+        return tools, ToolChoice(found.one_of(_FREE, "function call") if found else "auto", parallel=False)
+    named = found.fields().require("name").one_of([tool.name for tool in tools], "function")
     return tools, ToolChoice("named", named, parallel=False)
 
 
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     """The tools that may be called, and how freely."""
-    tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.TOOLS))
-    if found := fields.take("function_call"):
+    tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
+    if found := fields.pop("function_call"):
         raise RequestError("expected functions to choose from, got none", found.path)
-    found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
-    word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"
+    found, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
+    word = found.one_of(_MODES, "tool choice") if found and found.kind != "object" else "auto"
     if found and not tools and (found.kind == "object" or word == "required"):
         raise RequestError("expected tools to choose from, got none", found.path)
     if not tools:
@@ -313,17 +323,17 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     if found is None or found.kind != "object":
         return tools, ToolChoice(word, parallel=parallel)
     inner = found.fields()
-    kind = inner.need("type").choice(("function", "custom", "allowed_tools"), "tool choice")
-    named = inner.need(kind).fields()
+    kind = inner.require("type").one_of(("function", "custom", "allowed_tools"), "tool choice")
+    named = inner.require(kind).fields()
     offered = dict.fromkeys(tool.name for tool in tools if tool.name)
     if kind != "allowed_tools":
-        return tools, ToolChoice("named", named.need("name").choice(offered, "tool"), parallel)
-    listed, mode = named.need("tools"), named.need("mode").choice(_MODES, "mode")
-    allowed = {_allowed(item.fields()).choice(offered, "tool") for item in listed.items()}
+        return tools, ToolChoice("named", named.require("name").one_of(offered, "tool"), parallel)
+    listed, mode = named.require("tools"), named.require("mode").one_of(_MODES, "mode")
+    allowed = {_allowed(item.fields()).one_of(offered, "tool") for item in listed.items()}
     if mode == "required" and not allowed:
         raise RequestError("expected tools to choose from, got none", listed.path)
     return tuple(tool for tool in tools if tool.name in allowed), ToolChoice(mode, parallel=parallel)
 
 
 def _allowed(fields: Fields) -> Cursor:
-    return fields.need(fields.need("type").string()).fields().need("name")
+    return fields.require(fields.require("type").string()).fields().require("name")

@@ -164,21 +164,21 @@ class ChatResponseReader(BaseResponseReader):
         return True
 
     def _frame(self, fields: Fields) -> None:
-        if (groq := lenient_values.fields(fields.take("x_groq"))) is not None and (
+        if (groq := lenient_values.fields(fields.pop("x_groq"))) is not None and (
             error := error_from_event(groq)
         ) is not None:
             raise error
         self._out.start()
-        if (tier := fields.take("service_tier")) is not None:
+        if (tier := fields.pop("service_tier")) is not None:
             self._out.detail("service_tier", tier.text)
         self._carry(fields, (*_OF_REPLY, PROGRESS))
-        for choice in lenient_values.objects(fields.take("choices")):
+        for choice in lenient_values.objects(fields.pop("choices")):
             self._choice(choice)
-        if (usage := lenient_values.fields(fields.take("usage"))) is not None:
+        if (usage := lenient_values.fields(fields.pop("usage"))) is not None:
             self._out.usage(_usage(usage))
 
     def _choice(self, choice: Fields) -> None:
-        if (lenient_values.integer(choice.take("index")) or 0) > 0:
+        if (lenient_values.integer(choice.pop("index")) or 0) > 0:
             if not self._several:
                 self._out.warn("extra_choice_dropped", "the server sent more than one choice; only the first is read")
             self._several = True
@@ -186,14 +186,14 @@ class ChatResponseReader(BaseResponseReader):
         if (error := error_from_event(choice)) is not None:
             raise error
         self._heard = True
-        said = lenient_values.fields(choice.take("delta")) or lenient_values.fields(choice.take("message"))
+        said = lenient_values.fields(choice.pop("delta")) or lenient_values.fields(choice.pop("message"))
         if said is not None:
             self._said(said)
-        if (probable := lenient_values.fields(choice.take("logprobs"))) is not None:
+        if (probable := lenient_values.fields(choice.pop("logprobs"))) is not None:
             for name in ("content", "refusal"):
-                if entries := lenient_values.objects(probable.take(name)):
+                if entries := lenient_values.objects(probable.pop(name)):
                     self._out.detail(LOGPROBS, logprobs_json(entries))
-        stop, reason = choice.take("stop_reason"), lenient_values.text(choice.take("finish_reason"))
+        stop, reason = choice.pop("stop_reason"), lenient_values.string_or_json(choice.pop("finish_reason"))
         if reason and reason != "false":
             self._finished(reason, stop)
 
@@ -211,38 +211,38 @@ class ChatResponseReader(BaseResponseReader):
 
     def _said(self, said: Fields) -> None:
         self._thoughts(said)
-        if (content := said.take("content")) is not None:
+        if (content := said.pop("content")) is not None:
             self._content(content)
-        self._out.refusal(lenient_values.word(said.take("refusal")))
+        self._out.refusal(lenient_values.string(said.pop("refusal")))
         self._carry(said, _OF_MESSAGE)
-        for source in lenient_values.objects(said.take("annotations")):
+        for source in lenient_values.objects(said.pop("annotations")):
             self._annotation(source)
-        for n, call in enumerate(lenient_values.objects(said.take("tool_calls"))):
+        for n, call in enumerate(lenient_values.objects(said.pop("tool_calls"))):
             self._call(call, n)
-        if (function := lenient_values.fields(said.take("function_call"))) is not None:
+        if (function := lenient_values.fields(said.pop("function_call"))) is not None:
             name, arguments = (
-                lenient_values.word(function.take("name")),
-                lenient_values.text(function.take("arguments")),
+                lenient_values.string(function.pop("name")),
+                lenient_values.string_or_json(function.pop("arguments")),
             )
             self._out.call(_LEGACY, "", name, arguments)
 
     def _carry(self, fields: Fields, names: tuple[str, ...]) -> None:
         for name in names:
-            if (found := fields.take(name)) is not None and found.text not in _NOTHING:
+            if (found := fields.pop(name)) is not None and found.text not in _NOTHING:
                 self._out.detail(name, found.text, NAME)
 
     def _annotation(self, source: Fields) -> None:
         """A source of the text; `url_citation` is flat in Responses."""
-        inner = lenient_values.fields(source.peek("url_citation"))
+        inner = lenient_values.fields(source.get("url_citation"))
         if inner is None:
             self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", NAME)
             return
-        flat = {"type": "url_citation", **inner.rest()}
+        flat = {"type": "url_citation", **inner.remaining()}
         self._out.detail(ANNOTATIONS, _encode([flat]).decode())
 
     def _thoughts(self, said: Fields) -> None:
         """The first of the fields that says something."""
-        told = [found for name in _THOUGHTS if (found := said.take(name)) is not None]
+        told = [found for name in _THOUGHTS if (found := said.pop(name)) is not None]
         texts = ["".join(_texts(found)) for found in told]
         text = next(filter(None, texts), "")
         self._out.reasoning(text)
@@ -250,7 +250,7 @@ class ChatResponseReader(BaseResponseReader):
             self._out.lost("reasoning")
 
     def _lose(self, fields: Fields, name: str) -> None:
-        found = fields.peek(name)
+        found = fields.get(name)
         if found is not None and found.text not in _NOTHING:
             self._out.lost(name)
 
@@ -258,33 +258,36 @@ class ChatResponseReader(BaseResponseReader):
         for item in lenient_values.items(content):
             block = lenient_values.fields(item)
             if block is None:
-                self._out.text(lenient_values.text(item))
+                self._out.text(lenient_values.string_or_json(item))
                 continue
-            kind = lenient_values.word(block.take("type"))
+            kind = lenient_values.string(block.pop("type"))
             if kind == "thinking":
-                self._out.reasoning("".join(_texts(block.take("thinking"))))
-            elif kind in _TEXTS and (text := block.take("text")) is not None:
-                self._out.text(lenient_values.text(text))
+                self._out.reasoning("".join(_texts(block.pop("thinking"))))
+            elif kind in _TEXTS and (text := block.pop("text")) is not None:
+                self._out.text(lenient_values.string_or_json(text))
             else:
                 self._out.warn("unknown_block", f"a block of type {quote(kind)} was dropped", item.text)
 
     def _call(self, call: Fields, number: int) -> None:
         apart = number > 0
         self._lose(call, "extra_content")
-        index, id = lenient_values.integer(call.take("index")), lenient_values.word(call.take("id"))
-        if (custom := lenient_values.fields(call.take("custom"))) is not None:
+        index, id = lenient_values.integer(call.pop("index")), lenient_values.string(call.pop("id"))
+        if (custom := lenient_values.fields(call.pop("custom"))) is not None:
             self._input(number if index is None else index, id, custom)
             return
-        inner = lenient_values.fields(call.take("function")) or call
-        name, arguments = lenient_values.word(inner.take("name")), lenient_values.text(inner.take("arguments"))
+        inner = lenient_values.fields(call.pop("function")) or call
+        name, arguments = (
+            lenient_values.string(inner.pop("name")),
+            lenient_values.string_or_json(inner.pop("arguments")),
+        )
         self._out.call(index, id, name, arguments, apart=apart)
 
     def _input(self, key: int, id: str, custom: Fields) -> None:
         """Adds free text, as the one string of a function's arguments."""
         opener = "" if key in self._inputs else f'{{"{INPUT}": "'
         self._inputs.add(key)
-        text = msgspec.json.encode(lenient_values.word(custom.take("input"))).decode()[1:-1]
-        self._out.call(key, id, lenient_values.word(custom.take("name")), opener + text)
+        text = msgspec.json.encode(lenient_values.string(custom.pop("input"))).decode()[1:-1]
+        self._out.call(key, id, lenient_values.string(custom.pop("name")), opener + text)
 
 
 def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:
@@ -292,21 +295,21 @@ def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:
     for item in lenient_values.items(found):
         block = lenient_values.fields(item)
         if block is None:
-            yield lenient_values.word(item)
+            yield lenient_values.string(item)
         elif not within:
-            for each in filter(None, (block.take(name) for name in _INNER)):
+            for each in filter(None, (block.pop(name) for name in _INNER)):
                 yield from _texts(each, within=True)
         else:
-            yield lenient_values.word(block.take("text"))
+            yield lenient_values.string(block.pop("text"))
 
 
 def _usage(counts: Fields) -> Usage:
     extra = unmodelled_counts(counts, COUNTS)
     return Usage(
-        input_tokens=lenient_values.details(counts, "prompt_tokens"),
-        output_tokens=lenient_values.details(counts, "completion_tokens"),
-        cached_input_tokens=lenient_values.details(counts, "prompt_tokens_details", "cached_tokens"),
-        reasoning_tokens=lenient_values.details(counts, "completion_tokens_details", "reasoning_tokens"),
+        input_tokens=lenient_values.count_at(counts, "prompt_tokens"),
+        output_tokens=lenient_values.count_at(counts, "completion_tokens"),
+        cached_input_tokens=lenient_values.count_at(counts, "prompt_tokens_details", "cached_tokens"),
+        reasoning_tokens=lenient_values.count_at(counts, "completion_tokens_details", "reasoning_tokens"),
         extra=extra,
         dialect=NAME if extra else "",
     )

@@ -181,7 +181,7 @@ def _nested(annotations: Raw) -> list[object]:
 
 
 def _annotation(raw: Raw) -> object:
-    members = dict(json_cursor.at(bytes(raw)).fields().rest())
+    members = dict(json_cursor.parse(bytes(raw)).fields().remaining())
     if "url_citation" in members or bytes(members.get("type", b"")) != b'"url_citation"':
         return raw
     return {"type": members.pop("type"), "url_citation": members}

@@ -109,7 +109,7 @@ def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, objec
 
 def _done(kind: str, arguments: JsonText) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(json_cursor.at(arguments).object())
+        found: dict[str, Any] = json.loads(json_cursor.parse(arguments).object())
     except RequestError:  # it has only begun, or was cut off
         return _EMPTY[kind]
     if kind == "shell" and isinstance(found.get("commands"), str):
@@ -126,7 +126,7 @@ def _is_clients(tool: Tool) -> bool:
         return tool.kind in _SCHEMAS
     environment = tool.extra.get("environment", msgspec.Raw(b"null"))
     fields = Cursor(environment, "$.tools").fields() if bytes(environment).startswith(b"{") else None
-    kind = fields.peek("type") if fields else None
+    kind = fields.get("type") if fields else None
     return kind is None or kind.kind != "string" or kind.string() == "local"
 
 
@@ -151,20 +151,20 @@ def _part(part: Part) -> Part:
     if not call or kind not in _SCHEMAS or rest not in ("", "_output"):
         return part
     fields = Cursor(part.raw, part.path).fields()
-    id = fields.take("call_id") or fields.need("id")
+    id = fields.pop("call_id") or fields.require("id")
     if not rest:
-        return ToolCall(id.word(), kind, fields.need(_PLACES[kind]).object())
-    return ToolResult(id.word(), (Text(_output(fields)),), is_error=_failed(fields))
+        return ToolCall(id.nonempty_string(), kind, fields.require(_PLACES[kind]).object())
+    return ToolResult(id.nonempty_string(), (Text(_output(fields)),), is_error=_failed(fields))
 
 
 def _failed(fields: Fields) -> bool:
-    state = fields.peek("status")
+    state = fields.get("status")
     return state is not None and state.kind == "string" and state.string() == "failed"
 
 
 def _output(fields: Fields) -> str:
     """A string as it is, anything else as its JSON; what has none says how it ended."""
-    output = fields.take("output") or fields.take("status")
+    output = fields.pop("output") or fields.pop("status")
     if output is None:
         return ""
     return output.string() if output.kind == "string" else output.text

@@ -58,7 +58,7 @@ def read_request(body: bytes | str) -> Request:
 
     Raises: ClientError: what is wrong, and where; anything else is a bug here.
     """
-    return _request(json_cursor.request(body).fields())
+    return _request(json_cursor.parse_request(body).fields())
 
 
 def read_count(body: bytes | str) -> Request:
@@ -66,44 +66,46 @@ def read_count(body: bytes | str) -> Request:
 
     Raises: ClientError: as above.
     """
-    return _request(json_cursor.request(body).fields(), partly=True)
+    return _request(json_cursor.parse_request(body).fields(), partly=True)
 
 
 def _request(fields: Fields, partly: bool = False) -> Request:
     for name, why in _UNKEPT.items():
-        if found := fields.take(name):
+        if found := fields.pop(name):
             raise UnsupportedError(why, found.path)
-    if (background := fields.take("background")) and background.boolean():
+    if (background := fields.pop("background")) and background.boolean():
         raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
-    said = fields.take("input") if partly else fields.need("input")
+    said = fields.pop("input") if partly else fields.require("input")
     messages, added = _conversation(said) if said else ((), [])
-    offered = (*_tools(fields.items("tools", json_cursor.TOOLS)), *added)
+    offered = (*_tools(fields.items("tools", json_cursor.MAX_TOOLS)), *added)
     _no_clash(offered)
-    several = fields.peek("parallel_tool_calls")
+    several = fields.get("parallel_tool_calls")
     tools, choice, chosen = _tool_choice(fields, offered)
-    form, kept = _format(fields.take("text"))
+    form, kept = _format(fields.pop("text"))
     instructions = fields.string("instructions")
-    previous = fields.take("previous_response_id")
+    previous = fields.pop("previous_response_id")
     system = (Message("system", (Text(instructions),)),) if instructions else ()
-    fields.take("stream_options")
+    fields.pop("stream_options")
     return Request(
-        model=fields.string("model") if partly else fields.need("model").string(),
+        model=fields.string("model") if partly else fields.require("model").string(),
         messages=system + messages,
         tools=tools,
         tool_choice=choice,
         sampling=m.Sampling(temperature=fields.number("temperature", 0, 2), top_p=fields.number("top_p", 0, 1)),
-        max_tokens=fields.integer("max_output_tokens", least=1),
+        max_tokens=fields.integer("max_output_tokens", minimum=1),
         response_schema=_response_schema(form),
         response_name=form.string("name") if form else "",
         response_description=form.string("description") if form else "",
         response_strict=form.flag("strict") if form else False,
         stream=fields.flag("stream"),
         stream_usage=True,
-        effort=_effort(fields.peek("reasoning")),
-        previous=PreviousResponseRef(previous.word().removeprefix("resp_"), path=previous.path) if previous else None,
+        effort=_effort(fields.get("reasoning")),
+        previous=PreviousResponseRef(previous.nonempty_string().removeprefix("resp_"), path=previous.path)
+        if previous
+        else None,
         instructions=len(system),
         keep=fields.flag("store", default=True),
-        extra={**kept, **chosen, **fields.rest()},
+        extra={**kept, **chosen, **fields.remaining()},
         dialect=NAME,
         several=several is not None and several.boolean(),
     )
@@ -111,27 +113,27 @@ def _request(fields: Fields, partly: bool = False) -> Request:
 
 def _effort(found: Cursor | None) -> str:
     """What is asked for; any other kind of value is for the server to refuse."""
-    told = found.fields().peek("effort") if found is not None and found.kind == "object" else None
+    told = found.fields().get("effort") if found is not None and found.kind == "object" else None
     return told.string() if told is not None and told.kind == "string" else ""
 
 
 def _format(found: Cursor | None) -> tuple[Fields | None, m.ExtraFields]:
     if found is None:
         return None, {}
-    form = found.fields().take("format")
+    form = found.fields().pop("format")
     return form.fields() if form else None, {"text": found.raw}
 
 
 def _response_schema(form: Fields | None) -> m.JsonText:
     if form is None:
         return ""
-    match form.need("type").choice(("text", "json_object", "json_schema"), "text format"):
+    match form.require("type").one_of(("text", "json_object", "json_schema"), "text format"):
         case "text":
             return ""
         case "json_object":
             return _ANY_OBJECT
         case _:
-            return form.need("schema").object()
+            return form.require("schema").object()
 
 
 def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
@@ -147,7 +149,7 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
         kind = fields.string("type") or "message"
         if kind != "additional_tools":
             turns.add(_message(item, kind, fields), apart=bool(added) and added[-1][0] == turns.count)
-        elif fields.need("tools").items(json_cursor.TOOLS):
+        elif fields.require("tools").items(json_cursor.MAX_TOOLS):
             added.append((turns.count, item))
     messages = turns.messages()
     if not messages:
@@ -159,8 +161,8 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
 def _added(item: Cursor, number: int, before: int) -> list[Tool]:
     """The tools of an item `additional_tools`, each with a note of it."""
     fields = item.fields()
-    listed = fields.need("tools").items(json_cursor.TOOLS)
-    note = {IN_ITEM: msgspec.Raw(msgspec.json.encode({"number": number, "before": before, "item": fields.rest()}))}
+    listed = fields.require("tools").items(json_cursor.MAX_TOOLS)
+    note = {IN_ITEM: msgspec.Raw(msgspec.json.encode({"number": number, "before": before, "item": fields.remaining()}))}
     return [replace(tool, extra={**tool.extra, **note}) for tool in _tools(listed)]
 
 
@@ -206,10 +208,10 @@ def _has_words(message: Message) -> bool:
 def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
     """One item as a message."""
     if kind == "item_reference":
-        return Message("assistant", (_reference(fields.need("id")),))
+        return Message("assistant", (_reference(fields.require("id")),))
     if kind == "message":
-        role = fields.need("role").choice(_ROLES, "role")
-        return Message(role, read_parts(fields.take("content"), _PARTS), fields.rest())
+        role = fields.require("role").one_of(_ROLES, "role")
+        return Message(role, read_parts(fields.pop("content"), _PARTS), fields.remaining())
     if kind in _CALLS:
         return Message("assistant", (_CALLS[kind](fields),))
     if kind in ("function_call_output", "custom_tool_call_output"):
@@ -221,39 +223,41 @@ def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
 
 def _reference(id: Cursor) -> PreviousResponseRef:
     """A part of an earlier answer, by the id that its item was given; one that no item has here is of no answer."""
-    found = _ITEM.fullmatch(id.word())
+    found = _ITEM.fullmatch(id.nonempty_string())
     return (
-        PreviousResponseRef(found[1], int(found[2]), id.path) if found else PreviousResponseRef(id.word(), 0, id.path)
+        PreviousResponseRef(found[1], int(found[2]), id.path)
+        if found
+        else PreviousResponseRef(id.nonempty_string(), 0, id.path)
     )
 
 
 def _function_call(fields: Fields) -> Part:
     arguments = fields.string("arguments") or "{}"
     name, within = _called(fields)
-    return ToolCall(fields.need("call_id").word(), name, arguments, {**within, **fields.rest()})
+    return ToolCall(fields.require("call_id").nonempty_string(), name, arguments, {**within, **fields.remaining()})
 
 
 def _custom_call(fields: Fields) -> Part:
     arguments = json.dumps({INPUT: fields.string("input")}, ensure_ascii=False)
-    call_id, (name, within) = fields.need("call_id").word(), _called(fields)
+    call_id, (name, within) = fields.require("call_id").nonempty_string(), _called(fields)
     kind = {"type": msgspec.Raw(b'"custom_tool_call"')}
-    return ToolCall(call_id, name, arguments, {**kind, **within, **fields.rest()})
+    return ToolCall(call_id, name, arguments, {**kind, **within, **fields.remaining()})
 
 
 def _called(fields: Fields) -> tuple[str, m.ExtraFields]:
     """The name under which the tool is offered, and the namespace that is in it."""
-    name, space = fields.need("name").word(), fields.take("namespace")
-    return (f"{space.word()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
+    name, space = fields.require("name").nonempty_string(), fields.pop("namespace")
+    return (f"{space.nonempty_string()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
 
 
 def _reasoning(fields: Fields) -> Part:
-    said = {name: fields.take(name) for name in ("summary", "content")}
-    texts = {name: [i.fields().need("text").string() for i in c.items()] for name, c in said.items() if c}
+    said = {name: fields.pop(name) for name in ("summary", "content")}
+    texts = {name: [i.fields().require("text").string() for i in c.items()] for name, c in said.items() if c}
     text = "\n\n".join(texts.get("content") or texts.get("summary") or [])
     # One text of the summary is what is written again; all else would be lost.
     least = {"summary": 0 if texts.get("content") else 1, "content": 0}
     kept = {n: c.raw for n, c in said.items() if c and len(texts[n]) > least[n]}
-    proof, extra = fields.string("encrypted_content"), {**kept, **fields.rest()}
+    proof, extra = fields.string("encrypted_content"), {**kept, **fields.remaining()}
     if proof.startswith(REDACTED):
         return m.Reasoning(text, redacted=proof.removeprefix(REDACTED), extra=extra)
     return m.Reasoning(text, proof, extra=extra)
@@ -267,21 +271,21 @@ _CALLS: Final[dict[str, Callable[[Fields], Part]]] = {
 
 
 def _result(fields: Fields, kind: str) -> m.ToolResult:
-    parts = read_parts(fields.take("output"), _RESULT_PARTS)
-    call_id = fields.need("call_id").word()
+    parts = read_parts(fields.pop("output"), _RESULT_PARTS)
+    call_id = fields.require("call_id").nonempty_string()
     custom = {"type": msgspec.Raw(b'"custom_tool_call_output"')} if kind != "function_call_output" else {}
-    return m.ToolResult(call_id, parts, extra={**custom, **fields.rest()})
+    return m.ToolResult(call_id, parts, extra={**custom, **fields.remaining()})
 
 
 def _text(fields: Fields) -> Text:
-    return Text(fields.need("text").string(), fields.rest())
+    return Text(fields.require("text").string(), fields.remaining())
 
 
 def _image(fields: Fields) -> m.Image:
     url, file_id = fields.string("image_url"), fields.string("file_id")
     if not url and not file_id:
         raise RequestError("missing required field 'image_url' or 'file_id'", fields.path)
-    return m.Image(media_from_url(url) if url else m.MediaSource(file_id=file_id), fields.rest())
+    return m.Image(media_from_url(url) if url else m.MediaSource(file_id=file_id), fields.remaining())
 
 
 def _file(fields: Fields) -> m.Document:
@@ -289,16 +293,16 @@ def _file(fields: Fields) -> m.Document:
     if not (data or url or file_id):
         raise RequestError("missing required field 'file_data', 'file_url' or 'file_id'", fields.path)
     bare = m.MediaSource(data=data) if data else m.MediaSource(url=url, file_id="" if url else file_id)
-    return m.Document(media_from_url(data) if data.startswith("data:") else bare, title, fields.rest())
+    return m.Document(media_from_url(data) if data.startswith("data:") else bare, title, fields.remaining())
 
 
 def _refusal(fields: Fields) -> m.Refusal:
-    return m.Refusal(fields.need("refusal").string(), fields.rest())
+    return m.Refusal(fields.require("refusal").string(), fields.remaining())
 
 
 def _audio(fields: Fields) -> m.Audio:
-    inner = fields.need("input_audio").fields()
-    return m.Audio(m.MediaSource(f"audio/{inner.need('format').string()}", inner.need("data").string()))
+    inner = fields.require("input_audio").fields()
+    return m.Audio(m.MediaSource(f"audio/{inner.require('format').string()}", inner.require("data").string()))
 
 
 _RESULT_PARTS: Final[dict[str, Callable[[Fields], m.ResultPart]]] = {
@@ -320,33 +324,36 @@ def _tools_of(cursor: Cursor) -> list[Tool]:
     fields = cursor.fields()
     if fields.string("type") != "namespace":
         return [_tool(cursor)]
-    about = {name: raw for name, raw in cursor.fields().rest().items() if name != "tools"}
-    named = fields.need("name")
-    space, kept = named.word(), {NAMESPACE: named.raw, ABOUT_NAMESPACE: msgspec.Raw(msgspec.json.encode(about))}
-    inside = [_tool(item) for item in fields.items("tools", json_cursor.TOOLS)]
+    about = {name: raw for name, raw in cursor.fields().remaining().items() if name != "tools"}
+    named = fields.require("name")
+    space, kept = (
+        named.nonempty_string(),
+        {NAMESPACE: named.raw, ABOUT_NAMESPACE: msgspec.Raw(msgspec.json.encode(about))},
+    )
+    inside = [_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS)]
     return [replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **kept}) for tool in inside]
 
 
 def _tool(cursor: Cursor) -> Tool:
     fields = cursor.fields()
-    kind = fields.need("type")
+    kind = fields.require("type")
     if kind.string() not in ("function", "custom"):
-        return Tool(fields.string("name"), kind=kind.string(), extra=cursor.fields().rest())
-    name, description = fields.need("name").word(NAME_LIMIT_CHARS), fields.string("description")
+        return Tool(fields.string("name"), kind=kind.string(), extra=cursor.fields().remaining())
+    name, description = fields.require("name").nonempty_string(NAME_LIMIT_CHARS), fields.string("description")
     if kind.string() == "custom":
-        form = fields.take("format")
-        extra = {"type": kind.raw, **({"format": form.raw} if form else {}), **fields.rest()}
+        form = fields.pop("format")
+        extra = {"type": kind.raw, **({"format": form.raw} if form else {}), **fields.remaining()}
         return Tool(name, description, _free_text(form), extra)
-    parameters, strict = fields.schema("parameters") or Tool(name).parameters, fields.peek("strict")
-    return Tool(name, description, parameters, fields.rest(), strict=strict is not None and strict.boolean())
+    parameters, strict = fields.schema("parameters") or Tool(name).parameters, fields.get("strict")
+    return Tool(name, description, parameters, fields.remaining(), strict=strict is not None and strict.boolean())
 
 
 def _free_text(form: Cursor | None) -> m.JsonText:
     """The schema that a custom tool is offered under."""
     fields = form.fields() if form else None
-    if fields is None or fields.need("type").string() != "grammar":
+    if fields is None or fields.require("type").string() != "grammar":
         return free_text()
-    return free_text(fields.need("syntax").string(), fields.need("definition").string())
+    return free_text(fields.require("syntax").string(), fields.require("definition").string())
 
 
 def _no_clash(tools: tuple[Tool, ...]) -> None:
@@ -362,7 +369,7 @@ def _no_clash(tools: tuple[Tool, ...]) -> None:
 def namespace_of(tool: Tool) -> str:
     """The name of the namespace that a tool is in, or ""."""
     named = tool.extra.get(NAMESPACE)
-    return json_cursor.at(bytes(named)).string() if named else ""
+    return json_cursor.parse(bytes(named)).string() if named else ""
 
 
 def is_custom(tool: Tool) -> bool:
@@ -372,8 +379,8 @@ def is_custom(tool: Tool) -> bool:
 
 def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, m.ExtraFields]:
     """The tools that may be called, how freely, and what is left to say of it."""
-    found, parallel = fields.take("tool_choice"), fields.flag("parallel_tool_calls", default=True)
-    word = found.choice(_MODES, "tool choice") if found and found.kind != "object" else "auto"
+    found, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
+    word = found.one_of(_MODES, "tool choice") if found and found.kind != "object" else "auto"
     if found and not tools and (found.kind == "object" or word == "required"):
         raise RequestError("expected tools to choose from, got none", found.path)
     if not tools:
@@ -382,11 +389,11 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
         return tools, ToolChoice(word, parallel=parallel), {}
     inner = found.fields()
     offered = dict.fromkeys(tool.name for tool in tools if tool.kind == "function")
-    match inner.need("type").string():
+    match inner.require("type").string():
         case "function" | "custom":
             return tools, ToolChoice("named", _named(inner, offered), parallel), {}
         case "allowed_tools":
-            listed, mode = inner.need("tools"), inner.need("mode").choice(_MODES, "mode")
+            listed, mode = inner.require("tools"), inner.require("mode").one_of(_MODES, "mode")
         case kind:
             return tools, ToolChoice("named", kind, parallel), {"tool_choice": found.raw}
     allowed = {_allowed(item.fields(), offered) for item in listed.items()}
@@ -398,15 +405,15 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
 
 def _named(fields: Fields, offered: Mapping[str, None]) -> str:
     """The name of the offered tool that is meant."""
-    name, space = fields.need("name"), fields.take("namespace")
+    name, space = fields.require("name"), fields.pop("namespace")
     if space is None:
-        return name.choice(offered, "tool")
-    joint = f"{space.word()}{JOINT}{name.word()}"
+        return name.one_of(offered, "tool")
+    joint = f"{space.nonempty_string()}{JOINT}{name.nonempty_string()}"
     if joint not in offered:
         raise RequestError(f"unknown tool {quote(joint)}{one_of(joint, offered, 'expected ')}", name.path)
     return joint
 
 
 def _allowed(fields: Fields, offered: Mapping[str, None]) -> tuple[str, str]:
-    kind = fields.need("type").string()
+    kind = fields.require("type").string()
     return ("function", _named(fields, offered)) if kind in ("function", "custom") else (kind, fields.string("name"))

@@ -78,7 +78,7 @@ from dragoman.dialects.openai_responses.request_reader import (
 from dragoman.schema.free_text import INPUT
 from dragoman.schema.targets import OPENAI, OPENAI_STRICT
 from dragoman.text import json_cursor
-from dragoman.text.json_member import string_member
+from dragoman.text.json_member import read_string_member
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.openai_fields import merge_fields, to_responses_custom_tool, to_responses_fields
 from dragoman.wire.translation import REDACTED as REDACTED_REASONING
@@ -196,7 +196,7 @@ def _listed(tools: Sequence[Tool], report: TranslationReport) -> list[object]:
     listed: list[object] = []
     for about, group in _grouped(tools, ABOUT_NAMESPACE, report):
         written = [_tool(tool, report) for tool in group]
-        listed += [{**json_cursor.at(bytes(about)).fields().rest(), "tools": written}] if about else written
+        listed += [{**json_cursor.parse(bytes(about)).fields().remaining(), "tools": written}] if about else written
     return listed
 
 
@@ -290,9 +290,9 @@ def _items_of_tools(tools: Sequence[Tool], report: TranslationReport) -> dict[in
     items: dict[int, list[object]] = {}
     for note, group in _grouped(tools, IN_ITEM, report):
         if note:
-            fields = json_cursor.at(bytes(note)).fields()
-            item = {**fields.need("item").fields().rest(), "tools": _listed(group, report)}
-            items.setdefault(fields.need("before").integer(), []).append(item)
+            fields = json_cursor.parse(bytes(note)).fields()
+            item = {**fields.require("item").fields().remaining(), "tools": _listed(group, report)}
+            items.setdefault(fields.require("before").integer(), []).append(item)
     return items
 
 
@@ -350,7 +350,7 @@ def _call(call: ToolCall, report: TranslationReport) -> Json:
     name = _apart(call.name, json_cursor.Cursor(space, "$.namespace").string() if space is not None else "")
     said: Json = {"type": kind, "call_id": call.id, **name}
     if bytes(kind) == _CUSTOM_CALL:
-        return {**said, "input": string_member(call.arguments, INPUT), **extra}
+        return {**said, "input": read_string_member(call.arguments, INPUT), **extra}
     return {**said, "arguments": call.arguments, **extra}
 
 

@@ -157,7 +157,7 @@ class ResponsesResponseReader(BaseResponseReader):
         return True
 
     def _frame(self, fields: Fields) -> None:
-        kind = lenient_values.word(fields.take("type")) or self._event_name
+        kind = lenient_values.string(fields.pop("type")) or self._event_name
         base, _, step = kind.rpartition(".")
         if base in _WORDS and step in ("delta", "done"):
             self._words(base, step, fields)
@@ -167,18 +167,18 @@ class ResponsesResponseReader(BaseResponseReader):
                 self._out.start()
             case "response.output_text.annotation.added":
                 id, index = (
-                    lenient_values.word(fields.take("item_id")),
-                    lenient_values.integer(fields.take("output_index")),
+                    lenient_values.string(fields.pop("item_id")),
+                    lenient_values.integer(fields.pop("output_index")),
                 )
                 item = self._found("message", id, index) or self._opened("message", id, index)
-                for source in lenient_values.objects(fields.take("annotation")):
+                for source in lenient_values.objects(fields.pop("annotation")):
                     self._cite(item, source)
             case "response.output_item.added":
-                self._added(fields.take("item"), lenient_values.integer(fields.take("output_index")))
+                self._added(fields.pop("item"), lenient_values.integer(fields.pop("output_index")))
             case "response.output_item.done":
-                self._done(fields.take("item"), lenient_values.integer(fields.take("output_index")))
+                self._done(fields.pop("item"), lenient_values.integer(fields.pop("output_index")))
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._whole(lenient_values.fields(fields.take("response")) or fields, step)
+                self._whole(lenient_values.fields(fields.pop("response")) or fields, step)
                 self._finish(done=True)
             case "error":
                 raise error_from_body(fields)
@@ -187,9 +187,9 @@ class ResponsesResponseReader(BaseResponseReader):
         """The whole of it; `state` is what its event says."""
         if (error := error_from_event(response)) is not None:
             raise error
-        state = state or lenient_values.word(response.take("status")) or "completed"
+        state = state or lenient_values.string(response.pop("status")) or "completed"
         heard = frozenset(item.kind for item in self._items if item.heard)
-        output = response.take("output")
+        output = response.pop("output")
         if output is None and not heard and state == "completed":
             raise UpstreamError("expected output in the server's response, got none")
         self._out.start()
@@ -199,11 +199,11 @@ class ResponsesResponseReader(BaseResponseReader):
         if state == "completed":
             for item in self._items:
                 self._close_input(item)
-        if (tier := response.take("service_tier")) is not None:
+        if (tier := response.pop("service_tier")) is not None:
             self._out.detail("service_tier", tier.text)
-        if (usage := lenient_values.fields(response.take("usage"))) is not None:
+        if (usage := lenient_values.fields(response.pop("usage"))) is not None:
             self._out.usage(_usage(usage))
-        self._reason = self._finish_reason(state, response.take("incomplete_details"))
+        self._reason = self._finish_reason(state, response.pop("incomplete_details"))
 
     def _finish_reason(self, state: str, details: Cursor | None) -> FinishReason:
         if state in ("failed", "cancelled"):
@@ -213,7 +213,7 @@ class ResponsesResponseReader(BaseResponseReader):
         if state != "incomplete" and not self._items:
             raise UpstreamError(f"expected a whole response of the server, got one that is {quote(state)}")
         why = lenient_values.fields(details)
-        reason = lenient_values.word(why.take("reason")) if why is not None else ""
+        reason = lenient_values.string(why.pop("reason")) if why is not None else ""
         if reason not in _REASONS:
             told = quote(reason) if state == "incomplete" else f"not complete, but {quote(state)}"
             self._out.warn("unknown_finish", f"the response is incomplete for {told}; it is taken for 'length'")
@@ -226,7 +226,7 @@ class ResponsesResponseReader(BaseResponseReader):
         fields = lenient_values.fields(found)
         if fields is None:
             return
-        kind, id = _kind_of(fields), lenient_values.word(fields.take("id"))
+        kind, id = _kind_of(fields), lenient_values.string(fields.pop("id"))
         if kind not in _KINDS or id in self._by_id:
             return
         item = self._opened(kind, id, index)
@@ -260,7 +260,7 @@ class ResponsesResponseReader(BaseResponseReader):
         fields = lenient_values.fields(cursor)
         if fields is None:
             return
-        kind, id = _kind_of(fields), lenient_values.word(fields.take("id"))
+        kind, id = _kind_of(fields), lenient_values.string(fields.pop("id"))
         known = self._by_id.get(id) or (None if id else self._by_index.get(index))
         if known is not None and known.kind == kind:
             self._complete(known, cursor, cut=cut)
@@ -272,7 +272,7 @@ class ResponsesResponseReader(BaseResponseReader):
         fields = lenient_values.fields(cursor)
         if cursor is None or fields is None:
             return
-        kind, id = _kind_of(fields), lenient_values.word(fields.take("id"))
+        kind, id = _kind_of(fields), lenient_values.string(fields.pop("id"))
         item = self._found(kind, id, index) or self._opened(kind, id, index)
         self._complete(item, cursor, cut=False)
 
@@ -282,11 +282,11 @@ class ResponsesResponseReader(BaseResponseReader):
         match item.kind:
             case "message":
                 self._phase(item, fields)
-                self._message(item, fields.take("content"))
+                self._message(item, fields.pop("content"))
             case "reasoning":
                 self._thoughts(item, fields)
             case "function_call" | "custom_tool_call":
-                self._call(item, fields, cut=cut or lenient_values.word(fields.take("status")) == "incomplete")
+                self._call(item, fields, cut=cut or lenient_values.string(fields.pop("status")) == "incomplete")
             case kind if not item.done:
                 self._out.vendor(NAME, kind, cursor.text)
         item.done = True
@@ -296,18 +296,18 @@ class ResponsesResponseReader(BaseResponseReader):
         for cursor in lenient_values.items(content):
             part = lenient_values.fields(cursor)
             if part is None:
-                whole["text"] += lenient_values.word(cursor)
+                whole["text"] += lenient_values.string(cursor)
                 self._say(item, "text", item.rest("text", whole["text"], part=False))
                 continue
-            place = _PLACES.get(lenient_values.word(part.take("type")) or "text", "")
+            place = _PLACES.get(lenient_values.string(part.pop("type")) or "text", "")
             if not place:
                 self._unknown("part", cursor)
                 continue
-            whole[place] += lenient_values.word(part.take(place))
+            whole[place] += lenient_values.string(part.pop(place))
             self._say(item, place, item.rest(place, whole[place], part=False))
             entries, sources = (
-                lenient_values.objects(part.take("logprobs")),
-                lenient_values.objects(part.take("annotations")),
+                lenient_values.objects(part.pop("logprobs")),
+                lenient_values.objects(part.pop("annotations")),
             )
             if entries and not item.is_probable:
                 self._log(item, entries)
@@ -317,7 +317,7 @@ class ResponsesResponseReader(BaseResponseReader):
 
     def _phase(self, item: _Item, fields: Fields) -> None:
         """A message that has a phase is a text of its own."""
-        phase = fields.take(PHASE)
+        phase = fields.pop(PHASE)
         if item.kind != "message" or item.has_phase or phase is None:
             return
         item.has_phase = True
@@ -332,13 +332,13 @@ class ResponsesResponseReader(BaseResponseReader):
     def _cite(self, item: _Item, source: Fields) -> None:
         """A source: Chat has `url_citation` too."""
         item.sources += 1
-        shared = lenient_values.word(source.peek("type")) == "url_citation"
+        shared = lenient_values.string(source.get("type")) == "url_citation"
         self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", "" if shared else NAME)
 
     def _thoughts(self, item: _Item, fields: Fields) -> None:
         wholes = {
             place: "\n\n".join(
-                lenient_values.word(part.take("text")) for part in lenient_values.objects(fields.take(name))
+                lenient_values.string(part.pop("text")) for part in lenient_values.objects(fields.pop(name))
             )
             for place, name in (("text", "content"), ("summary", "summary"))
         }
@@ -347,7 +347,7 @@ class ResponsesResponseReader(BaseResponseReader):
         (other,) = wholes.values()
         if other and not item.done:
             self._out.warn("unknown_block", "thoughts came whole and as a summary; one of them was dropped", other)
-        encrypted = lenient_values.word(fields.take("encrypted_content"))
+        encrypted = lenient_values.string(fields.pop("encrypted_content"))
         if encrypted and not item.done:
             redacted = encrypted.removeprefix(REDACTED) if encrypted.startswith(REDACTED) else ""
             self._out.reasoning("", "" if redacted else proof(item.id, encrypted), redacted)
@@ -355,17 +355,17 @@ class ResponsesResponseReader(BaseResponseReader):
     def _call(self, item: _Item, fields: Fields, *, cut: bool) -> None:
         self._name(item, fields)
         place = "input" if item.kind == "custom_tool_call" else "arguments"
-        if (whole := fields.take(place)) is not None:
-            self._say(item, place, item.rest(place, lenient_values.text(whole), part=False))
+        if (whole := fields.pop(place)) is not None:
+            self._say(item, place, item.rest(place, lenient_values.string_or_json(whole), part=False))
         if not cut:
             self._close_input(item)
             self._out.end_call(item.key)
 
     def _name(self, item: _Item, fields: Fields) -> None:
-        name, space = lenient_values.word(fields.take("name")), lenient_values.word(fields.take("namespace"))
+        name, space = lenient_values.string(fields.pop("name")), lenient_values.string(fields.pop("namespace"))
         if item.kind in _CALLS and name and not item.named:
             item.named = True
-            id = lenient_values.word(fields.take("call_id")) or item.id
+            id = lenient_values.string(fields.pop("call_id")) or item.id
             self._out.call(item.key, id, f"{space}{JOINT}{name}" if space else name, "", named=True)
 
     def _unknown(self, what: str, cursor: Cursor) -> None:
@@ -375,18 +375,18 @@ class ResponsesResponseReader(BaseResponseReader):
 
     def _words(self, base: str, step: str, fields: Fields) -> None:
         kind, place, name = _WORDS[base]
-        id, index = lenient_values.word(fields.take("item_id")), lenient_values.integer(fields.take("output_index"))
+        id, index = lenient_values.string(fields.pop("item_id")), lenient_values.integer(fields.pop("output_index"))
         item = self._found(kind, id, index) or self._opened(kind, id, index)
         if place == "summary":
-            self._paragraph(item, lenient_values.integer(fields.take("summary_index")) or 0)
+            self._paragraph(item, lenient_values.integer(fields.pop("summary_index")) or 0)
         if step == "delta":
-            self._say(item, place, lenient_values.text(fields.take("delta")))
-            if entries := lenient_values.objects(fields.take("logprobs")):
+            self._say(item, place, lenient_values.string_or_json(fields.pop("delta")))
+            if entries := lenient_values.objects(fields.pop("logprobs")):
                 self._log(item, entries)
             return
         self._name(item, fields)
-        if (whole := fields.take(name)) is not None:
-            self._say(item, place, item.rest(place, lenient_values.text(whole), part=True))
+        if (whole := fields.pop(name)) is not None:
+            self._say(item, place, item.rest(place, lenient_values.string_or_json(whole), part=True))
         self._close_input(item)
 
     def _paragraph(self, item: _Item, part: int) -> None:
@@ -425,18 +425,18 @@ class ResponsesResponseReader(BaseResponseReader):
 
 def _kind_of(fields: Fields) -> str:
     """The type of an item; where it is missing, by a member that only one has."""
-    kind = lenient_values.word(fields.take("type"))
-    return kind or next((kind for name, kind in _TOLD_BY.items() if fields.peek(name) is not None), "")
+    kind = lenient_values.string(fields.pop("type"))
+    return kind or next((kind for name, kind in _TOLD_BY.items() if fields.get(name) is not None), "")
 
 
 def _usage(counts: Fields) -> Usage:
     extra = unmodelled_counts(counts, _COUNTS)
     return Usage(
-        input_tokens=lenient_values.details(counts, "input_tokens"),
-        output_tokens=lenient_values.details(counts, "output_tokens"),
-        cached_input_tokens=lenient_values.details(counts, "input_tokens_details", "cached_tokens"),
-        cache_write_tokens=lenient_values.details(counts, "input_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=lenient_values.details(counts, "output_tokens_details", "reasoning_tokens"),
+        input_tokens=lenient_values.count_at(counts, "input_tokens"),
+        output_tokens=lenient_values.count_at(counts, "output_tokens"),
+        cached_input_tokens=lenient_values.count_at(counts, "input_tokens_details", "cached_tokens"),
+        cache_write_tokens=lenient_values.count_at(counts, "input_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=lenient_values.count_at(counts, "output_tokens_details", "reasoning_tokens"),
         extra=extra,
         dialect=NAME if extra else "",
     )
@@ -447,4 +447,4 @@ def count_of(body: bytes) -> int:
 
     Raises: RequestError: it tells none.
     """
-    return json_cursor.at(body).fields().need("input_tokens").integer(least=0)
+    return json_cursor.parse(body).fields().require("input_tokens").integer(minimum=0)

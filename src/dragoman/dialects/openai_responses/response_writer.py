@@ -379,7 +379,7 @@ class _Items:
                     }
                 return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
             case UnknownPart(raw=raw, dialect=dialect):
-                return dict(json_cursor.at(bytes(raw)).fields().rest()) if dialect == NAME else {}
+                return dict(json_cursor.parse(bytes(raw)).fields().remaining()) if dialect == NAME else {}
             case (
                 messages.Image()
                 | messages.Document()
@@ -402,7 +402,7 @@ class _Items:
         for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(ABOUT_NAMESPACE))):
             together = list(group)
             about, written = together[0].extra.get(ABOUT_NAMESPACE), [self._tool(tool) for tool in together]
-            listed += [{**json_cursor.at(bytes(about)).fields().rest(), "tools": written}] if about else written
+            listed += [{**json_cursor.parse(bytes(about)).fields().remaining(), "tools": written}] if about else written
         return listed
 
     def _tool(self, tool: Tool) -> Json:
@@ -428,7 +428,7 @@ def _details(part: Part) -> Json:
 
 def _is_object(arguments: messages.JsonText) -> bool:
     try:
-        return bool(json_cursor.at(arguments).object())
+        return bool(json_cursor.parse(arguments).object())
     except RequestError:
         return False
 

@@ -71,7 +71,7 @@ class Pipe:
             process.stdin.close()
             yield Start(turn.id, request.model, turn.created)
             async for text in _pieces(process):
-                for event in stops.pass_on(reader.feed(text)):
+                for event in stops.feed_events(reader.feed(text)):
                     yield event
                 if reader.finished or stops.found:
                     break
@@ -80,7 +80,7 @@ class Pipe:
                     yield Failure(BackendUnavailableError(f"the model's program ended with {status}"))
                     return
         if not stops.found:
-            for event in [*stops.pass_on(reader.close()), *stops.end()]:
+            for event in [*stops.feed_events(reader.close()), *stops.close_events()]:
                 yield event
         yield Finish("stop_sequence" if stops.found else "stop", stops.found)
 

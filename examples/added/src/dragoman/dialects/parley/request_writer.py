@@ -16,7 +16,7 @@ from dragoman.core.errors import RequestError
 from dragoman.core.identifiers import ANY, NAME_FORM
 from dragoman.core.messages import Message, Part, Reasoning, Refusal, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.schema.targets import OPENAI
-from dragoman.text.json_cursor import at
+from dragoman.text import json_cursor
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.translation import TranslationReport
 
@@ -86,7 +86,7 @@ def _words(part: Part, report: TranslationReport) -> str:
 
 def _call(call: ToolCall, report: TranslationReport) -> dict[str, object]:
     try:
-        given = at(call.arguments).object()
+        given = json_cursor.parse(call.arguments).object()
     except RequestError:  # it was cut off, back then
         given = "{}"
         report.adapted("arguments that are no object are an empty one")

@@ -53,7 +53,7 @@ class ParleyResponseReader(BaseResponseReader):
     def _frame(self, fields: Fields) -> None:
         self._out.start()
         self._out.text(fields.string("say"))
-        if (call := fields.take("do")) is not None:
+        if (call := fields.pop("do")) is not None:
             self._calls += 1
             self._call(call.fields())
         if arguments := fields.string("with"):
@@ -73,10 +73,10 @@ class ParleyResponseReader(BaseResponseReader):
         self._out.call(self._calls - 1, id, name, call.object("with") or "")
 
     def _done(self, fields: Fields) -> None:
-        if (done := fields.take("done")) is None:
+        if (done := fields.pop("done")) is None:
             return
         if done.string() == "wrong":
             raise UpstreamError(f"the server broke the reply off: {fields.string('wrong')}")
-        self._reason = _DONE[done.choice(_DONE, "end")]
+        self._reason = _DONE[done.one_of(_DONE, "end")]
         if tokens := fields.items("tokens"):
-            self._out.usage(Usage(*(count.integer(least=0) for count in tokens[:2])))
+            self._out.usage(Usage(*(count.integer(minimum=0) for count in tokens[:2])))
