@@ -7,8 +7,8 @@ import pytest
 from attacks import marks
 from cases import Case, all_cases, shown
 from dragoman import formats
-from dragoman.text.control_tokens import CONTROL
-from dragoman.text.escape import neutralise
+from dragoman.text.control_tokens import CONTROL_TOKEN_START
+from dragoman.text.escape import escape_markers
 
 NOT_SEEN = ("beam", "inkling", "llama3_json", "xlam")
 """Formats whose calls nothing opens, or nothing but what the prompt has ended in."""
@@ -90,11 +90,11 @@ def test_marks_of_each_format_are_made_harmless_for_auto(name: str) -> None:
     """A new format's marks are listed in `OTHERS`, or here."""
     known = formats.get("auto").markers
     for mark in marks(formats.get(name)) - ORDINARY:
-        assert neutralise(mark, CONTROL) != mark or neutralise(mark, known) != mark, mark
+        assert escape_markers(mark, CONTROL_TOKEN_START) != mark or escape_markers(mark, known) != mark, mark
 
 
 def test_marks_that_look_alike_are_made_harmless_too() -> None:
-    assert neutralise("＜tool_call＞", formats.get("auto").markers) != "＜tool_call＞"
+    assert escape_markers("＜tool_call＞", formats.get("auto").markers) != "＜tool_call＞"
 
 
 def test_every_ordinary_mark_is_one() -> None:

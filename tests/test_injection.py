@@ -31,7 +31,7 @@ from dragoman.identify import detect_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting.chat_renderer import ChatTurn, model_markup, render_chat
-from dragoman.text.control_tokens import control_tokens
+from dragoman.text.control_tokens import find_control_tokens
 
 KINDS = tuple(attacks(formats.get("hermes")))
 
@@ -115,7 +115,7 @@ def test_brackets_around_words_complete_nothing(format: Format, words: str) -> N
     for place in ("result", "argument", "enum", "opaque", "id", "name", "title"):
         text = "\n".join(turn.text for turn in render_chat(conversation(words, place), format))
         ordinary = "\n".join(turn.text for turn in render_chat(conversation(WORD, place), format))
-        assert control_tokens(text) == control_tokens(ordinary), place
+        assert find_control_tokens(text) == find_control_tokens(ordinary), place
 
 
 @each_format
@@ -162,8 +162,8 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
     """Tools, calls and results go through those that know them; the others get plain turns."""
     source = path.read_text()
     format = detect_format(chat_template=source).format
-    template = ChatTemplate(source, "", "", sorted(control_tokens(source)))
-    own = {*control_tokens(source)}
+    template = ChatTemplate(source, "", "", sorted(find_control_tokens(source)))
+    own = {*find_control_tokens(source)}
     try:
         own |= {tag for tag in TAG.findall(template.prompt(conversation(WORD, "user"), format).text) if tag in source}
     except RequestError:
@@ -173,7 +173,7 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
     own -= {"<args-json-object>", "<function-name>"}
     words = everything(format, tuple(own))
     for place in PLACES:
-        known = checked(format, place, tuple(t for t in own if place not in OWN or t in control_tokens(t)))
+        known = checked(format, place, tuple(t for t in own if place not in OWN or t in find_control_tokens(t)))
         bad, good = (template.prompt(conversation(w, place), format).text for w in (words, WORD))
         assert found(bad, known) == found(good, known), place
 

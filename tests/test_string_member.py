@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuts import pieces, places
-from dragoman.text.json_member import StringMember, string_member
+from dragoman.text.json_member import StringMember, read_string_member
 
 CASES = [
     ("whole", '{"input":"ls \\"é\\"\\n"}', 'ls "é"\n'),
@@ -39,7 +39,7 @@ def read(parts: list[str]) -> str:
 
 @pytest.mark.parametrize(("title", "text", "expected"), CASES, ids=[title for title, _, _ in CASES])
 def test_case(title: str, text: str, expected: str) -> None:
-    assert string_member(text, "input") == expected
+    assert read_string_member(text, "input") == expected
     assert read(list(text)) == expected
     for at in range(len(text)):
         assert read([text[:at], text[at:]]) == expected

@@ -16,8 +16,8 @@ from typing import Final
 
 from dragoman.core.messages import Tool, ToolResult
 from dragoman.core.part_text import part_text
-from dragoman.text.control_tokens import CONTROL
-from dragoman.text.escape import neutralise, neutralise_json
+from dragoman.text.control_tokens import CONTROL_TOKEN_START
+from dragoman.text.escape import escape_markers, escape_markers_json
 
 _TAG = re.compile(r"</?[^\s<>{}]+>?|\[/?[A-Z_]+\]")
 _FIELD = re.compile(r"\{(id|name|error)\}")
@@ -46,7 +46,7 @@ class ToolListMarkup:
     def write(self, tools: Iterable[Tool], markers: Collection[str]) -> str:
         """The list: schemas verbatim, with markers in them made harmless."""
         (before, behind), (opened, closed) = self.list_wrapper, self.tool_wrapper
-        listed = (f"{opened}{neutralise_json(_members(tool), markers)}{closed}" for tool in tools)
+        listed = (f"{opened}{escape_markers_json(_members(tool), markers)}{closed}" for tool in tools)
         return f"{before}{self.separator.join(listed)}{behind}"
 
 
@@ -77,7 +77,7 @@ class ToolResultMarkup:
         text = "\n".join(map(part_text, result.parts))
         if result.is_error and not self.error[1]:
             text = f"Error: {text}"
-        text = neutralise_json(_quoted(text), markers) if self.quoted else neutralise(text, markers)
+        text = escape_markers_json(_quoted(text), markers) if self.quoted else escape_markers(text, markers)
         fields = {"id": _label(result.call_id, markers), "name": _label(name, markers)}
         if self.quoted:
             fields = {field: _quoted(label)[1:-1] for field, label in fields.items()}
@@ -99,8 +99,8 @@ TOOL_RESPONSE: Final = ToolResultMarkup("<tool_response>\n", "\n</tool_response>
 
 def _apart(before: str, text: str, behind: str) -> str:
     """The text, so that it makes no control token with the brackets around it."""
-    text = neutralise(text + behind, CONTROL).removesuffix(behind)
-    return f" {text}" if CONTROL.match(before + text + behind) else text
+    text = escape_markers(text + behind, CONTROL_TOKEN_START).removesuffix(behind)
+    return f" {text}" if CONTROL_TOKEN_START.match(before + text + behind) else text
 
 
 def _members(tool: Tool) -> str:
@@ -115,4 +115,4 @@ def _quoted(text: str) -> str:
 def _label(text: str, markers: Collection[str]) -> str:
     """As it can stand in an attribute."""
     attribute = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace("\n", " ")
-    return neutralise(attribute, markers)
+    return escape_markers(attribute, markers)

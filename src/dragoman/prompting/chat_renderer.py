@@ -21,8 +21,8 @@ from dragoman.core.messages import (
 )
 from dragoman.core.part_text import part_text
 from dragoman.parsing.format import Format
-from dragoman.text.control_tokens import CONTROL
-from dragoman.text.escape import neutralise, neutralise_request, neutralise_strings
+from dragoman.text.control_tokens import CONTROL_TOKEN_START
+from dragoman.text.escape import escape_markers, escape_markers_in_request, escape_markers_in_strings
 
 
 class ChatTurn(NamedTuple):
@@ -41,8 +41,10 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
 
     The format's markers are made harmless in all that the model did not write, control tokens in its own words too.
     """
-    request = neutralise_request(request, CONTROL, own_words=True, spared=model_markup(format))
-    request = _with_format_ids(neutralise_request(request, format.markers), format)
+    request = escape_markers_in_request(
+        request, CONTROL_TOKEN_START, include_assistant=True, keep_verbatim=model_markup(format)
+    )
+    request = _with_format_ids(escape_markers_in_request(request, format.markers), format)
     last = max((i for i, m in enumerate(request.messages) if _is_new_user_message(m)), default=-1)
     names: dict[str, str] = {}
     spoken: list[tuple[Literal["system", "user", "assistant"], list[str]]] = []
@@ -67,7 +69,7 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
 def _join_texts(texts: list[str], role: str, format: Format) -> str:
     """What one side said; a marker that goes over several lines must not come of several parts either."""
     text = "\n".join(texts)
-    return text if role == "assistant" else neutralise(text, tuple(mark for mark in format.markers if "\n" in mark))
+    return text if role == "assistant" else escape_markers(text, tuple(mark for mark in format.markers if "\n" in mark))
 
 
 def _to_turn(message: Message, names: dict[str, str], format: Format, *, first: bool) -> ChatTurn:
@@ -120,7 +122,7 @@ def model_markup(format: Format) -> tuple[str, ...]:
 def reasoning_text(message: Message, format: Format) -> str:
     """The thoughts of a message, in which nothing is the format's markup."""
     text = "\n".join(filter(None, (part.text for part in message.parts if isinstance(part, Reasoning))))
-    return neutralise(text, format.markers)
+    return escape_markers(text, format.markers)
 
 
 def _wrapped_reasoning(message: Message, format: Format) -> str:
@@ -139,9 +141,9 @@ def _write_calls(calls: Iterable[Part], format: Format) -> str:
 
 def _escape_strings(call: ToolCall, format: Format) -> ToolCall:
     """A call whose strings stand raw where the format has them: nothing in them ends a value, nor begins a call."""
-    shown = neutralise_strings(call.arguments, format.markers)
+    shown = escape_markers_in_strings(call.arguments, format.markers)
     for bracket in ("", ">", "]"):  # of the format's own, which may stand behind a value or a name
-        shown = neutralise_strings(shown, CONTROL, bracket)
+        shown = escape_markers_in_strings(shown, CONTROL_TOKEN_START, bracket)
     return msgspec.structs.replace(call, arguments=shown)
 
 

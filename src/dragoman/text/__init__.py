@@ -1,1 +1,1 @@
-"""Incremental text: scanner, JSON streams, stop strings, escaping. Knows no model and no API."""
+"""Incremental text: scanner, JSON streams, stop strings, escaping. Independent of models and APIs."""

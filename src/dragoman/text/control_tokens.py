@@ -1,12 +1,12 @@
-"""Control tokens: what a tokenizer takes for the end of a turn, or the beginning of one, wherever it stands in a text.
+"""Control tokens: strings that a tokenizer reads as the start or end of a turn, wherever they occur in a text.
 
     <|im_end|>  <｜User｜>  <end_of_turn>  <|turn>  [INST]  </s>  [|user|]  ]~b]  <seed:eos>
 
-A server that renders the prompt itself tokenises whatever stands in a message's text along with it. Which tokens its
-model has is not known there, so all that are known of any family count. HTML's `<s>` is the one that stands in ordinary
-text too.
+An upstream server that renders the prompt itself tokenizes the text of messages along with it. The tokens of its model
+are not known to the caller, so the known tokens of all model families count. Only HTML's `<s>` also occurs in ordinary
+text.
 
-Source: the chat templates of each family, as trl 1.16 and llama.cpp (2026-10) have them, and the special tokens of
+Source: the chat templates of each family, as in trl 1.16 and llama.cpp (2026-10), and the special tokens of
 mistral-common 1.8, `SpecialTokens`.
 """
 
@@ -39,15 +39,15 @@ _TOKEN: Final = re.compile("|".join(_TOKENS))
 _FIRST: Final = {"<": "<", r"\[": "[", r"\]": "]"}
 
 
-def _beginnings() -> Iterable[str]:
-    for written in _FIRST:
-        yield f"{written}(?={'|'.join(token.removeprefix(written) for token in _TOKENS if token.startswith(written))})"
+def _first_chars() -> Iterable[str]:
+    for first in _FIRST:
+        yield f"{first}(?={'|'.join(token.removeprefix(first) for token in _TOKENS if token.startswith(first))})"
 
 
-CONTROL: Final = re.compile("|".join(_beginnings()))
-"""The first character of each."""
+CONTROL_TOKEN_START: Final = re.compile("|".join(_first_chars()))
+"""Matches the first character of each control token."""
 
 
-def control_tokens(text: str) -> set[str]:
-    """Those that stand in the text, such as a chat template."""
+def find_control_tokens(text: str) -> set[str]:
+    """Returns the control tokens in a text, such as a chat template."""
     return {found[0] for found in _TOKEN.finditer(text)}

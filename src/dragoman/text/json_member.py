@@ -1,13 +1,14 @@
-"""The text of one member of a JSON object, taken out of it as it comes.
+"""Extracts the text of one string member from a JSON object while it streams.
 
     m = StringMember("input")
     m.feed('{"input": "ls \\\\')     # "ls "
     m.feed('u00e9"}')               # "é"
-    m.close()                       # "": all of it has been given
+    m.close()                       # "": all of it was returned
 
-What comes is what a call's deltas are: at every moment the beginning of one object. The member has to be the first and
-a string, as a schema of that one member has it. Of any other object nothing is given before `close`: then the member,
-wherever it stands, or the object itself where it has none. Cuts do not matter: an escape is given once it is whole.
+The input is the arguments of a call in deltas. The member must be the first one and a string, as in the schema of an
+object with only that member. For any other object nothing is returned before `close`, which returns the member, at any
+position, or the object itself if it has no such member. The result does not depend on the chunks: an escape is returned
+once it is complete.
 """
 
 import re
@@ -24,7 +25,7 @@ _BLANK: Final = " \t\r\n"
 
 
 class StringMember:
-    """One object on its way."""
+    """Reads one JSON object incrementally."""
 
     __slots__ = ("_json", "_name", "_opening", "_raw", "_rest", "_state")
 
@@ -32,30 +33,30 @@ class StringMember:
         self._name = name
         self._json = JsonStream()
         self._rest = ""
-        """What the recogniser has not taken yet."""
+        """Text that the recogniser has not accepted yet."""
         self._raw: list[str] = []
         self._opening = ""
-        """What stands before the text, without blanks."""
+        """The JSON before the member's text, without white space."""
         self._state = "opening"
-        """`opening`, then `inside` the string and `behind` it, or `other`: no object that begins with it."""
+        """`opening`, then `inside` the string and `after` it; or `other`: the object does not start with the member."""
 
     def feed(self, text: str) -> str:
-        """More of the object; more of the text."""
+        """Accepts more of the object. Returns more of the member's text."""
         self._raw.append(text)
         self._rest += text
         self._rest = self._rest[self._json.feed(self._rest, 0) :]
-        said = self._json.drain()
+        accepted = self._json.drain()
         if self._state == "opening":
-            said = self._open(said)
+            accepted = self._open(accepted)
         if self._state != "inside":
             return ""
-        run = _STRING.match(said)[0]  # type: ignore[index]
-        if len(run) < len(said):
-            self._state = "behind"
+        run = _STRING.match(accepted)[0]  # type: ignore[index]
+        if len(run) < len(accepted):
+            self._state = "after"
         return msgspec.json.decode(f'"{run}"', type=str)
 
     def close(self) -> str:
-        """What is left to give: nothing, or all of an object that does not begin with the member."""
+        """Returns the rest: "", or the result for an object that does not start with the member."""
         if self._state != "other":
             return ""
         raw = "".join(self._raw)
@@ -64,22 +65,22 @@ class StringMember:
         except RequestError:
             return raw
 
-    def _open(self, said: str) -> str:
-        """What stands behind the opening, once that has come."""
+    def _open(self, accepted: str) -> str:
+        """Returns the text after the opening, once the opening is complete."""
         wanted = f'{{"{self._name}":"'
-        for at, char in enumerate(said):
+        for at, char in enumerate(accepted):
             if char not in _BLANK or self._opening.count('"') % 2:
                 self._opening += char
             if self._opening == wanted:
                 self._state = "inside"
-                return said[at + 1 :]
+                return accepted[at + 1 :]
             if not wanted.startswith(self._opening):
                 self._state = "other"
                 break
         return ""
 
 
-def string_member(json: str, name: str) -> str:
-    """The text of this member of a whole object, or of one that was cut off; the object itself where it has none."""
+def read_string_member(json: str, name: str) -> str:
+    """Returns the text of this member of a complete or truncated object; the object itself if it has no such member."""
     member = StringMember(name)
     return member.feed(json) + member.close()

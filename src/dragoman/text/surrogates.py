@@ -1,10 +1,10 @@
-r"""Characters that a server cut in two: half a surrogate pair at the end of one piece, the rest in the next.
+r"""Joins characters that an upstream server split: half a surrogate pair at the end of one chunk, the rest in the next.
 
     data: {"content": "\ud83d"}        data: {"content": "\ude00"}        →   "😀"
 
-Servers in JavaScript that slice strings send such pieces. UTF-8 has no half characters, so each half is first written
-as one of 2,048 characters of the last private plane, which no other text holds, and made whole, or U+FFFD, once the
-next piece of the same text is there.
+Servers in JavaScript that slice strings send such chunks. UTF-8 cannot encode halves. Each half is therefore first
+replaced by one of 2,048 characters of the last private-use plane, which do not occur in other text. Once the next chunk
+of the same text arrives, the two halves are joined, or a single half becomes U+FFFD.
 """
 
 import re
@@ -16,33 +16,33 @@ from dragoman.text.json_cursor import ESCAPE
 _FIRST: Final = 0xD800
 _FIRST_MARK: Final = 0x10F800
 _LOW: Final = 0x400
-"""The second half of the range: what comes second in a pair."""
+"""Offset of the low surrogates, which are second in a pair."""
 _MARKS: Final = re.compile("([\U0010f800-\U0010fbff])([\U0010fc00-\U0010ffff])|[\U0010f800-\U0010ffff]")
-BROKEN: Final = "\ufffd"
+REPLACEMENT_CHAR: Final = "\ufffd"
 
 
-def has_halves(data: bytes) -> bool:
-    """Whether there may be half a pair in this JSON: quick, and sometimes wrongly true."""
+def may_have_surrogates(data: bytes) -> bool:
+    """Returns whether the JSON may contain half a surrogate pair. Fast; may return True wrongly."""
     return b"\\ud" in data or b"\\uD" in data
 
 
-class Halves:
-    """Joins the halves of one answer."""
+class SurrogateJoiner:
+    """Joins the surrogate halves of one response."""
 
     __slots__ = ("_held", "found", "lost")
 
     def __init__(self) -> None:
         self.found = False
-        """There was a half: from then on every text has to go through `joined`."""
+        """A half was found: every later text must be passed to `join`."""
         self.lost = False
-        """A half without the other was read as U+FFFD."""
+        """A half without its counterpart was replaced by U+FFFD."""
         self._held: dict[Hashable, str] = {}
 
-    def marked(self, data: bytes) -> bytes:
-        """The JSON with marks for halves that end or begin a string, and U+FFFD for all others."""
-        return ESCAPE.sub(lambda found: self._mark(found, data) if found["lone"] else found[0], data)
+    def mark(self, data: bytes) -> bytes:
+        """Returns the JSON with marks for halves at the start or end of a string, and U+FFFD for all others."""
+        return ESCAPE.sub(lambda found: self._mark_half(found, data) if found["lone"] else found[0], data)
 
-    def _mark(self, found: re.Match[bytes], data: bytes) -> bytes:
+    def _mark_half(self, found: re.Match[bytes], data: bytes) -> bytes:
         code = int(found["lone"][2:], 16) - _FIRST
         begins = (
             data[found.start() - 1 : found.start()] == b'"' and data[found.start() - 2 : found.start() - 1] != b"\\"
@@ -53,27 +53,27 @@ class Halves:
         self.lost = True
         return rb"\ufffd"
 
-    def joined(self, place: Hashable, text: str) -> str:
-        """The text without marks; half a character at its end waits for the next text of the same place."""
+    def join(self, place: Hashable, text: str) -> str:
+        """Returns the text without marks. A half at its end is held back for the next text of the same `place`."""
         if not text:
             return text
         text = self._held.pop(place, "") + text
         if "\U0010f800" <= text[-1] < "\U0010fc00":
             self._held[place], text = text[-1], text[:-1]
-        return self.settled(text)
+        return self.replace_marks(text)
 
-    def settled(self, text: str) -> str:
-        """The text without marks, as nothing follows it."""
-        return _MARKS.sub(self._whole, text)
+    def replace_marks(self, text: str) -> str:
+        """Returns the text without marks, if nothing follows it."""
+        return _MARKS.sub(self._joined_char, text)
 
-    def _whole(self, found: re.Match[str]) -> str:
+    def _joined_char(self, found: re.Match[str]) -> str:
         if not found[1]:
             self.lost = True
-            return BROKEN
+            return REPLACEMENT_CHAR
         high, low = ord(found[1]) - _FIRST_MARK, ord(found[2]) - _FIRST_MARK - _LOW
         return chr(0x10000 + (high << 10) + low)
 
-    def left(self, place: Hashable) -> str:
-        """What still waits of this place, as nothing follows it."""
+    def flush(self, place: Hashable) -> str:
+        """Returns U+FFFD if a half of this `place` is held back, because nothing follows it; else ""."""
         self.lost = self.lost or place in self._held
-        return BROKEN if self._held.pop(place, "") else ""
+        return REPLACEMENT_CHAR if self._held.pop(place, "") else ""

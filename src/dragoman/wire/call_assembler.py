@@ -50,7 +50,7 @@ from dragoman.core.identifiers import legal_id
 from dragoman.core.messages import FinishReason, Usage
 from dragoman.core.response_details import SERVICE
 from dragoman.text.json_repairs import ALL_REPAIRS, repair_warning
-from dragoman.text.surrogates import Halves
+from dragoman.text.surrogates import SurrogateJoiner
 from dragoman.text.tolerant_json import TolerantJsonStream
 from dragoman.text.unwrap_arguments import unwrap_arguments
 
@@ -157,7 +157,7 @@ class ToolCallAssembler:
         self._lost: set[str] = set()
         self._back = back
         self._mends = ALL_REPAIRS.difference(turn.leave)
-        self.halves = Halves()
+        self.halves = SurrogateJoiner()
         """Joins characters that the server split between two chunks."""
         self._facts: dict[str, str] = {}
         self._told_broken = False
@@ -189,7 +189,7 @@ class ToolCallAssembler:
 
     def vendor(self, dialect: str, type: str, json: str) -> None:
         """Adds a part that only this API has."""
-        json = self.halves.settled(json) if self.halves.found else json
+        json = self.halves.replace_marks(json) if self.halves.found else json
         self._say(VendorBlock(dialect, type, json), json)
 
     def detail(self, name: str, json: str, dialect: str = "") -> None:
@@ -198,7 +198,7 @@ class ToolCallAssembler:
         if name in SERVICE and self._facts.get(name) == json:
             return
         self._facts[name] = json
-        self._say(Detail(name, self.halves.settled(json) if self.halves.found else json, dialect), json or name)
+        self._say(Detail(name, self.halves.replace_marks(json) if self.halves.found else json, dialect), json or name)
 
     def refusal(self, text: str) -> None:
         """Adds refusal text."""
@@ -224,7 +224,7 @@ class ToolCallAssembler:
 
     def _joined(self, place: Hashable, text: str) -> str:
         """Returns the text with split characters joined."""
-        text = self.halves.joined(place, text)
+        text = self.halves.join(place, text)
         if self.halves.lost:
             self.broken("half of a surrogate pair in the answer was read as U+FFFD")
         return text
@@ -232,7 +232,7 @@ class ToolCallAssembler:
     def _end_text(self) -> None:
         """Emits text that waits for the second half of its last character."""
         for place, say in (("reasoning", self.reasoning), ("text", self.text), ("refusal", self.refusal)):
-            if left := self.halves.left(place):
+            if left := self.halves.flush(place):
                 say(left)
 
     def lost(self, what: str) -> None:
@@ -257,7 +257,7 @@ class ToolCallAssembler:
         self.start()
         if self.halves.found:
             self._end_text()
-            id, name = self.halves.settled(id), self.halves.settled(name)
+            id, name = self.halves.replace_marks(id), self.halves.replace_marks(name)
         call = self._find(key, id, name, arguments, apart)
         if not call.named:
             self._name(call, name)

@@ -23,7 +23,7 @@ from dragoman.core.identifiers import ANY, Names
 from dragoman.core.messages import FinishReason, Request, ToolCall
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.text.surrogates import has_halves
+from dragoman.text.surrogates import may_have_surrogates
 from dragoman.wire.call_assembler import ToolCallAssembler
 from dragoman.wire.sse import ERROR, EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
 from dragoman.wire.upstream_errors import error_from_body, error_from_event
@@ -188,8 +188,8 @@ class BaseResponseReader:
 
     def _read(self, data: bytes) -> Cursor:
         """Parses the server's JSON, also with minor errors."""
-        if has_halves(data):
-            data = self._out.halves.marked(data)
+        if may_have_surrogates(data):
+            data = self._out.halves.mark(data)
         try:
             return json_cursor.parse(data)
         except RequestError:

@@ -57,7 +57,7 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.parsing.tool_markup import RESULT, TOOLS
 from dragoman.prompting.chat_renderer import ChatTurn, render_chat
-from dragoman.text.escape import neutralise_json, neutralise_request
+from dragoman.text.escape import escape_markers_in_request, escape_markers_json
 from dragoman.wire.history import append_continue_prompt, hoist_system_messages, repair_history
 from dragoman.wire.translation import client_run_tools
 
@@ -114,7 +114,7 @@ def to_single_prompt(request: Request) -> SinglePrompt:
     hosted = tuple(tool for tool in request.tools if tool.kind != "function")
     plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
     if request.response_schema and text_mode_request.offered(request):  # which would let no call through
-        schema = neutralise_json(neutralise_json(request.response_schema, FORMAT.markers), _MARKERS)
+        schema = escape_markers_json(escape_markers_json(request.response_schema, FORMAT.markers), _MARKERS)
         system = (*system, Message("system", (Text(_SCHEMA + schema),)))
         plain = replace(plain, response_schema="")
         warnings = (*warnings, text_mode_request.unconstrained_reply())
@@ -129,7 +129,7 @@ def _is_plain(request: Request, said: Sequence[Message]) -> bool:
 
 def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """The system's words and the user's."""
-    shown = neutralise_request(readable(_without_thoughts(request)), _MARKERS, own_words=True)
+    shown = escape_markers_in_request(readable(_without_thoughts(request)), _MARKERS, include_assistant=True)
     media: list[Part] = []
     messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(shown.messages))
     turns = render_chat(replace(shown, messages=messages), FORMAT)

@@ -21,8 +21,8 @@ from dragoman.parsing.format import Format
 from dragoman.prompting import jinja_sandbox
 from dragoman.prompting.chat_renderer import model_markup, reasoning_text, render_chat
 from dragoman.prompting.jinja_sandbox import VerbatimJson
-from dragoman.text.control_tokens import CONTROL, control_tokens
-from dragoman.text.escape import neutralise_json, neutralise_request, neutralise_strings
+from dragoman.text.control_tokens import CONTROL_TOKEN_START, find_control_tokens
+from dragoman.text.escape import escape_markers_in_request, escape_markers_in_strings, escape_markers_json
 from dragoman.wire.history import hoist_system_messages
 
 
@@ -44,7 +44,9 @@ class ChatTemplate:
         self._template = jinja_sandbox.load_template(source or _CHATML)
         self._variables = {"bos_token": bos, "eos_token": eos}
         # One character alone would be found in all text, and in JSON outside of its strings.
-        marked = (t for t in user_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")) or t in control_tokens(t))
+        marked = (
+            t for t in user_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")) or t in find_control_tokens(t)
+        )
         tokens = dict.fromkeys((*control, *marked, *template_frame.turns(self._plain)))
         self._special_tokens = tuple(t for t in tokens if len(t.strip()) > 1)
         # Qwen3-Coder and its like put XML inside the same tag: that is another format.
@@ -61,8 +63,10 @@ class ChatTemplate:
         Raises: RequestError: the template refuses the conversation.
         """
         asked = request
-        for tokens in (CONTROL, self._special_tokens):
-            request = neutralise_request(request, tokens, own_words=True, spared=model_markup(format))
+        for tokens in (CONTROL_TOKEN_START, self._special_tokens):
+            request = escape_markers_in_request(
+                request, tokens, include_assistant=True, keep_verbatim=model_markup(format)
+            )
         prefill = ""
         if request.messages[-1].role == "assistant":
             *earlier, last = request.messages
@@ -71,7 +75,7 @@ class ChatTemplate:
         tools: list[dict[str, Any]] | None = None
         if self.knows_tools:
             markup = tuple(dict.fromkeys((*format.markers, *self._markup, *self._special_tokens)))
-            neutral = neutralise_request(request, markup)
+            neutral = escape_markers_in_request(request, markup)
             messages = [
                 m for message in neutral.messages for m in _messages(message, reasoning_text(message, format), markup)
             ]
@@ -142,7 +146,7 @@ def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
         parameters, schema = {}, tool.parameters
 
     def shown(value: Any, text: JsonText) -> VerbatimJson:
-        return VerbatimJson(value, neutralise_json(neutralise_json(text, CONTROL), markup))
+        return VerbatimJson(value, escape_markers_json(escape_markers_json(text, CONTROL_TOKEN_START), markup))
 
     schema_shown = shown(parameters, schema)
     text = f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'
@@ -152,7 +156,7 @@ def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
 
 def _decoded(text: JsonText, markup: tuple[str, ...]) -> Any:
     """The value, for templates that show its strings as they read."""
-    return json.loads(neutralise_strings(neutralise_strings(text, CONTROL), markup))
+    return json.loads(escape_markers_in_strings(escape_markers_in_strings(text, CONTROL_TOKEN_START), markup))
 
 
 _BEYOND_PYTHON = (ValueError, RecursionError)

@@ -29,7 +29,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, ConfigError, RequestError
 from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.text import json_cursor, lenient_values
-from dragoman.text.control_tokens import control_tokens
+from dragoman.text.control_tokens import find_control_tokens
 from dragoman.text.json_cursor import Fields
 from dragoman.wire.call_assembler import ToolCallAssembler
 from dragoman.wire.dialect import UpstreamRequest
@@ -69,7 +69,7 @@ class Templates:
         """From now on this is the template of that model."""
         from dragoman.backends.text_mode.chat_template import ChatTemplate
 
-        control = control_tokens(source) | set(_BRACKETED.findall(source)) | ({eos} if eos else set())
+        control = find_control_tokens(source) | set(_BRACKETED.findall(source)) | ({eos} if eos else set())
         self._known[model, file] = ChatTemplate(source, "", eos, sorted(control))
         self._asked_s[model, file] = self._now_s()
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from dragoman import formats
 from dragoman.core.errors import RequestError
-from dragoman.text.control_tokens import control_tokens
+from dragoman.text.control_tokens import find_control_tokens
 
 Render: TypeAlias = Callable[[list[dict[str, Any]]], str]
 
@@ -64,7 +64,7 @@ def _between(render: Render, messages: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _markers(piece: str) -> set[str]:
-    tags = {*_TAG.findall(piece), *control_tokens(piece)}
+    tags = {*_TAG.findall(piece), *find_control_tokens(piece)}
     tags |= {f"<{tag.removeprefix('</')}" for tag in tags if tag.startswith("</")}
     lines = [(("\n" if i else "") + found[0]) for i, line in enumerate(piece.split("\n")) if (found := _header(line))]
     return tags | set(lines)
@@ -72,7 +72,7 @@ def _markers(piece: str) -> set[str]:
 
 def _header(line: str) -> re.Match[str] | None:
     """What says by words alone who speaks."""
-    return None if _TAG.search(line) or control_tokens(line) else _HEADER.match(line.lstrip())
+    return None if _TAG.search(line) or find_control_tokens(line) else _HEADER.match(line.lstrip())
 
 
 @cache

@@ -57,7 +57,7 @@ from dragoman.core.messages import (
 )
 from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, IN_FIELD, OUTER, is_custom
 from dragoman.schema.targets import OPENAI, OPENAI_STRICT
-from dragoman.text.json_member import string_member
+from dragoman.text.json_member import read_string_member
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import hoist_system_messages
 from dragoman.wire.openai_fields import to_chat_fields
@@ -249,7 +249,7 @@ def _call(call: ToolCall, report: TranslationReport) -> dict[str, object]:
     inner, outer = _sides(call.extra, report)
     if inner.get("type") == msgspec.Raw(b'"custom"'):
         del inner["type"]
-        custom = {"name": call.name, "input": string_member(call.arguments, "input"), **inner}
+        custom = {"name": call.name, "input": read_string_member(call.arguments, "input"), **inner}
         return {"id": call.id, "type": "custom", "custom": custom, **outer}
     return {"id": call.id, "type": "function", "function": {**function, **inner}, **outer}
 

@@ -13,7 +13,7 @@ from dragoman.core.response_details import is_for
 from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, custom_names
 from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor
-from dragoman.text.json_member import StringMember, string_member
+from dragoman.text.json_member import StringMember, read_string_member
 from dragoman.wire import sse
 from dragoman.wire.detail_fields import with_unmodelled_counts
 from dragoman.wire.openai_errors import write_error
@@ -152,7 +152,11 @@ def _identity(reply: Reply | Start, kind: str) -> dict[str, object]:
 
 def _head(call: ToolCall | ToolCallStart, arguments: str = "", *, is_custom: bool = False) -> dict[str, object]:
     if is_custom:
-        return {"id": call.id, "type": CUSTOM, CUSTOM: {"name": call.name, "input": string_member(arguments, INPUT)}}
+        return {
+            "id": call.id,
+            "type": CUSTOM,
+            CUSTOM: {"name": call.name, "input": read_string_member(arguments, INPUT)},
+        }
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 

@@ -25,7 +25,7 @@ from dragoman.dialects.openai_responses.request_reader import (
 )
 from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor
-from dragoman.text.json_member import StringMember, string_member
+from dragoman.text.json_member import StringMember, read_string_member
 from dragoman.wire import sse
 from dragoman.wire.detail_fields import with_unmodelled_counts
 from dragoman.wire.openai_errors import error_fields, status
@@ -269,7 +269,7 @@ def _whole(part: Part, said: _Said) -> str:
         case Text(text) | messages.Refusal(text) | messages.Reasoning(text):
             return text
         case ToolCall(arguments=arguments):
-            return string_member(arguments, INPUT) if said is _INPUT else arguments
+            return read_string_member(arguments, INPUT) if said is _INPUT else arguments
         case _:
             return ""
 
@@ -375,7 +375,7 @@ class _Items:
                         "id": f"ctc_{name}",
                         "type": "custom_tool_call",
                         **call,
-                        "input": string_member(arguments, INPUT),
+                        "input": read_string_member(arguments, INPUT),
                     }
                 return {"id": f"fc_{name}", "type": "function_call", **call, "arguments": arguments}
             case UnknownPart(raw=raw, dialect=dialect):
