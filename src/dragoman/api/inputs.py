@@ -10,7 +10,8 @@ from dragoman import dialects, formats
 from dragoman.core.errors import RequestError, UsageError, one_of
 from dragoman.core.messages import Request, Tool, ToolChoice
 from dragoman.parsing.format import Format
-from dragoman.text.json_cursor import Cursor, at
+from dragoman.text import json_cursor
+from dragoman.text.json_cursor import Cursor
 
 AnyTool: TypeAlias = Tool | Mapping[str, Any]
 """A tool as a value, or in the shape of one of the APIs."""
@@ -102,8 +103,8 @@ def parse_tools_json(body: bytes) -> tuple[Tool, ...]:
         RequestError: The text is not JSON or a tool is invalid; the message says why and where.
     """
     listed, seen, meant = _tool_items(body)
-    anthropic = any("input_schema" in tool.fields().rest() for tool in listed)
-    flat = any(tool.fields().rest().keys() >= {"type", "name", "parameters"} for tool in listed)
+    anthropic = any("input_schema" in tool.fields().remaining() for tool in listed)
+    flat = any(tool.fields().remaining().keys() >= {"type", "name", "parameters"} for tool in listed)
     dialect = dialects.get("anthropic_messages" if anthropic else "openai_responses" if flat else "openai_chat")
     request = dialect.forms["tool"].request.replace("$", f"[{','.join(tool.text for tool in listed)}]", 1)
     try:
@@ -120,9 +121,9 @@ def _with_hint(error: RequestError, hint: str, seen: str = "", meant: str = "") 
 
 def _tool_items(body: bytes) -> tuple[list[Cursor], str, str]:
     """Returns the tools, their path as the dialect reports it, and their path in the text."""
-    whole = at(body)
+    whole = json_cursor.parse(body)
     if whole.kind != "object":
         return whole.items(), "$.tools", "$"
-    if wrapped := whole.fields().take("tools"):
+    if wrapped := whole.fields().pop("tools"):
         return wrapped.items(), "$.tools", "$.tools"
     return [whole], "$.tools[0]", "$"
