@@ -10,7 +10,7 @@ from math import sqrt
 
 from bench.corpora import ENGLISH_AND_CODE, corpora
 from bench.vocabularies import counters
-from dragoman.core.token_estimate import SHAPES, kinds
+from dragoman.core.token_estimate import SHAPES, char_kinds
 
 GENERIC = ("o200k", "llama3", "qwen3", "deepseek", "gemma", "tekken")
 """What an unknown model most likely resembles."""
@@ -23,7 +23,9 @@ def main() -> None:
     texts = corpora("fitted")
     texts["typography"] = [_typeset(text) for text in texts["prose"]]
     texts["emoji"] = [_with_emoji(text) for text in texts["prose"][:3]]
-    rows = [(kind, [float(kinds(t).count(s.encode())) for s in SHAPES], t) for kind, ts in texts.items() for t in ts]
+    rows = [
+        (kind, [float(char_kinds(t).count(s.encode())) for s in SHAPES], t) for kind, ts in texts.items() for t in ts
+    ]
     share = {kind: sqrt((1 if kind in ENGLISH_AND_CODE else 0.25) / len(ts)) for kind, ts in texts.items()}
     known = counters()
     counted = {name: [float(count(text)) for _, _, text in rows] for name, count in known.items()}

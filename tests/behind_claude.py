@@ -30,7 +30,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.identifiers import NAME_FORM, Names
+from dragoman.core.identifiers import NAME_FORM, ToolNameMap
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from scripted import Script, Scripted, Sent, served, serving
@@ -106,7 +106,7 @@ def _offered(request: v.Request, name: str) -> str:
 
 def spelled(name: str) -> str:
     """A name of the client's as the model's API may have it, without the prefix."""
-    return Names([name], NAME_FORM).sent(name)
+    return ToolNameMap([name], NAME_FORM).sent(name)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dragoman.core import messages as v
-from dragoman.core.identifiers import ID, NAME_FORM, spelled
+from dragoman.core.identifiers import CALL_ID, NAME_FORM, rename_for_api
 from dragoman.wire.dialect import UpstreamRequest
 
 TOLD: Final = {
@@ -98,7 +98,7 @@ def lost(asked: v.Request, arrived: v.Request, written: Sequence[UpstreamRequest
 
 def essence(request: v.Request, watched: Sequence[str] = ()) -> dict[str, Any]:
     """What a request says, by name."""
-    request = spelled(request, NAME_FORM, ID)
+    request = rename_for_api(request, NAME_FORM, CALL_ID)
     said = list(_all_said(request.messages))
     tools = {t.name: (t.description, _schema(t.parameters)) for t in request.tools if t.kind == "function"}
     choice = request.tool_choice if tools else v.ToolChoice()

@@ -12,7 +12,7 @@ import cost
 import recording
 from dragoman import agents, dialects
 from dragoman.core.messages import Message, Request, Role, Text, Tool, ToolCall, ToolChoice, ToolResult
-from dragoman.core.repeated_call import re_asked
+from dragoman.core.repeated_call import reask_request
 from dragoman.core.token_estimate import GENERIC
 from dragoman.prompting import hints, trim
 from dragoman.prompting.prompt_budget import Budget, budget_for, fit_request, head_tokens
@@ -231,7 +231,7 @@ def test_what_the_user_says_after_results_stays_last() -> None:
 def test_a_model_that_is_re_asked_is_not_told_to_call() -> None:
     """The turn repeats the user's question, and the line would lead to the same call without end."""
     once = replace(request(), messages=(HELD, CALLS, result("1", "2")))
-    again = re_asked(once, ToolCall("", "read", "{}"))
+    again = reask_request(once, ToolCall("", "read", "{}"))
     assert "notes.txt" in str(again.messages[-1])
     assert hints.add_hints(again.messages, ("read",))[-1] == again.messages[-1]
     failed = (HELD, CALLS, result("1", "2", is_error=True), Message("user", (Text("Look at notes.txt"),)))

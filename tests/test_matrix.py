@@ -38,7 +38,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-from dragoman.core.identifiers import ID, legal_id
+from dragoman.core.identifiers import CALL_ID, valid_call_id
 from dragoman.gateway.gateway import Gateway
 from dragoman.text.stop_strings import StopStrings
 from gateway import DEADLINE_S
@@ -211,7 +211,7 @@ async def test_a_server_gets_its_own_ids_back(chain: Chain, id: str, stream: boo
     request = v.Request("m", (said("Weather?"),), TOOLS, stream=stream)
     reply, _ = await _asked(chain, request)
     (made,) = (part for part in reply.parts if isinstance(part, v.ToolCall))
-    assert ID.fullmatch(made.id)
+    assert CALL_ID.fullmatch(made.id)
     chain.played.events = [TextDelta("18."), Finish("stop")]
     for sent in (made.id, re.sub("[^a-zA-Z0-9]", "", made.id)):
         chain.played.asked = []
@@ -224,8 +224,8 @@ async def test_a_server_gets_its_own_ids_back(chain: Chain, id: str, stream: boo
         got = [
             part.id if isinstance(part, v.ToolCall) else part.call_id for part in parts if not isinstance(part, v.Text)
         ]  # type: ignore[union-attr]
-        own = id if chain.behind != "anthropic_messages" else legal_id(id)
-        assert got == [own if sent == made.id or legal_id(id) != id else sent] * 2
+        own = id if chain.behind != "anthropic_messages" else valid_call_id(id)
+        assert got == [own if sent == made.id or valid_call_id(id) != id else sent] * 2
 
 
 async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanError | None]:

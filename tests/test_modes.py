@@ -19,7 +19,7 @@ from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.text_mode import request
 from dragoman.backends.text_mode.response import Reread
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.call_limit import one_call
+from dragoman.core.call_limit import limit_to_one_call
 from dragoman.core.collect import Collector
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import (
@@ -133,7 +133,7 @@ async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> No
     system, user, assistant, result = body["messages"]
     format = formats.get(name)
     assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"]
-    assert system["content"] == format.write_tools(asked.tools, one_call(asked).tool_choice)
+    assert system["content"] == format.write_tools(asked.tools, limit_to_one_call(asked).tool_choice)
     assert user["content"] == "Weather in Paris?"
     call = format.numbered(ToolCall("call_1", "get_weather", ARGUMENTS), 0)
     assert assistant["content"] == f"Let me see.\n{format.write_calls([call])}"

@@ -104,14 +104,14 @@ def test_a_letter_that_is_doubled_or_is_not(written: str, offered: str | None) -
 def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Counter[str]()
     names = [f"mcp__many__server_tool_name_{number}x" for number in range(1000)]
-    for name in ("plain", "_words"):
+    for name in ("normalize_name", "_words"):
         was = getattr(tool_name_match, name)
         monkeypatch.setattr(tool_name_match, name, _counted(was, name, looks))
     for _ in range(3):
         offered = ToolNames(names)
         for written in ("servre_tol_nam", "servre_tol_nam", "another_name"):
             assert offered.resolve(written) is None
-    assert len(names) <= looks["plain"] < 1.1 * len(names)
+    assert len(names) <= looks["normalize_name"] < 1.1 * len(names)
     assert len(names) <= looks["_words"] < 1.1 * len(names)
 
 
@@ -128,7 +128,7 @@ def test_what_came_of_a_name_is_kept_but_not_of_any_number() -> None:
     for number in range(1000):
         assert offered.resolve(f"nothing_{number}") is None
     assert offered.resolve("GetWeather") == NameMatch("get_weather", "name_case")
-    assert len(offered._resolved) == tool_name_match._KEPT
+    assert len(offered._resolved) == tool_name_match._MAX_CACHED
 
 
 def test_a_step_that_is_left_out_is_not_taken() -> None:

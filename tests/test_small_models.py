@@ -293,7 +293,7 @@ AGAIN = v.ToolCall("", "get_weather", "{ }")
 def test_a_model_is_re_asked_with_its_tools(mode: Any, text: str, call: v.ToolCall | None) -> None:
     result = v.Message("tool", (v.ToolResult("1", (v.Text(text),)),))
     asked = replace(request(ASKED, CALLED, result), tool_choice=v.ToolChoice(mode, "get_weather" * (mode == "named")))
-    again = repeated_call.re_asked(asked, call)
+    again = repeated_call.reask_request(asked, call)
     assert (again.tools, again.tool_choice) == (asked.tools, asked.tool_choice)
     assert again.messages[:3] == asked.messages
     *shown, note = again.messages[3:]
@@ -310,13 +310,13 @@ def test_the_latest_result_of_the_same_call_is_shown() -> None:
         return v.Message("assistant", (call,)), v.Message("tool", (v.ToolResult(id, (v.Text(text),)),))
 
     messages = (ASKED, *made("0", "old"), ASKED, *made("1", "one"), *made("2", "two"), *made("3", "x", '{"a": 1}'))
-    found = repeated_call.result_of(request(*messages), AGAIN)
+    found = repeated_call.earlier_result(request(*messages), AGAIN)
     assert found is not None
     assert found.call_id == "2"
-    assert repeated_call.result_of(request(*messages, ASKED), AGAIN) is None
+    assert repeated_call.earlier_result(request(*messages, ASKED), AGAIN) is None
 
 
 @pytest.mark.parametrize("part", [v.Text("x" * 5000), v.Document(v.MediaSource(text="4711"), "T")])
 def test_what_is_long_is_not_shown_twice(part: v.Text | v.Document) -> None:
     asked = request(ASKED, CALLED, v.Message("tool", (v.ToolResult("1", (part,)),)))
-    assert len(repeated_call.re_asked(asked, AGAIN).messages) == 4
+    assert len(repeated_call.reask_request(asked, AGAIN).messages) == 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.core.events import BREAK, AnyEvent, Detail, Finish, ReasoningDelta, TextDelta, ToolCallStart
+from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, Finish, ReasoningDelta, TextDelta, ToolCallStart
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.wire.web_sources import WebSourceConverter
 from test_deviations import VALIDATES, answered, frames, messages, over, wide
@@ -66,7 +66,7 @@ def cited(*found: Any) -> Detail:
     return Detail(CITATIONS, json.dumps(found), MESSAGES)
 
 
-END = Detail(BREAK, "", MESSAGES)
+END = Detail(TEXT_BREAK, "", MESSAGES)
 
 
 def spans(client: str, *events: AnyEvent) -> list[tuple[int, int]]:

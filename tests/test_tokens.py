@@ -15,7 +15,7 @@ from dragoman.catalog import tokenizers
 from dragoman.catalog.tokenizers import estimators, find, read
 from dragoman.core import messages as v
 from dragoman.core.errors import ConfigError
-from dragoman.core.image_size import size_of
+from dragoman.core.image_size import image_size
 from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, TokenEstimator
 
 TEXTS = {kind: pieces for kind, pieces in corpora("measured").items() if kind in ENGLISH_AND_CODE}
@@ -173,12 +173,12 @@ FRAME = b"\xff\xc2\x00\x11\x08" + (40).to_bytes(2) + (60).to_bytes(2) + bytes(80
     ],
 )
 def test_the_size_of_a_picture(data: bytes, size: tuple[int, int] | None) -> None:
-    assert size_of(base64.b64encode(data).decode()) == size
+    assert image_size(base64.b64encode(data).decode()) == size
 
 
 @pytest.mark.parametrize("data", ["%%%", "iVBORw0", "é" * 70])
 def test_a_picture_that_is_no_base64(data: str) -> None:
-    assert size_of(data) is None
+    assert image_size(data) is None
 
 
 def test_the_known_families_are_told_apart() -> None:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from dragoman import dialects
 from dragoman.core.errors import RequestError, UnsupportedError, UsageError, quote
 from dragoman.core.events import Notice
-from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, Names
+from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, ToolNameMap
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.dialects import Api
 from dragoman.schema.targets import Target, relaxing
@@ -178,7 +178,7 @@ def _values(given: object, kind: ObjectKind, where: str, source_api: str | None)
 def _renamed(values: Iterable[Values], tools: list[Any]) -> Iterator[Values]:
     """Calls under the names that these tools have at home."""
     names = [tool.name for tool in tools]
-    tables = [Names(names, form) for form in (NAME_FORM, LONG_NAME_FORM)]
+    tables = [ToolNameMap(names, form) for form in (NAME_FORM, LONG_NAME_FORM)]
     for api, calls in values:
         own = {call.name: [name for table in tables if (name := table.back(call.name)) in names] for call in calls}
         yield api, [replace(call, name=own[call.name][0]) if own[call.name] else call for call in calls]

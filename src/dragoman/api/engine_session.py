@@ -24,9 +24,9 @@ from dragoman.api.inputs import parse_request, resolve_format
 from dragoman.api.parse import render_messages
 from dragoman.api.prompt_tail import open_reasoning_prefix
 from dragoman.core import hooks
-from dragoman.core.call_limit import CALLS_LIMIT, one_call
+from dragoman.core.call_limit import CALLS_LIMIT, limit_to_one_call
 from dragoman.core.collect import Collector
-from dragoman.core.complete_calls import HOLD_CHARS, WholeCalls
+from dragoman.core.complete_calls import MAX_BUFFERED_CHARS, CompleteCallFilter
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, ToolCallStart, UsageUpdate
 from dragoman.core.hooks import OnError
@@ -81,9 +81,9 @@ class EngineSession:
         self.id = id or new_id()
         """Id of the response, without a prefix."""
         self._on_error = tuple(on_error)
-        with hooks.watching(self._on_error, self.id):
+        with hooks.report_exceptions(self._on_error, self.id):
             self._dialect = dialects.get(api)
-            self.request = one_call(parse_request(body, api))
+            self.request = limit_to_one_call(parse_request(body, api))
             """The request. The engine must honour its `max_tokens`, `sampling` and `response_schema`."""
             self.format = resolve_format(format)
         self.finished = False
@@ -96,7 +96,7 @@ class EngineSession:
         self._collector = Collector(api)
         self._stops = StopStrings(self.request.stop)
         self._call_count = 0  # number of calls
-        self._calls = WholeCalls(HOLD_CHARS if self.request.stream else sys.maxsize)
+        self._calls = CompleteCallFilter(MAX_BUFFERED_CHARS if self.request.stream else sys.maxsize)
         self._start: Start | None = Start(self.id, self.request.model, created)
 
     @cached_property
@@ -147,7 +147,7 @@ class EngineSession:
             UsageError: The piece is not text, or the session is closed.
         """
         self._fed = True
-        with hooks.watching(self._on_error, self.id):
+        with hooks.report_exceptions(self._on_error, self.id):
             return self._send([] if self.finished else self._reader.feed(text, plain=plain))
 
     def close(self, finish_reason: Literal["stop", "length"] = "stop", usage: Usage | None = None) -> bytes:
@@ -160,7 +160,7 @@ class EngineSession:
         Raises:
             UsageError: The session is closed already, or the finish reason is unknown.
         """
-        with hooks.watching(self._on_error, self.id):
+        with hooks.report_exceptions(self._on_error, self.id):
             out = b"" if self.finished else self._send(self._reader.close(finish_reason))
             found = self._stops.found
             reason = "stop_sequence" if found else "stop" if self.finished else finish_reason
@@ -179,7 +179,7 @@ class EngineSession:
         """
         self.finished = True
         broken = BackendUnavailableError(error) if isinstance(error, str) else error
-        hooks.call(self._on_error, broken, self.id)
+        hooks.call_hooks(self._on_error, broken, self.id)
         if self._start is None and self.request.stream:
             return self._writer.send(Failure(broken))
         return self._dialect.write_error(broken)
@@ -228,7 +228,7 @@ class EngineSession:
             for event in self._calls.pass_on(each):
                 self._collector.send(event)
                 if isinstance(event, Failure):
-                    hooks.call(self._on_error, event.error, self.id)
+                    hooks.call_hooks(self._on_error, event.error, self.id)
                 out += self._writer.send(event) if self.request.stream else b""
         self.finished |= self._calls.failed
         return out

@@ -8,7 +8,7 @@ from dragoman.core.messages import JsonText, Request, Text, ToolCall
 CallKey: TypeAlias = tuple[str, str]
 
 
-def key(name: str, arguments: JsonText) -> CallKey:
+def call_key(name: str, arguments: JsonText) -> CallKey:
     """Returns a key that is equal for equal calls; arguments that are not valid JSON are compared as text."""
     try:
         return name, json.dumps(json.loads(arguments), sort_keys=True)

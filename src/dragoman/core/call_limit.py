@@ -18,7 +18,7 @@ CALLS_LIMIT: Final = 32
 """Maximum calls of one response, unless the settings contain another number."""
 
 
-def one_call(request: Request) -> Request:
+def limit_to_one_call(request: Request) -> Request:
     """Returns the request, limited to one call if one is required and the client does not accept several."""
     choice = request.tool_choice
     if choice.mode not in ("required", "named") or request.several or not choice.parallel:
@@ -26,7 +26,7 @@ def one_call(request: Request) -> Request:
     return replace(request, tool_choice=replace(choice, parallel=False))
 
 
-async def with_one_call(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+async def first_call_only(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
     """Yields the events with the first call only: some servers ignore the request for a single call."""
     dropped = ""
     async with aclosing(events):

@@ -1,6 +1,6 @@
-"""Events to one whole reply: the only way a reply that is not streamed is made.
+"""Collects events into one whole reply; all non-streamed replies are built here.
 
-What a reader gives needs its two ends:
+The events of a reader need a Start before and a Finish after them:
 
     reader = ReplyReader(formats.get("hermes"), tools, new_id=new_id)
     events = [*reader.feed(text), *reader.close("stop")]
@@ -12,12 +12,12 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from dragoman.core.complete_calls import left_of, text_of
+from dragoman.core.complete_calls import call_as_text, is_text_of_call
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import (
-    BREAK,
     NO_CHANGE,
-    WHOLE_STREAM,
+    STREAM_HINT,
+    TEXT_BREAK,
     AnyEvent,
     BlockChange,
     Detail,
@@ -49,16 +49,20 @@ from dragoman.core.messages import (
     UnknownPart,
     Usage,
 )
-from dragoman.core.response_details import OF_TEXT, is_for, merged
+from dragoman.core.response_details import TEXT_DETAILS, is_for, join_chunks
 
 
 class Collector:
-    """Takes events one by one; `reply` is the whole so far."""
+    """Collects events one by one; `reply` returns the reply so far."""
 
     def __init__(self, dialect: str = "", *, keep_broken: bool = False, late_ids: bool = False) -> None:
-        """`dialect` leaves out what only another API has. `keep_broken`: a call that is not whole stays a call, for
-        a stream that has begun to show it; else it is text. `late_ids`: a call gets the id that the model wrote
-        after the arguments, where the client has not been shown another."""
+        """Creates a collector.
+
+        Args:
+            dialect: Ignore content that only APIs other than this one have; empty: collect all.
+            keep_broken: Keep an incomplete call as a call, for a stream that has begun to show it; else it is text.
+            late_ids: Use the id that the model wrote after the arguments, if the client has not seen another one.
+        """
         self._order = EventOrder(dialect)
         self._keeps_broken, self._takes_late_ids = keep_broken, late_ids
         self._start = Start(id="", model="", created=0)
@@ -66,25 +70,26 @@ class Collector:
         self._text: list[str] = []
         self._call: ToolCallStart | None = None
         self._broken: Text | None = None
-        """The last call that was never whole."""
+        """The text of the last incomplete call."""
         self._dialect = dialect
         self._of_text: dict[str, list[str]] = {}
-        """Details of the text that is open, or, where none is, comes next."""
+        """Details of the open text, or, if none is open, of the next one."""
         self._of_next: dict[str, list[str]] = {}
-        """Details of the text after the open one, which takes no more."""
+        """Details of the text after the open one, which is complete."""
         self._details: dict[str, list[str]] = {}
         self._proof = ("", "")
-        """Of the open block of thoughts: its signature, or what is in its place."""
+        """Signature and encrypted reasoning of the open reasoning block."""
         self._finish = Finish("stop")
         self.usage = Usage()
         self.warnings: list[Notice] = []
         self.error: DragomanError | None = None
-        """Why the answer broke off, where it did."""
+        """The error that ended the response, if any."""
 
     def send(self, event: AnyEvent) -> BlockChange:
-        """Add what happened; what it does to the blocks.
+        """Adds an event and returns the blocks that it opens and closes.
 
-        Raises: EventOrderError: a bug in whoever sent it.
+        Raises:
+            EventOrderError: The event is not allowed at this point: a bug in the code that sent it.
         """
         step = self._order.step(event)
         if step is not NO_CHANGE and step.closes:
@@ -97,7 +102,7 @@ class Collector:
                 if signature or redacted:
                     self._proof = (signature, redacted)
             case VendorBlock():
-                self._parts += _vendors_part(event) if step.opens else ()
+                self._parts += _vendor_part(event) if step.opens else ()
             case ToolCallStart():
                 self._call = event
             case Detail():
@@ -129,38 +134,38 @@ class Collector:
                 assert_never(event)
 
     def _detail(self, event: Detail) -> None:
-        if not is_for(event.dialect, self._dialect) or event.name == BREAK:
+        if not is_for(event.dialect, self._dialect) or event.name == TEXT_BREAK:
             return
-        if event.name not in OF_TEXT:
+        if event.name not in TEXT_DETAILS:
             self._details.setdefault(event.name, []).append(event.json)
             return
         last = self._parts[-1] if self._parts else None
-        if self._order.block is None and isinstance(last, Text):  # nothing follows but the end
+        if self._order.block is None and isinstance(last, Text):  # only the end follows
             old = last.extra.get(event.name)
             pieces = ([bytes(old).decode()] if old else []) + [event.json]
-            self._parts[-1] = Text(last.text, {**last.extra, event.name: merged(pieces)})
+            self._parts[-1] = Text(last.text, {**last.extra, event.name: join_chunks(pieces)})
         else:
             texts = self._of_next if self._order.is_full_text else self._of_text
             texts.setdefault(event.name, []).append(event.json)
 
     def _taken(self) -> ExtraFields:
-        """The details of the text that ends."""
-        taken = {name: merged(pieces) for name, pieces in self._of_text.items()}
+        """Returns the details of the text that ends."""
+        taken = {name: join_chunks(pieces) for name, pieces in self._of_text.items()}
         self._of_text, self._of_next = self._of_next, {}
         return taken
 
     @property
     def is_text(self) -> bool:
-        """Whether a text is open."""
+        """Whether a text block is open."""
         return self._order.is_text
 
     @property
     def phase(self) -> Literal["new", "open", "ended"]:
-        """Where the stream stands."""
+        """Phase of the stream."""
         return self._order.phase
 
     def reply(self) -> Reply:
-        """The whole reply; a call that was never whole is in it as text."""
+        """Returns the whole reply; an incomplete call is text, unless `keep_broken`."""
         return Reply(
             id=self._start.id,
             model=self._start.model,
@@ -169,14 +174,14 @@ class Collector:
             finish_reason=finish_of(self._finish, self._order, broken_are_text=not self._keeps_broken),
             stop_sequence=self._finish.stop_sequence,
             usage=self.usage,
-            details={name: merged(pieces) for name, pieces in self._details.items()},
+            details={name: join_chunks(pieces) for name, pieces in self._details.items()},
         )
 
     def _close(self, kind: str, raw: str = "") -> None:
         text = "".join(self._text)
         self._text.clear()
         if kind == "broken" and self._call is not None:
-            self._broken = Text(text_of(self._call.name, text, raw))
+            self._broken = Text(call_as_text(self._call.name, text, raw))
             self._parts.append(self._broken)
         elif kind == "tool_call" and self._call is not None:
             self._parts.append(ToolCall(self._call.id, self._call.name, text))
@@ -184,21 +189,21 @@ class Collector:
             self._parts.append(Reasoning(text, *self._proof))
             self._proof = ("", "")
         elif kind != "vendor":
-            if self._broken and self._parts[-1] is self._broken and left_of(self._broken.text, text):
-                self._parts.pop()  # its reader has left it as text
+            if self._broken and self._parts[-1] is self._broken and is_text_of_call(self._broken.text, text):
+                self._parts.pop()  # the reader has emitted it as text
             extra = self._taken() if self._of_text or self._of_next else {}
             self._parts.append(Refusal(text, extra) if kind == "refusal" else Text(text, extra))
 
 
-def _vendors_part(block: VendorBlock) -> tuple[Part]:
+def _vendor_part(block: VendorBlock) -> tuple[Part]:
     return (UnknownPart(block.type, msgspec.Raw(block.json.encode()), dialect=block.dialect),)
 
 
-def finish_of(finish: Finish, order: EventOrder, *, broken_are_text: bool = False) -> FinishReason:
-    """The reason to report: an incomplete call makes it "length", calls make "stop" into "tool_calls".
+def finish_reason(finish: Finish, order: EventOrder, *, broken_are_text: bool = False) -> FinishReason:
+    """Returns the finish reason to report: "length" for an incomplete call; "tool_calls" in place of "stop" for calls.
 
-    A client must not run a call that is not whole, and "length" is the one signal that all of them honour. Where such
-    a call has become text (`broken_are_text`), there is nothing to run, and the reason stays the model's.
+    A client must not run an incomplete call, and "length" is the one reason that all clients honour. If the call has
+    become text (`broken_are_text`), there is nothing to run, and the model's reason is kept.
     """
     calls = order.calls - order.incomplete if broken_are_text else order.calls
     if order.incomplete and not broken_are_text:
@@ -211,20 +216,15 @@ def finish_of(finish: Finish, order: EventOrder, *, broken_are_text: bool = Fals
 
 
 def collect(events: Iterable[AnyEvent], api: str = "") -> Reply:
-    """Joins the events of a complete stream to the whole reply.
-
-        reply = collect([Start("1", "my-model", 0), *reader.feed(text), *reader.close(), Finish("stop")])
+    """Returns the whole reply of a finished stream, from Start to Finish.
 
     Args:
-        events: All events of one response, from `Start` to `Finish`.
-        api: Leaves out details that only another API has; empty: keeps all.
-
-    Returns:
-        The reply.
+        events: All events of the stream, in order.
+        dialect: As in `Collector`.
 
     Raises:
-        DragomanError: The error of a `Failure` among the events.
-        EventOrderError: `Start` or `Finish` is missing, or the events are out of order.
+        DragomanError: The error that ended the stream.
+        EventOrderError: Start or Finish is missing.
     """
     collector = Collector(api)
     for event in events:
@@ -232,5 +232,5 @@ def collect(events: Iterable[AnyEvent], api: str = "") -> Reply:
     if collector.error is not None:
         raise collector.error
     if collector.phase != "ended":
-        raise EventOrderError(f"expected Finish at the end, got none: {WHOLE_STREAM}")
+        raise EventOrderError(f"expected Finish at the end, got none: {STREAM_HINT}")
     return collector.reply()

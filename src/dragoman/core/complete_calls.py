@@ -1,8 +1,8 @@
-"""Calls that reach a client only as whole JSON: what is never whole becomes text, or ends the stream with an error.
+"""Ensures that clients receive only calls with whole JSON; other calls become text or end the stream with an error.
 
-A call is held until it is whole, or until it is longer than a limit and its arguments begin to stream. One that breaks
-while it is held is passed on as the model's text. One that breaks after its arguments have begun to stream cannot be
-taken back, so the answer ends there with an error, which no client takes for a call.
+A call is buffered until it is complete, or until it exceeds a limit and its arguments begin to stream. A buffered call
+that turns out incomplete is emitted as text of the model. A call that breaks off after its arguments have begun to
+stream cannot be revoked, so the response ends there with an error, which no client mistakes for a call.
 """
 
 from collections.abc import AsyncGenerator
@@ -23,31 +23,31 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 
-HOLD_CHARS: Final = 4096
-"""As long as the arguments of nearly all calls but those that write files."""
+MAX_BUFFERED_CHARS: Final = 4096
+"""Exceeds the arguments of nearly all calls, except those that write files."""
 
 
-class WholeCalls:
-    """Passes the events of one answer on, its calls only if they are whole."""
+class CompleteCallFilter:
+    """Filters the events of one response so that its calls are complete."""
 
-    def __init__(self, hold_chars: int = HOLD_CHARS) -> None:
-        """`hold_chars`: arguments of more characters stream before the call is whole."""
+    def __init__(self, hold_chars: int = MAX_BUFFERED_CHARS) -> None:
+        """Creates a filter; a call streams before it is complete if its arguments exceed `hold_chars` characters."""
         self._most = hold_chars
         self._start: ToolCallStart | None = None
         self._pieces: list[str] = []
         self._chars = self._calls = 0
         self._broken: str | None = None
-        """The text of a call that broke just now; the reader may have left it as text, which follows then."""
+        """Text of the call that just broke; the reader may emit the same text next."""
         self.failed = False
-        """The answer has ended with an error."""
+        """The response has ended with an error."""
 
     @property
     def waits(self) -> bool:
-        """Something of a call is not out."""
+        """Whether text of a broken call has not been emitted."""
         return self._broken is not None
 
     def pass_on(self, event: AnyEvent) -> list[AnyEvent]:
-        """The events that may go out now that this has happened."""
+        """Returns the events that can be emitted after this one."""
         if self.failed:
             return []
         match event:
@@ -63,7 +63,7 @@ class WholeCalls:
                 return [*self._begun(), replace(event, index=self._calls - 1)]
             case ToolCallIncomplete(_, raw):
                 return self._broke(raw)
-            case TextDelta(text) if self._broken is not None and left_of(self._broken, text):
+            case TextDelta(text) if self._broken is not None and is_text_of_call(self._broken, text):
                 self._broken = None
                 return [event]
             case _:
@@ -77,7 +77,7 @@ class WholeCalls:
         return self._begun() if self._chars > self._most else []
 
     def _begun(self) -> list[AnyEvent]:
-        """The call as far as it has come, if nothing of it is out."""
+        """Returns the buffered start and arguments of the call, if they have not been emitted."""
         start, self._start = self._start, None
         if start is None:
             return []
@@ -90,39 +90,39 @@ class WholeCalls:
         start, self._start = self._start, None
         if start is None:
             self.failed = True
-            # The text stays out of the message, which is logged.
+            # The model's text is not quoted, because the message is logged.
             told = "expected a tool call in whole JSON, got one that broke off after its arguments had begun to stream"
             return [Failure(BackendUnavailableError(f"{told} ({len(raw)} characters), so the answer ends here"))]
         arguments = "".join(self._pieces)
-        self._broken = text_of(start.name, arguments, raw)
+        self._broken = call_as_text(start.name, arguments, raw)
         told = f"a call of {quote(start.name)} was never whole, and became text"
         return [Notice("incomplete_call", told, self._broken)]
 
     def _left(self) -> list[AnyEvent]:
-        """The text of a call that broke, which nothing else has."""
+        """Returns the text of a broken call, if the reader has not emitted it."""
         broken, self._broken = self._broken, None
         return [TextDelta(broken)] if broken else []
 
 
-def text_of(name: str, arguments: str, raw: str) -> str:
-    """What a client is shown of a call that was never whole: the model's own text, where it is known."""
+def call_as_text(name: str, arguments: str, raw: str) -> str:
+    """Returns the text to show for an incomplete call: the model's own text if it is known."""
     return raw if name in raw else f"{name} {raw or arguments}"
 
 
-def left_of(raw: str, text: str) -> bool:
-    """Whether this text is what a reader left of the call."""
+def is_text_of_call(raw: str, text: str) -> bool:
+    """Returns whether the reader emitted `text` for the broken call with the text `raw`."""
     said, meant = text.strip(), raw.strip()
     return bool(said) and (said.startswith(meant) or said in meant)
 
 
-async def with_whole_calls(
-    events: AsyncGenerator[AnyEvent, None], hold_chars: int = HOLD_CHARS
+async def with_complete_calls(
+    events: AsyncGenerator[AnyEvent, None], hold_chars: int = MAX_BUFFERED_CHARS
 ) -> AsyncGenerator[AnyEvent, None]:
-    """The events of an answer, its calls only if they are whole."""
-    calls = WholeCalls(hold_chars)
+    """Yields the events of a response; incomplete calls become text or an error."""
+    calls = CompleteCallFilter(hold_chars)
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, TextDelta) and not calls.waits:  # nearly all events of an answer
+            if isinstance(event, TextDelta) and not calls.waits:  # the most frequent case
                 yield event
                 continue
             for each in calls.pass_on(event):

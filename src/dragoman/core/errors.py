@@ -1,31 +1,31 @@
-"""The error tree: whose fault it is, and what to do.
+"""Exception hierarchy: who must act, and the HTTP status for the client.
 
     DragomanError
-    ├── ClientError                 the request or configuration; sending it again unchanged will not help
-    │   ├── RequestError            a field is wrong or missing                 400
-    │   ├── UnknownResponseError       an earlier answer that is not kept          400
-    │   ├── UnsupportedError        understood, but nobody here can do it       400
-    │   ├── ContextOverflowError    prompt and reply do not fit the model       400
-    │   ├── AuthError               no key, or not one of ours                  401
-    │   ├── ForbiddenError          a Host or origin that is not ours           403
-    │   ├── NotFoundError           no such path                                404
-    │   ├── MethodNotAllowedError             the path takes another method               405
-    │   ├── WebSocketUnsupportedError            another protocol was asked for              426
-    │   ├── UnknownModelError       no backend offers that model                404
-    │   ├── RequestTooLargeError           body over the limit                         413
-    │   ├── ContentEncodingError           a body in an unsupported encoding           415
-    │   └── ConfigError             the operator's settings
-    ├── UsageError                 the library was called in a way that it does not allow   500
-    │   └── EventOrderError              an event where the stream has no place for it (core/events.py)
-    └── RemoteError                 model, engine or server behind; trying again may help
-        ├── QueueFullError               no place in the queue                       429
-        ├── UpstreamError           answered with an error of its own           502
-        ├── BackendUnavailableError            died, or never came up                      503
-        └── UpstreamTimeoutError            said nothing for too long                   504
+    ├── ClientError                     the request or configuration; an unchanged retry will not help
+    │   ├── RequestError                a field is wrong or missing                     400
+    │   ├── UnknownResponseError        a referenced response is not stored             400
+    │   ├── UnsupportedError            valid, but not supported by any backend here    400
+    │   ├── ContextOverflowError        prompt and response exceed the context window   400
+    │   ├── AuthError                   missing or unknown API key                      401
+    │   ├── ForbiddenError              a Host or origin that is not allowed            403
+    │   ├── NotFoundError               no such path                                    404
+    │   ├── MethodNotAllowedError       the path requires another HTTP method           405
+    │   ├── WebSocketUnsupportedError   another protocol was requested                  426
+    │   ├── UnknownModelError           no backend serves this model                    404
+    │   ├── RequestTooLargeError        body over the size limit                        413
+    │   ├── ContentEncodingError        a body in an unsupported encoding               415
+    │   └── ConfigError                 the operator's settings
+    ├── UsageError                      incorrect use of the library                    500
+    │   └── EventOrderError             an event in an invalid position (core/events.py)
+    └── RemoteError                     model, engine or upstream server; a retry may help
+        ├── QueueFullError              the request queue is full                       429
+        ├── UpstreamError               the upstream server responded with an error     502
+        ├── BackendUnavailableError     the engine ended or failed to start             503
+        └── UpstreamTimeoutError        no data within the time limit                   504
 
-Messages say what was expected, what was there, where, and what to do:
+Messages contain what was expected, what was received, where, and what to do:
 `expected string, got integer - at $.messages[0].content`. They never quote keys or tokens. Each dialect's
-`write_error` turns an error into that API's own body. An exception that is none of these is a bug here.
+`write_error` converts an error to its API's own body. Any other exception is a bug in Dragoman.
 """
 
 import difflib
@@ -33,20 +33,20 @@ from collections.abc import Iterable, Mapping
 
 
 class DragomanError(Exception):
-    """Anything that Dragoman itself says went wrong."""
+    """Base class of all errors that Dragoman reports."""
 
     status_hint = 500
-    """HTTP status for a caller that has not been answered yet."""
+    """HTTP status if the response has not begun yet."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.retry_after_s = retry_after_s
-        """Seconds after which trying again makes sense, where that is known."""
+        """Seconds after which a retry makes sense, if known."""
 
 
 class ClientError(DragomanError):
-    """The request or the configuration is at fault: change it."""
+    """The request or the configuration is wrong: change it."""
 
     status_hint = 400
 
@@ -57,29 +57,29 @@ class RequestError(ClientError):
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(f"{message} - at {path}" if path else message)
         self.path = path
-        """JSON path of the field, `$.messages[0].role`; empty where the whole body is meant."""
+        """JSON path of the field, such as `$.messages[0].role`; empty for the whole body."""
 
 
 class UnsupportedError(RequestError):
-    """A legal request that this backend or version cannot carry out."""
+    """The request is valid but not supported by this backend or version."""
 
 
 class UnknownResponseError(RequestError):
-    """An earlier answer is named that is not kept, or no longer: send the whole conversation."""
+    """The request refers to a response that is not stored, or no longer: send the whole conversation."""
 
 
 class ContextOverflowError(ClientError):
-    """Prompt and reply do not fit the model: shorten the conversation or the reply, or take a larger model.
+    """Prompt and response exceed the context window: shorten one of them, or use a model with a larger one.
 
-    The words are those by which clients of Anthropic's API tell which of the two it is.
+    Clients of Anthropic's API match the text of the message to determine which of the two is too long.
     """
 
     def __init__(self, input_tokens: int = 0, limit_tokens: int = 0, output_tokens: int = 0) -> None:
-        """Of each, 0 where it was not told."""
+        """Token counts that are not known are 0."""
         self.input_tokens = input_tokens
         self.limit_tokens = limit_tokens
         self.output_tokens = output_tokens
-        """As many were asked for, where the prompt alone would fit."""
+        """Requested tokens of the response, if the prompt alone would fit."""
         told = "prompt is too long for the model"
         if output_tokens:
             told = (
@@ -91,25 +91,25 @@ class ContextOverflowError(ClientError):
 
 
 class AuthError(ClientError):
-    """The key is missing or wrong: send one of the configured keys."""
+    """The API key is missing or wrong: send one of the configured keys."""
 
     status_hint = 401
 
 
 class ForbiddenError(ClientError):
-    """The request came under a name or from a place that is not allowed."""
+    """The request came with a Host or from an origin that is not allowed."""
 
     status_hint = 403
 
 
 class NotFoundError(ClientError):
-    """There is nothing at that path."""
+    """The path does not exist."""
 
     status_hint = 404
 
 
 class MethodNotAllowedError(ClientError):
-    """The path takes another method: send that."""
+    """The path does not support this HTTP method: use the one in the message."""
 
     status_hint = 405
 
@@ -119,16 +119,16 @@ class MethodNotAllowedError(ClientError):
 
 
 class WebSocketUnsupportedError(ClientError):
-    """Another protocol than HTTP was asked for: send a POST.
+    """The client requested another protocol than HTTP: send a POST.
 
-    Codex looks for a WebSocket first; told 426 it goes on by POST at once, told 404 it tries seven times.
+    Codex tries a WebSocket first; after 426 it continues with POST at once, after 404 it retries seven times.
     """
 
     status_hint = 426
 
 
 class UnknownModelError(ClientError):
-    """No backend offers that model: take one of those named."""
+    """No backend serves this model: use one that the message lists."""
 
     status_hint = 404
 
@@ -138,13 +138,13 @@ class UnknownModelError(ClientError):
 
 
 class RequestTooLargeError(ClientError):
-    """The body is over the limit: send less, or raise `server.body_bytes`."""
+    """The body exceeds the size limit: send less, or raise `server.body_bytes`."""
 
     status_hint = 413
 
 
 class ContentEncodingError(ClientError):
-    """The body has an encoding that is not supported: send it as it is, or in one of those named."""
+    """The body's content encoding is not supported: send it uncompressed, or in an encoding that the message lists."""
 
     status_hint = 415
 
@@ -154,27 +154,27 @@ class ContentEncodingError(ClientError):
 
 
 class ConfigError(ClientError):
-    """The settings are wrong: mend the named key."""
+    """A setting is wrong: correct the key that the message names."""
 
 
 class UsageError(DragomanError):
-    """The library was called in a way that it does not allow: mend the code that calls it."""
+    """The library was called incorrectly: correct the calling code."""
 
 
 class RemoteError(DragomanError):
-    """The model, engine or server behind is at fault: trying again may help."""
+    """The model, engine or upstream server failed: a retry may help."""
 
     status_hint = 502
 
 
 class QueueFullError(RemoteError):
-    """All places are taken and the queue is full: try again after `retry_after_s`."""
+    """All concurrency slots are in use and the queue is full: retry after `retry_after_s`."""
 
     status_hint = 429
 
 
 class UpstreamError(RemoteError):
-    """What stands behind answered with an error of its own."""
+    """The upstream server responded with an error."""
 
     def __init__(
         self,
@@ -186,34 +186,34 @@ class UpstreamError(RemoteError):
     ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.status = status
-        """Its HTTP status, where it had one."""
+        """Its HTTP status, if it had one."""
         self.headers = dict(headers or {})
-        """Of its response, what goes on to the client."""
+        """Headers of its response that are forwarded to the client."""
 
     @property
     def is_permanent(self) -> bool:
-        """The same request will fail again: the key, the model's name or the URL in the settings is wrong, say."""
-        return self.status is not None and 300 <= self.status < 500 and self.status not in _PASSING
+        """Whether a retry fails too: for example a wrong API key, model name or URL in the settings."""
+        return self.status is not None and 300 <= self.status < 500 and self.status not in _RETRYABLE
 
 
-_PASSING = (408, 409, 425, 429)
-"""Statuses of the 400s that another try may mend."""
+_RETRYABLE = (408, 409, 425, 429)
+"""4xx statuses for which a retry may succeed."""
 
 
 class BackendUnavailableError(RemoteError):
-    """The engine ended, or could not be started; it is being restarted where that can help."""
+    """The engine ended or failed to start; it is restarted where that can help."""
 
     status_hint = 503
 
 
 class UpstreamTimeoutError(RemoteError):
-    """Nothing came for longer than the limit."""
+    """No data arrived within the time limit."""
 
     status_hint = 504
 
 
-def logged(error: DragomanError) -> str:
-    """What of an error may stand in a log: neither what a field held nor a server's words, which may repeat that."""
+def loggable_message(error: DragomanError) -> str:
+    """Returns the part of an error that is safe to log: no field values and no messages of upstream servers."""
     if isinstance(error, UpstreamError):
         return f"status {error.status}"
     if isinstance(error, RequestError) and error.path not in ("", "$"):
@@ -222,7 +222,7 @@ def logged(error: DragomanError) -> str:
 
 
 def quote(value: str, limit_chars: int = 80) -> str:
-    """The value in quotes, its middle cut out and its length told where it is long."""
+    """Returns the value in quotes; a long value is cut in the middle, with its length."""
     if len(value) <= limit_chars:
         return repr(value)
     half = limit_chars // 2
@@ -230,32 +230,32 @@ def quote(value: str, limit_chars: int = 80) -> str:
 
 
 def cut(text: str, limit_chars: int = 200) -> str:
-    """Returns the text, cut and with its length where it is longer than `limit_chars`."""
+    """Returns the text, cut to `limit_chars` with its length appended if it is longer."""
     return text if len(text) <= limit_chars else f"{text[:limit_chars]}… ({len(text)} characters)"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing where no known name is close."""
-    if len(name) > _LONGEST_TO_COMPARE:
+    """Returns `; did you mean 'x'?`, or "" if no known name is similar."""
+    if len(name) > _MAX_COMPARED_CHARS:
         return ""
     by_lower = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 
-_LONGEST_TO_COMPARE = 100
-"""Characters of a name; comparing is quadratic, and what is longer is no slip of the pen."""
+_MAX_COMPARED_CHARS = 100
+"""Maximum characters of a name to compare; the comparison is quadratic, and longer names are not typing errors."""
 
 
 def one_of(name: str, known: Iterable[str], lead: str) -> str:
-    """`; did you mean 'x'? expected 'x', 'y'`: the nearest, where one is close, and all there are after `lead`."""
+    """Returns `; did you mean 'x'? expected 'x', 'y'`: the most similar name if there is one, then all after `lead`."""
     names = list(known)
     hint = nearest(name, names)
     if hint and len(names) == 1:
         return hint
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{hint or ';'} {lead}{', '.join(map(quote, names[:_LISTED])) or 'none'}{more}"
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return f"{hint or ';'} {lead}{', '.join(map(quote, names[:_MAX_LISTED])) or 'none'}{more}"
 
 
-_LISTED = 40
-"""Names that a message lists."""
+_MAX_LISTED = 40
+"""Maximum names in a message."""

@@ -22,7 +22,7 @@ import msgspec
 from dragoman.core.errors import DragomanError, UsageError
 from dragoman.core.messages import FinishReason, JsonText, Usage
 
-BREAK: Final = "text_block"
+TEXT_BREAK: Final = "text_block"
 """Name of a `Detail` that ends the open text block."""
 
 
@@ -209,7 +209,7 @@ class EventOrderError(UsageError):
 
 NO_CHANGE: Final = BlockChange()
 """The one value that is returned for events that change no block, as most do (compare with `is`)."""
-WHOLE_STREAM: Final = "send Start(id, model, created), then what the reader gives, then Finish(reason)"
+STREAM_HINT: Final = "send Start(id, model, created), then what the reader gives, then Finish(reason)"
 """Advice in errors about a missing Start or Finish."""
 
 
@@ -260,7 +260,7 @@ class EventOrder:
                 self.phase = "ended"
                 return BlockChange(closes=self._close())
             case Detail(name):
-                self._signed = self._signed or (name == BREAK and self.is_text)
+                self._signed = self._signed or (name == TEXT_BREAK and self.is_text)
                 return NO_CHANGE
             case Start() | Notice() | UsageUpdate():
                 return NO_CHANGE
@@ -287,7 +287,7 @@ class EventOrder:
             return
         came = type(event).__name__
         if self.phase == "new":
-            raise EventOrderError(f"expected Start first, got {came}: {WHOLE_STREAM}")
+            raise EventOrderError(f"expected Start first, got {came}: {STREAM_HINT}")
         raise EventOrderError(
             f"expected nothing after the end, got {came}" if self.phase == "ended" else "a second Start"
         )

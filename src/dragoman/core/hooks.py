@@ -17,7 +17,7 @@ OnError: TypeAlias = Callable[[BaseException, str], object]
 log = logging.getLogger("dragoman.hooks")
 
 
-def call(hooks: Iterable[OnError], error: BaseException, exchange_id: str) -> None:
+def call_hooks(hooks: Iterable[OnError], error: BaseException, exchange_id: str) -> None:
     """Calls each hook; exceptions in hooks are logged, not raised."""
     for hook in hooks:
         try:
@@ -27,10 +27,10 @@ def call(hooks: Iterable[OnError], error: BaseException, exchange_id: str) -> No
 
 
 @contextmanager
-def watching(hooks: Iterable[OnError], exchange_id: str) -> Iterator[None]:
+def report_exceptions(hooks: Iterable[OnError], exchange_id: str) -> Iterator[None]:
     """Calls the hooks with an exception raised in the block, then re-raises it."""
     try:
         yield
     except Exception as error:
-        call(hooks, error, exchange_id)
+        call_hooks(hooks, error, exchange_id)
         raise

@@ -1,4 +1,4 @@
-"""How many pixels a picture in base64 has: read from its first bytes, never decoded.
+"""Reads the pixel size of a base64 image from its first bytes, without decoding it.
 
 Source: https://www.w3.org/TR/png-3/#11IHDR (2025-06), https://www.w3.org/Graphics/GIF/spec-gif89a.txt (1990-07),
 https://www.w3.org/Graphics/JPEG/itu-t81.pdf, B.2 (1992-09).
@@ -8,15 +8,15 @@ from binascii import Error, a2b_base64
 from typing import Final
 
 HEAD_CHARS: Final = 65_536
-"""Base64 that is looked at: a JPEG has its size behind what cameras and editors write into it."""
+"""Maximum base64 characters to examine: in a JPEG, metadata of cameras and editors precedes the size."""
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Second bytes of the JPEG markers that a frame begins with."""
+"""Second bytes of the JPEG markers that begin a frame."""
 
 
-def size_of(data: str) -> tuple[int, int] | None:
-    """Width and height of a PNG, GIF or JPEG; None where that is not to be seen."""
+def image_size(data: str) -> tuple[int, int] | None:
+    """Returns width and height in pixels of a PNG, GIF or JPEG; None if they cannot be read."""
     try:
         short = a2b_base64(data[:64])
         head = a2b_base64(data[:HEAD_CHARS]) if short[:2] == b"\xff\xd8" else short

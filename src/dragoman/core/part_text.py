@@ -1,4 +1,4 @@
-"""A part of a message as plain text."""
+"""Plain text of a message part."""
 
 import re
 from typing import Final, assert_never
@@ -21,7 +21,7 @@ _NO_WORD: Final = re.compile(r"\W+")
 
 
 def part_text(part: Part) -> str:
-    """The part as plain text; thoughts, calls and results have none."""
+    """Returns the part as plain text; "" for reasoning, calls and results."""
     match part:
         case Text(text) | Refusal(text):
             return text
@@ -30,7 +30,7 @@ def part_text(part: Part) -> str:
         case Image() | Audio() | Document():
             return f"[{type(part).__name__.lower()}]"
         case UnknownPart(type=kind):
-            return f"[{_NO_WORD.sub('_', kind).lower()}]"  # in which nothing is a control token
+            return f"[{_NO_WORD.sub('_', kind).lower()}]"  # cannot contain a control token
         case Reasoning() | ToolCall() | ToolResult() | PreviousResponseRef():
             return ""
         case _:

@@ -1,13 +1,13 @@
-"""A call that the model has made before: its earlier result, and the turns with which the model is re-asked.
+"""Re-asks the model after it repeated a call: shows the earlier result again and asks for something else.
 
-    tool   (the earlier result, once more)
+    tool   (the earlier result again)
     user   You have made this call of get_weather already, with the same arguments; above is its result again. What is
            the weather?
 
            If the result above answers this, answer now in plain words. If not, call another tool (get_time).
 
-The model stays free: it keeps its tools, and where the result is an error, it is not told to answer from that. The
-result has the role of a tool, as its text is not the user's.
+The model stays free: it keeps its tools, and after an error result it is not asked to answer from that. The result has
+the role of a tool, because its text is not the user's.
 """
 
 import re
@@ -16,42 +16,51 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core.call_identity import key
+from dragoman.core.call_identity import call_key
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolResult
 
-SHOWN_CHARS: Final = 4000
-"""A longer result is not shown twice: it is in the prompt."""
-NAMES: Final = 12
-"""Of tools that are named."""
+MAX_SHOWN_CHARS: Final = 4000
+"""Maximum characters of a result that is shown again; a longer one is in the prompt already."""
+MAX_NAMES: Final = 12
+"""Maximum tools named in the message."""
 _ERROR: Final = re.compile(r"\W{0,8}(?:error|exception|failed|failure|traceback)\b", re.IGNORECASE)
-"""How a result that is an error begins, in APIs that have no field for that."""
+"""Matches the beginning of error results, for APIs without an error flag."""
 
 
-def result_of(request: Request, call: ToolCall) -> ToolResult | None:
-    """The latest result of this call since the user's last message; None where it has none."""
-    made = key(call.name, call.arguments)
-    ids = {part.id for part in _turn(request) if isinstance(part, ToolCall) and key(part.name, part.arguments) == made}
-    return next((part for part in _turn(request) if isinstance(part, ToolResult) and part.call_id in ids), None)
+def earlier_result(request: Request, call: ToolCall) -> ToolResult | None:
+    """Returns the latest result of this call since the user's last message; None if there is none."""
+    made = call_key(call.name, call.arguments)
+    ids = {
+        part.id
+        for part in _turn_parts(request)
+        if isinstance(part, ToolCall) and call_key(part.name, part.arguments) == made
+    }
+    return next((part for part in _turn_parts(request) if isinstance(part, ToolResult) and part.call_id in ids), None)
 
 
 def is_error(result: ToolResult) -> bool:
-    """Whether the call failed."""
-    return result.is_error or bool(_ERROR.match(text_of(result)))
+    """Returns whether the call failed."""
+    return result.is_error or bool(_ERROR.match(result_text(result)))
 
 
-def text_of(result: ToolResult) -> str:
-    """The text of the result."""
+def result_text(result: ToolResult) -> str:
+    """Returns the text of the result."""
     return "\n".join(part.text for part in result.parts if isinstance(part, Text))
 
 
 def is_short(result: ToolResult) -> bool:
-    """Whether it can be shown twice."""
-    return all(isinstance(part, Text) for part in result.parts) and len(text_of(result)) <= SHOWN_CHARS
+    """Returns whether the result is short enough to be shown again."""
+    return all(isinstance(part, Text) for part in result.parts) and len(result_text(result)) <= MAX_SHOWN_CHARS
 
 
-def re_asked(request: Request, call: ToolCall | None) -> Request:
-    """The request that re-asks a model which made this call again; None: which wrote nothing after a tool's result."""
-    found = result_of(request, call) if call else _last_result(request)
+def reask_request(request: Request, call: ToolCall | None) -> Request:
+    """Returns the request that re-asks the model.
+
+    Args:
+        request: The request that led to the repeated call.
+        call: The repeated call; None if the model wrote nothing after a tool's result.
+    """
+    found = earlier_result(request, call) if call else _last_result(request)
     note = Message("user", (Text(_note(request, call, failed=found is not None and is_error(found))),))
     again = [Message("tool", (found,))] if call and found and is_short(found) else []
     return replace(request, messages=(*request.messages, *again, note))
@@ -78,10 +87,10 @@ def _note(request: Request, call: ToolCall | None, *, failed: bool) -> str:
 
 
 def _other(request: Request) -> str:
-    """Another tool, with the names of those that have not been called in this turn."""
-    called = {part.name for part in _turn(request) if isinstance(part, ToolCall)}
+    """Returns text for "another tool", with the names of tools not called in this turn."""
+    called = {part.name for part in _turn_parts(request) if isinstance(part, ToolCall)}
     names = [tool.name for tool in request.tools if tool.kind == "function" and tool.name not in called]
-    return f"another tool ({', '.join(names[:NAMES])})" if names else "a tool with other arguments"
+    return f"another tool ({', '.join(names[:MAX_NAMES])})" if names else "a tool with other arguments"
 
 
 def _question(request: Request) -> str:
@@ -89,18 +98,18 @@ def _question(request: Request) -> str:
     return "\n".join(part.text for part in asked.parts if isinstance(part, Text)) if asked else ""
 
 
-def _turn(request: Request) -> Iterator[Part]:
-    """What follows the user's last message, the latest first."""
+def _turn_parts(request: Request) -> Iterator[Part]:
+    """Yields the parts after the user's last message, the latest first."""
     for message in reversed(request.messages):
         results = (part for part in reversed(message.parts) if isinstance(part, ToolResult))
         if _is_question(message):
-            yield from results  # of this turn, where they are in one message with the question
+            yield from results  # results of this turn, if they are in one message with the question
             return
         yield from reversed(message.parts)
 
 
 def _last_result(request: Request) -> ToolResult | None:
-    return next((part for part in _turn(request) if isinstance(part, ToolResult)), None)
+    return next((part for part in _turn_parts(request) if isinstance(part, ToolResult)), None)
 
 
 def _is_question(message: Message) -> bool:

@@ -1,7 +1,7 @@
-"""What an answer has besides its text and calls: token probabilities, sources, audio, images, facts about the service.
+"""Response data other than text and calls: token probabilities, sources, audio, images, service data.
 
-A reader passes each on as a `Detail`. One without a `dialect` is in the form of OpenAI Responses, and both OpenAI APIs
-have it; any other is for clients of its own API alone.
+A reader emits each as a `Detail`. A detail without a `dialect` is in the form of OpenAI Responses, for clients of both
+OpenAI APIs; any other is for clients of its own API only.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ LOGPROBS: Final = "logprobs"
 ANNOTATIONS: Final = "annotations"
 CITATIONS: Final = "citations"
 PHASE: Final = "phase"
-"""Whether a message of Responses is a commentary or the final answer; it comes before the text, or after it."""
-OF_TEXT: Final = (LOGPROBS, ANNOTATIONS, CITATIONS, PHASE)
-"""Details of the text that they follow, or, where none is open, of the next one; each but the phase is a list."""
+"""Whether a message of Responses is commentary or the final answer; arrives before or after the text."""
+TEXT_DETAILS: Final = (LOGPROBS, ANNOTATIONS, CITATIONS, PHASE)
+"""Details of the text before them or, if no text is open, of the next text; all but the phase are lists."""
 PROGRESS: Final = "prompt_progress"
-"""How far llama-server has read the prompt, for a client that asked for it (`return_progress`)."""
+"""Progress of prompt evaluation in llama-server, for clients that requested it (`return_progress`)."""
 SERVICE: Final = ("service_tier", "system_fingerprint", "provider", "timings", "context_management", "container")
-"""Facts about the service, not content: no warning where a client's API has no place for them."""
-ONE_TEXT: Final = ("openai_chat",)
-"""APIs whose message has one text, whatever came between its parts."""
-SPOKEN: Final = ("audio", "images")
-"""Content, without which an answer may be empty."""
+"""Data about the service, not content: dropped without a warning if the client's API has no field for it."""
+SINGLE_TEXT_APIS: Final = ("openai_chat",)
+"""APIs whose messages have a single text, whatever is between its parts."""
+NON_TEXT_CONTENT: Final = ("audio", "images")
+"""Content that may replace all text of a response."""
 
 _SHARED: Final = ("openai_chat", "openai_responses")
-_JOINED: Final = ("data", "transcript")
-"""Members of audio that come in pieces."""
+_CHUNKED_FIELDS: Final = ("data", "transcript")
+"""Fields of audio that arrive in chunks."""
 
 _list: Final = msgspec.json.Decoder(list[Raw]).decode
 _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -39,12 +39,12 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def is_for(dialect: str, client: str) -> bool:
-    """Whether a client of this API can have a detail of that one."""
+    """Returns whether a detail of this dialect is for clients of the API `client`."""
     return dialect == client or (not dialect and client in _SHARED)
 
 
-def merged(pieces: Sequence[JsonText]) -> Raw:
-    """The whole of a detail that came in pieces: lists and audio are joined, of anything else the last one counts."""
+def join_chunks(pieces: Sequence[JsonText]) -> Raw:
+    """Joins the chunks of a detail: lists and audio are concatenated; of other values the last one is used."""
     kind = pieces[-1][:1]
     same = [piece for piece in pieces if piece[:1] == kind]
     if kind == "[":
@@ -53,17 +53,17 @@ def merged(pieces: Sequence[JsonText]) -> Raw:
         return Raw(pieces[-1].encode())
     members = [_members(piece) for piece in same]
     whole = {name: raw for each in members for name, raw in each.items()}
-    for name in _JOINED:
+    for name in _CHUNKED_FIELDS:
         texts = [_string(each[name]) for each in members if bytes(each.get(name, b"")[:1]) == b'"']
         whole |= {name: Raw(_encode("".join(texts)))} if texts else {}
     return Raw(_encode(whole))
 
 
 def phase_of(part: Part) -> Raw | None:
-    """The phase of the message that a text of an earlier answer stood in."""
+    """Returns the phase of the message that contained this text of an earlier response."""
     return part.extra.get(PHASE) if isinstance(part, Text) else None
 
 
-def items(details: Raw | None) -> list[Raw]:
-    """The items of such a list."""
+def list_items(details: Raw | None) -> list[Raw]:
+    """Returns the items of a list detail."""
     return [] if details is None else _list(details)

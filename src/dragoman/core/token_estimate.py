@@ -1,20 +1,20 @@
-"""How many tokens a text, or a whole request, is about: without a tokenizer, at a few microseconds a kilobyte.
+"""Estimates the tokens of a text or request without a tokenizer, in a few microseconds per kilobyte.
 
-Tokenizers cut text where characters of one kind meet those of another, and have one token for a common word, whatever
-its length. So a text is turned into the kinds of its characters:
+Tokenizers split text where characters of different kinds meet, and use one token for a common word of any length. So
+each character is first replaced by its kind:
 
-    if err != nil {        small letters `a`, capitals `A`, digits `0`, blanks ` `, line breaks `n`, all else of
-    aa aaa pp aaa p        ASCII `p`; beyond that the script, see `_SCRIPTS`
+    if err != nil {        small letters `a`, capitals `A`, digits `0`, blanks ` `, line breaks `n`, other
+    aa aaa pp aaa p        ASCII `p`; other characters by script, see `_SCRIPTS`
 
-and what is estimated is a sum: so much for each small letter, each digit, each place where a word begins (` a`, `pa`).
-The weights are fitted to what tokenizers count (`python -m bench.tokens_fit`) and tried on other texts
-(`python -m bench tokens`); docs/tokens.md has the errors, and says which of the numbers for requests are measured.
+The estimate is a weighted sum of the kinds and of their combinations, such as the beginning of a word (` a`, `pa`).
+The weights are fitted to the counts of tokenizers (`python -m bench.tokens_fit`) and tested on other texts
+(`python -m bench tokens`); docs/tokens.md lists the errors and which of the numbers for requests are measured.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Final, assert_never
 
-from dragoman.core.image_size import size_of
+from dragoman.core.image_size import image_size
 from dragoman.core.messages import (
     Audio,
     Document,
@@ -37,14 +37,14 @@ _SCRIPTS: Final = {
     "g": range(0xCA, 0xD0),  # Greek
     "c": range(0xD0, 0xD4),  # Cyrillic
     "r": range(0xD4, 0xE0),  # Armenian, Hebrew, Arabic, …
-    "i": range(0xE0, 0xE2),  # of India and South-East Asia
+    "i": range(0xE0, 0xE2),  # scripts of India and South-East Asia
     "t": (0xE2,),  # dashes, quotes, arrows, box drawing
     "k": (0xE3,),  # kana, and the full stop that goes with them
     "h": (*range(0xE4, 0xEA), 0xEE, 0xEF),  # Chinese characters, wide punctuation
     "o": range(0xEA, 0xEE),  # Hangul
     "e": range(0xF0, 0xF8),  # emoji
 }
-"""A letter for each kind, and with which bytes its characters begin in UTF-8."""
+"""The letter of each script, and the first bytes of its characters in UTF-8."""
 
 
 def _kind(byte: int) -> str:
@@ -59,78 +59,78 @@ def _kind(byte: int) -> str:
 
 _KINDS: Final = "".join(map(_kind, range(256))).encode()
 _FOLLOWING: Final = bytes(range(0x80, 0xC0))
-"""Bytes of UTF-8 that are not a character's first."""
+"""UTF-8 bytes other than the first one of a character."""
 _ASCII: Final = ("a", "A", "0", "n", "p", " a", "pa", "Aa", "0A", " p")
 SHAPES: Final = (*_ASCII, *_SCRIPTS)
-"""What is counted in the kinds of a text."""
+"""Substrings of the kinds that are counted."""
 
 IMAGE_TOKENS: Final = 1568
-"""The most that a picture costs, and what one costs whose size is not known: larger ones are made smaller.
+"""Maximum tokens of an image, and the estimate if its size is unknown: larger images are scaled down. Source:
 https://platform.claude.com/docs/en/build-with-claude/vision (2026-11)."""
 _PATCH_PIXELS: Final = 28
-"""Side of the square of a picture that is one token (the same page; Qwen's vision models have 28, too)."""
-_PAGE_TOKENS: Final = 2250
-"""Of a page of a PDF: the middle of https://platform.claude.com/docs/en/build-with-claude/pdf-support (2026-11)."""
-_PAGE_CHARS: Final = 65_536
-"""Base64 of a page, taken for granted: how many there are is not to be seen without opening the file."""
-_SOUND_CHARS: Final = 2_133
-"""Base64 of a tenth of a second, at the 16 kB a second of common MP3; OpenAI's models hear ten tokens a second."""
+"""Side in pixels of an image square that is one token (same page; Qwen's vision models use 28, too)."""
+_PDF_PAGE_TOKENS: Final = 2250
+"""Tokens of a PDF page: the middle of https://platform.claude.com/docs/en/build-with-claude/pdf-support (2026-11)."""
+_PDF_PAGE_CHARS: Final = 65_536
+"""Assumed base64 characters of a PDF page; the number of pages is not known without opening the file."""
+_AUDIO_TOKEN_CHARS: Final = 2_133
+"""Base64 characters of a tenth of a second, for common MP3 at 16 kB per second; OpenAI's models use 10 tokens/s."""
 MESSAGE_TOKENS: Final = 4
-"""The role and what marks the ends of a message."""
+"""Tokens of the role and of the markers around a message."""
 _CALL_TOKENS: Final = 12
 _TOOL_TOKENS: Final = 16
-"""Names of fields around a tool's name, description and schema."""
+"""Tokens of the field names around a tool's name, description and schema."""
 _TOOLS_TOKENS: Final = 120
-"""The vendor's or template's own words about tools, where there are any."""
+"""Tokens of the vendor's or template's own text about tools, if there are any."""
 
 
-def kinds(text: str) -> bytes:
-    """A letter for each character of the text, behind a blank, as its first word begins there."""
+def char_kinds(text: str) -> bytes:
+    """Returns the kind of each character of the text, after a blank for the beginning of the first word."""
     return b" " + text.encode("utf-8", "surrogatepass").translate(_KINDS, _FOLLOWING)
 
 
 class TokenEstimator:
-    """What one family of tokenizers makes of text."""
+    """Estimates token counts for one family of tokenizers."""
 
     __slots__ = ("_ascii", "_image", "_others")
 
     def __init__(self, weights: Mapping[str, float], image_tokens: int = IMAGE_TOKENS) -> None:
-        """`weights` for each of `SHAPES`; `image_tokens` is the most that a picture costs."""
+        """Creates an estimator from the weight of each of `SHAPES` and the maximum tokens of an image."""
         self._ascii = [(shape.encode(), weights[shape]) for shape in _ASCII]
         self._others = [(shape.encode(), weights[shape]) for shape in _SCRIPTS]
         self._image = image_tokens
 
     def estimate(self, text: str) -> int:
-        """About how many tokens the text is; 0 for none, else at least 1."""
+        """Returns the estimated tokens of the text; 0 if it is empty, else at least 1."""
         if not text:
             return 0
-        found = kinds(text)
+        found = char_kinds(text)
         total = sum([found.count(shape) * weight for shape, weight in self._ascii])
         if not text.isascii():
-            rest = found.translate(None, b"aA0np ")  # mostly short: what counts is counted at once
+            rest = found.translate(None, b"aA0np ")  # mostly short, so counting is fast
             total += sum([rest.count(shape) * weight for shape, weight in self._others])
         return max(1, round(total))
 
     def estimate_request(self, request: Request) -> int:
-        """About how many tokens of input the request is: all of it that the model is shown, but for earlier answers."""
+        """Returns the estimated input tokens of the request, without responses it refers to."""
         texts = [request.response_schema]
         tokens = _TOOLS_TOKENS if request.tools else 0
         for tool in request.tools:
-            texts += _told(tool)
+            texts += _tool_texts(tool)
             tokens += _TOOL_TOKENS
         for message in request.messages:
             tokens += MESSAGE_TOKENS
             for part in message.parts:
-                texts += _said(part)
+                texts += _part_texts(part)
                 tokens += self._beside(part)
         return tokens + self.estimate("\n".join(filter(None, texts)))
 
     def estimate_part(self, part: Part) -> int:
-        """About how many tokens of input this part of a message is, alone."""
-        return self._beside(part) + self.estimate("\n".join(filter(None, _said(part))))
+        """Returns the estimated input tokens of one message part."""
+        return self._beside(part) + self.estimate("\n".join(filter(None, _part_texts(part))))
 
     def _beside(self, part: Part) -> int:
-        """What a part costs beside its words."""
+        """Returns the tokens of a part other than its text."""
         match part:
             case ToolResult(parts=parts):
                 return MESSAGE_TOKENS + sum(map(self._beside, parts))
@@ -139,21 +139,21 @@ class TokenEstimator:
             case Image(source):
                 return self._picture(source)
             case Document(MediaSource(text="", data=data)):
-                return _PAGE_TOKENS * max(1, -(-len(data) // _PAGE_CHARS))
+                return _PDF_PAGE_TOKENS * max(1, -(-len(data) // _PDF_PAGE_CHARS))
             case Audio(MediaSource(data=data)):
-                return len(data) // _SOUND_CHARS
+                return len(data) // _AUDIO_TOKEN_CHARS
             case _:
                 return 0
 
     def _picture(self, source: MediaSource) -> int:
-        size = size_of(source.data)
+        size = image_size(source.data)
         if size is None:
             return min(IMAGE_TOKENS, self._image)
         return min(-(-size[0] // _PATCH_PIXELS) * -(-size[1] // _PATCH_PIXELS), self._image)
 
 
-def _told(tool: Tool) -> Iterator[str]:
-    """The words of a tool; of one that the vendor runs, all that was said of it."""
+def _tool_texts(tool: Tool) -> Iterator[str]:
+    """Yields the texts of a tool; for a tool that the vendor runs, the JSON of all its fields."""
     yield tool.name
     if tool.kind == "function":
         yield tool.description
@@ -162,8 +162,8 @@ def _told(tool: Tool) -> Iterator[str]:
         yield from (bytes(raw).decode() for raw in tool.extra.values())
 
 
-def _said(part: Part) -> Iterator[str]:
-    """The words of a part."""
+def _part_texts(part: Part) -> Iterator[str]:
+    """Yields the texts of a part."""
     match part:
         case Text(text) | Refusal(text):
             yield text
@@ -174,7 +174,7 @@ def _said(part: Part) -> Iterator[str]:
             yield arguments
         case ToolResult(parts=parts):
             for inner in parts:
-                yield from _said(inner)
+                yield from _part_texts(inner)
         case Document(source, title):
             yield title
             yield source.text
@@ -210,4 +210,4 @@ GENERIC: Final = TokenEstimator(
         "e": 2.75,
     }
 )
-"""For models of which nothing is known."""
+"""For models of unknown families."""

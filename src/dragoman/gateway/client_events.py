@@ -7,7 +7,7 @@ import msgspec
 
 from dragoman.core.errors import quote
 from dragoman.core.events import (
-    BREAK,
+    TEXT_BREAK,
     AnyEvent,
     Detail,
     Notice,
@@ -18,7 +18,7 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.core.messages import Request
-from dragoman.core.response_details import PROGRESS, SERVICE, SPOKEN, is_for
+from dragoman.core.response_details import NON_TEXT_CONTENT, PROGRESS, SERVICE, is_for
 from dragoman.wire.web_sources import WebSourceConverter
 
 _CONTENT_EVENTS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
@@ -28,7 +28,7 @@ MODEL_FINISHES: Final = ("stop", "tool_calls")
 
 def has_content(event: AnyEvent) -> bool:
     """Returns whether a response with this event is not empty."""
-    return isinstance(event, _CONTENT_EVENTS) or (isinstance(event, Detail) and event.name in SPOKEN)
+    return isinstance(event, _CONTENT_EVENTS) or (isinstance(event, Detail) and event.name in NON_TEXT_CONTENT)
 
 
 class ClientEventFilter:
@@ -65,7 +65,7 @@ class ClientEventFilter:
             told = f"{client} has no place for a block of type {quote(event.type)}"
             yield Notice("content_dropped", told, event.json, event.type)
         elif isinstance(event, Detail) and not is_for(event.dialect, client):
-            if event.name not in self._reported and event.name not in (*SERVICE, BREAK, PROGRESS):
+            if event.name not in self._reported and event.name not in (*SERVICE, TEXT_BREAK, PROGRESS):
                 self._reported.add(event.name)
                 yield Notice("content_dropped", f"{client} has no equivalent of {event.name}", detail=event.name)
         else:

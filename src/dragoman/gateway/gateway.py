@@ -28,16 +28,16 @@ from dragoman.core.backend import (
     SupportsPassthrough,
     SupportsReplay,
 )
-from dragoman.core.call_limit import one_call, with_one_call
+from dragoman.core.call_limit import first_call_only, limit_to_one_call
 from dragoman.core.collect import collect
-from dragoman.core.complete_calls import with_whole_calls
+from dragoman.core.complete_calls import with_complete_calls
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
     RemoteError,
     UnknownModelError,
     UpstreamError,
-    logged,
+    loggable_message,
     one_of,
     quote,
 )
@@ -249,7 +249,7 @@ class Gateway:
         self, request: Request, turn: ExchangeContext, delivery: Delivery | None
     ) -> AsyncGenerator[AnyEvent, None]:
         require_single_choice(request)
-        recalled = self.response_store.resolve(one_call(request))
+        recalled = self.response_store.resolve(limit_to_one_call(request))
         recalled = recalled._replace(request=self._with_function_tools(recalled.request))
         turn = dataclasses.replace(turn, leave=self._policy.disabled_repairs)
         if compaction.uses_compaction(recalled.request):
@@ -263,9 +263,9 @@ class Gateway:
         hold_chars = (
             0 if policy and request.stream else self._policy.buffered_chars(delivery, stream=request.stream)
         )  # the guard buffers them itself
-        events = with_whole_calls(self._events_with_failover(recalled.request, turn, policy), hold_chars)
+        events = with_complete_calls(self._events_with_failover(recalled.request, turn, policy), hold_chars)
         if request.tools and not recalled.request.tool_choice.parallel:
-            events = with_one_call(events)
+            events = first_call_only(events)
         return self._store_response(request, recalled, events, turn) if request.keep or recalled.warnings else events
 
     def _with_function_tools(self, request: Request) -> Request:
@@ -367,7 +367,7 @@ class Gateway:
             except RemoteError as error:  # raised before Start, so no event was sent
                 if not others or _is_request_error(error):
                     raise
-                told = f"{_backend_name(backend)} could not answer ({logged(error)})"
+                told = f"{_backend_name(backend)} could not answer ({loggable_message(error)})"
             left = _backend_name(backend)
             (backend, planned), *others = others
             log.warning("%s; %s is asked for %s", told, _backend_name(backend), quote(planned.model))

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, ExchangeContext
-from dragoman.core.errors import DragomanError, UsageError, logged
+from dragoman.core.errors import DragomanError, UsageError, loggable_message
 from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta, UsageUpdate
 from dragoman.core.messages import Request
 from dragoman.guard.guard import MAX_KEPT_EVENTS, ToolCallGuard
@@ -67,7 +67,7 @@ async def _reask(
     except UsageError:  # a bug in Dragoman itself
         raise
     except (TimeoutError, DragomanError) as error:
-        why = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
+        why = loggable_message(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
         log.warning("the model could not be asked once more: %s", why)
         given.clear()
     guard.merge_reask(second, given)

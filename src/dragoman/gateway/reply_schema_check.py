@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, ExchangeContext
-from dragoman.core.errors import DragomanError, UsageError, logged
+from dragoman.core.errors import DragomanError, UsageError, loggable_message
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Message, Request, Text, Usage, add_usage
 from dragoman.guard.compiled_schema import CompiledSchema, decode_arguments
@@ -134,7 +134,9 @@ async def _reask(
     except UsageError:  # a bug in Dragoman itself
         raise
     except (TimeoutError, DragomanError) as error:
-        told = logged(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
+        told = (
+            loggable_message(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
+        )
         log.warning("the model could not be re-asked for a reply of its schema: %s", told)
         return _Reask()
     return _Reask("".join(said), usage)

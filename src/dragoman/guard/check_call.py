@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from dragoman.core import tool_name_match
-from dragoman.core.identifiers import legal_id
+from dragoman.core.identifiers import valid_call_id
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.guard import feedback
 from dragoman.guard.policy import ALL_REPAIRS
@@ -46,7 +46,7 @@ def check_call(call: ToolCall, tools: Iterable[Tool], leave: Collection[str] = (
         return CheckedCall((), valid=False, reason=verdict.reason)
     first = replace(call, name=found.name, arguments=verdict.arguments)
     more = (
-        replace(first, id=legal_id(f"{call.id}_{number}"), arguments=each.arguments)
+        replace(first, id=valid_call_id(f"{call.id}_{number}"), arguments=each.arguments)
         for number, each in enumerate(verdict.extra_calls, 2)
     )
     mended = (*([found.step] if found.step else ()), *verdict.repairs)

@@ -17,8 +17,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.core import tool_name_match
-from dragoman.core.call_identity import CallKey, answered_calls, key
-from dragoman.core.complete_calls import text_of
+from dragoman.core.call_identity import CallKey, answered_calls, call_key
+from dragoman.core.complete_calls import call_as_text
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -34,7 +34,7 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.identifiers import legal_id
+from dragoman.core.identifiers import valid_call_id
 from dragoman.core.messages import Request, Tool, ToolCall, Usage, add_usage
 from dragoman.guard import feedback, reask, unoffered_tool
 from dragoman.guard.injection.copied_call import CopiedCallDetector
@@ -251,7 +251,7 @@ class ToolCallGuard:
                 yield Notice("call_limit_reached", told, f"{call.start.name} {each.arguments}")
                 continue
             self._complete_calls += 1
-            id = legal_id(f"{call.start.id}_{number}")
+            id = valid_call_id(f"{call.start.id}_{number}")
             self._valid.append(ToolCall(id, call.start.name, each.arguments))
             yield replace(call.start, id=id)
             yield ToolCallDelta(0, each.arguments)
@@ -278,8 +278,8 @@ class ToolCallGuard:
     def _count_repeats(self, name: str, arguments: str) -> int:
         """How often the same call was made since the last user message."""
         if self._earlier_calls is None:
-            self._earlier_calls = Counter(key(made.name, made.arguments) for made in answered_calls(self._request))
-        return self._earlier_calls[key(name, arguments)] if self._earlier_calls else 0
+            self._earlier_calls = Counter(call_key(made.name, made.arguments) for made in answered_calls(self._request))
+        return self._earlier_calls[call_key(name, arguments)] if self._earlier_calls else 0
 
     def _warnings(self, call: PendingCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
         name = call.start.name
@@ -392,7 +392,7 @@ class ToolCallGuard:
         for each in late:
             out += reask.rejected_call_events(each, self._choice, given) if isinstance(each, RejectedCall) else [each]
         if open and open.buffered:  # the response ended within this call
-            out += reask.incomplete_call_as_text(open.start.name, text_of(open.start.name, open.arguments, ""), ())
+            out += reask.incomplete_call_as_text(open.start.name, call_as_text(open.start.name, open.arguments, ""), ())
         return [self._renumber(event) for event in out]
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from dragoman.core import tool_name_match
 from dragoman.core.call_limit import CALLS_LIMIT
-from dragoman.core.complete_calls import HOLD_CHARS
+from dragoman.core.complete_calls import MAX_BUFFERED_CHARS
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.text import json_repairs
 
@@ -50,7 +50,7 @@ class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = "short"
     hold_chars: Annotated[int, _doc("Characters of arguments from which on a call flows, by `short`.", ge=0)] = (
-        HOLD_CHARS
+        MAX_BUFFERED_CHARS
     )
     leave: Annotated[tuple[str, ...], _doc("Steps of mending that are not taken (docs/guard.md); `all`: none is.")] = ()
     ask_again: Annotated[

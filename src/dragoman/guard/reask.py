@@ -14,9 +14,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from dragoman.core import repeated_call
-from dragoman.core.call_identity import key
+from dragoman.core.call_identity import call_key
 from dragoman.core.collect import collect
-from dragoman.core.complete_calls import left_of, text_of
+from dragoman.core.complete_calls import call_as_text, is_text_of_call
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -61,7 +61,7 @@ class RejectedCall(NamedTuple):
             case TextDelta() if self.kind == "unoffered":
                 self.leftover.append(event)
                 return None
-            case TextDelta(text) if left_of(self.raw, text):
+            case TextDelta(text) if is_text_of_call(self.raw, text):
                 _, raw, behind = text.partition(self.raw.strip())
                 self.leftover.append(TextDelta(text[: len(text) - len(behind)] if raw else text))
                 return TextDelta(behind) if raw and behind else None
@@ -72,7 +72,7 @@ class RejectedCall(NamedTuple):
     def raw(self) -> str:
         """The text of the call as the model wrote it."""
         raw = "".join(event.raw for event in self.events if isinstance(event, ToolCallIncomplete))
-        return text_of(self.call.name, self.call.arguments, raw)
+        return call_as_text(self.call.name, self.call.arguments, raw)
 
 
 class ReaskRequest(NamedTuple):
@@ -131,7 +131,7 @@ def build_reask(
 
 def _error_result(request: Request, failed: RejectedCall) -> ToolResult:
     """The error as the call's result, with the earlier result if the call was repeated."""
-    found = repeated_call.result_of(request, failed.call) if failed.kind == "looping" else None
+    found = repeated_call.earlier_result(request, failed.call) if failed.kind == "looping" else None
     shown = (Text("Its last result was:"), *found.parts) if found and repeated_call.is_short(found) else ()
     return ToolResult(failed.call.id, (Text(failed.reason), *shown), is_error=True)
 
@@ -152,7 +152,7 @@ def _is_in_text(failed: RejectedCall, parts: Sequence[Part]) -> bool:
 
 def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[ReaskedCall]:
     """Returns the complete calls in the events of a second response, without those that are in `passed`."""
-    known = {key(call.name, call.arguments) for call in passed}
+    known = {call_key(call.name, call.arguments) for call in passed}
     found: list[ReaskedCall] = []
     open: list[AnyEvent] = []
     for event in events:
@@ -168,7 +168,7 @@ def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> lis
                 found[-1] = found[-1]._replace(events=(*found[-1].events, event))
             case _:
                 pass
-    return [made for made in found if key(made.call.name, made.call.arguments) not in known]
+    return [made for made in found if call_key(made.call.name, made.call.arguments) not in known]
 
 
 def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:

@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from dragoman.core.tool_name_match import plain
+from dragoman.core.tool_name_match import normalize_name
 from dragoman.guard.careful_words import (
     DOCUMENT_WORDS,
     EXPLANATION_NAMES,
@@ -268,8 +268,8 @@ def _repair_missing(violation: Violation, value: Any, schema: CompiledSchema) ->
         return
     name: str = violation.expected
     known = schema.declared_names(violation.path, violation.schema)
-    spare = [each for each in value if each not in known and plain(each) == plain(name)]
-    if len(spare) == 1 and not any(plain(each) == plain(name) for each in known - {name}):
+    spare = [each for each in value if each not in known and normalize_name(each) == normalize_name(name)]
+    if len(spare) == 1 and not any(normalize_name(each) == normalize_name(name) for each in known - {name}):
         yield "keys", _rename_keys(value, {spare[0]: name})
     default = schema.member_schema(violation.schema, name) or schema.member_schema(
         schema.schema_at(violation.path), name
@@ -286,11 +286,11 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
     spare = [name for name in violation.expected if name not in known]
     by_words: dict[str, list[str]] = {}
     for each in known if spare else ():
-        by_words.setdefault(plain(each), []).append(each)
+        by_words.setdefault(normalize_name(each), []).append(each)
     meant: dict[str, str] = {}
     taken: set[str] = set()
     for name in spare:
-        fits = by_words.get(plain(name), [])
+        fits = by_words.get(normalize_name(name), [])
         if len(fits) > 1 or (fits and fits[0] in taken):
             return
         if fits and fits[0] not in value:
@@ -300,7 +300,7 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
             return
     if meant:
         yield "keys", _rename_keys(value, meant)
-    elif spare and all(plain(name) in by_words or _has_no_effect(name, value[name]) for name in spare):
+    elif spare and all(normalize_name(name) in by_words or _has_no_effect(name, value[name]) for name in spare):
         left = {name: each for name, each in value.items() if name not in spare}
         if left or not known or all(value[name] in (None, "") for name in spare):
             yield "unknown", left
@@ -308,7 +308,7 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
 
 def _has_no_effect(name: str, value: Any) -> bool:
     """Whether the call does the same without this member."""
-    return value in (None, "") or (isinstance(value, str | ExactNumber) and plain(name) in EXPLANATION_NAMES)
+    return value in (None, "") or (isinstance(value, str | ExactNumber) and normalize_name(name) in EXPLANATION_NAMES)
 
 
 def _rename_keys(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -161,7 +161,7 @@ class App:
             if self._captures and capture:
                 self._captures.end(capture, record)
         if record.cause is not None:
-            hooks.call(self._on_error, record.cause, record.id)
+            hooks.call_hooks(self._on_error, record.cause, record.id)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

@@ -22,7 +22,7 @@ from dragoman.core.errors import (
     RequestError,
     UnsupportedError,
     UpstreamError,
-    logged,
+    loggable_message,
     quote,
 )
 from dragoman.core.events import Start, UsageUpdate
@@ -135,7 +135,7 @@ class Passthrough(HttpExchange):
                 if self._sent or not left or is_about_the_request:
                     raise self._for_client(backend, error) from None
                 name = backend.state().get("backend", "")
-                log.warning("%s could not answer (%s); the next is asked", name, logged(error))
+                log.warning("%s could not answer (%s); the next is asked", name, loggable_message(error))
 
     def _for_client(self, backend: Backend, error: RemoteError) -> DragomanError:
         """Returns the error for the client; for a server without this API one that names the server."""

@@ -46,7 +46,7 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.identifiers import legal_id
+from dragoman.core.identifiers import valid_call_id
 from dragoman.core.messages import FinishReason, Usage
 from dragoman.core.response_details import SERVICE
 from dragoman.text.json_repairs import ALL_REPAIRS, repair_warning
@@ -386,7 +386,7 @@ class ToolCallAssembler:
             self._out.append(ToolCallDelta(call.index, text))
 
     def _announce(self, call: _Call) -> None:
-        id = legal_id(call.id) if call.id else ""
+        id = valid_call_id(call.id) if call.id else ""
         if not id or id in self._used:
             id = f"call_{self._turn.new_id()}"
         self._used.add(id)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Notice
-from dragoman.core.identifiers import ANY
+from dragoman.core.identifiers import ANY_STRING
 from dragoman.core.messages import Reply, Request
 from dragoman.wire.passing import StreamPassthrough
 
@@ -116,7 +116,7 @@ class Dialect:
     """Creates the reader of an upstream server's response to this request."""
     sign: Callable[[str], Mapping[str, str]]
     """Returns the authentication headers of an upstream server for this key; none if the key is empty."""
-    names: re.Pattern[str] = ANY
+    names: re.Pattern[str] = ANY_STRING
     """Tool names that servers of the API accept; other names are replaced (core/identifiers.py)."""
     versioned: bool = False
     """Clients expect a base URL that contains the version, such as `/v1`; else they add it themselves."""

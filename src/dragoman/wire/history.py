@@ -88,7 +88,7 @@ def hoist_system_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def system_reminder(message: Message) -> Message:
-    """Returns a user message with the system text in `<system-system_reminder>` tags, followed by its other parts."""
+    """Returns a user message with the system text in `<system-reminder>` tags, followed by its other parts."""
     words = [part for part in message.parts if isinstance(part, Text)]
     others = (part for part in message.parts if not isinstance(part, Text))
     text = "\n".join(part.text for part in words)

@@ -19,7 +19,7 @@ import msgspec
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quote
 from dragoman.core.events import AnyEvent
-from dragoman.core.identifiers import ANY, Names
+from dragoman.core.identifiers import ANY_STRING, ToolNameMap
 from dragoman.core.messages import FinishReason, Request, ToolCall
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
@@ -38,8 +38,8 @@ def new_assembler(request: Request, turn: ExchangeContext, dialect: str, legal: 
         dialect: Name of the server's API.
         legal: Tool names that the API accepts.
     """
-    form = ANY if request.dialect == dialect else legal
-    names = Names((tool.name for tool in request.tools if tool.name), form)
+    form = ANY_STRING if request.dialect == dialect else legal
+    names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
     used = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
     return ToolCallAssembler(turn, request.model, names.offered(), back=names.back, used=used)
 

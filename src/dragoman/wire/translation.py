@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import UnsupportedError, quote
 from dragoman.core.events import Notice
-from dragoman.core.identifiers import ANY, spelled
+from dragoman.core.identifiers import ANY_STRING, rename_for_api
 from dragoman.core.messages import (
     Audio,
     ExtraFields,
@@ -192,7 +192,7 @@ class TranslationReport:
         Such parts of assistant messages are dropped; all others become their JSON as text. Names from a client of this
         same API are not changed.
         """
-        request = spelled(request, ANY if self.is_same_api else names, ids)
+        request = rename_for_api(request, ANY_STRING if self.is_same_api else names, ids)
         return replace(request, messages=tuple(map(self._with_known_parts, request.messages)))
 
     def _with_known_parts(self, message: Message) -> Message:

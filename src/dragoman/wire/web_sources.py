@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from dragoman.core.events import BREAK, AnyEvent, Detail, Failure, Finish, ReasoningDelta, TextDelta, ToolCallStart
-from dragoman.core.response_details import ANNOTATIONS, CITATIONS, ONE_TEXT, is_for, items
+from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, Failure, Finish, ReasoningDelta, TextDelta, ToolCallStart
+from dragoman.core.response_details import ANNOTATIONS, CITATIONS, SINGLE_TEXT_APIS, is_for, list_items
 
 
 class _Source(Struct, tag="web_search_result_location"):
@@ -37,7 +37,7 @@ class WebSourceConverter:
 
     def __init__(self, client: str) -> None:
         self._wanted = is_for("", client)
-        self._is_one_text = client in ONE_TEXT
+        self._is_one_text = client in SINGLE_TEXT_APIS
         self._chars = self._began = 0
         """Characters of the text so far, and of the text before the open block."""
         self._held: list[_Source] = []
@@ -54,7 +54,7 @@ class WebSourceConverter:
         match event:
             case Detail(name, json) if name == CITATIONS:
                 return self._cited(event, json)
-            case Detail(name) if name == BREAK:
+            case Detail(name) if name == TEXT_BREAK:
                 return [*self._told(), event]
             case ToolCallStart() | ReasoningDelta():
                 told = self._told()
@@ -68,7 +68,7 @@ class WebSourceConverter:
 
     def _cited(self, event: Detail, json: str) -> list[AnyEvent]:
         try:
-            found = [_source(each) for each in items(Raw(json.encode()))]
+            found = [_source(each) for each in list_items(Raw(json.encode()))]
         except msgspec.DecodeError:
             return [event]
         self._held += found

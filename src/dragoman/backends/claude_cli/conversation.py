@@ -24,7 +24,7 @@ from dragoman.backends.claude_cli.prompt_escape import append_command_guard
 from dragoman.backends.claude_cli.tool_choice_prompt import ReplyRequirement, reply_requirement, tool_choice_instruction
 from dragoman.backends.claude_cli.unsupported_params import unsupported_warnings
 from dragoman.core.events import Notice
-from dragoman.core.identifiers import NAME_FORM, Names
+from dragoman.core.identifiers import NAME_FORM, ToolNameMap
 from dragoman.core.messages import Message, Part, Request, ToolCall, ToolResult, UnknownPart
 from dragoman.wire.translation import client_run_tools
 
@@ -128,7 +128,7 @@ def map_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = a
 def _with_sent_tool_names(request: Request) -> tuple[Request, Mapping[str, str]]:
     """The request with its tools, and their calls, by the names that the model knows; and the client's by those."""
     tools = tuple(tool for tool in request.tools if tool.kind == "function")
-    table = Names((tool.name for tool in tools), NAME_FORM)
+    table = ToolNameMap((tool.name for tool in tools), NAME_FORM)
 
     def part(part: Part) -> Part:
         return replace(part, name=_PREFIX + table.sent(part.name)) if isinstance(part, ToolCall) else part

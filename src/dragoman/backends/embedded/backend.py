@@ -38,7 +38,7 @@ from dragoman.core.errors import (
     DragomanError,
     RequestError,
     UpstreamError,
-    logged,
+    loggable_message,
 )
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import FinishReason, Request, ToolCall, Usage
@@ -312,7 +312,7 @@ class _Answer:
         for warning in re_asking(call):
             yield warning
         try:
-            await self._set_up(repeated_call.re_asked(self._request, call), last=True)
+            await self._set_up(repeated_call.reask_request(self._request, call), last=True)
             async with aclosing(self._completed(again=True)) as events:
                 async for event in events:
                     if had_text and not has_more and isinstance(event, TextDelta):
@@ -322,7 +322,7 @@ class _Answer:
         except DragomanError as error:
             if has_more or call is None:
                 raise
-            log.warning("the model could not be re-asked: %s", logged(error))
+            log.warning("the model could not be re-asked: %s", loggable_message(error))
         if call and not (has_more or self._stops.found):
             self.listener.broken_off()
             for event in (*held_back, made_again(call.name)):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from dragoman.core.call_identity import CallKey, key
+from dragoman.core.call_identity import CallKey, call_key
 from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.core.part_text import part_text
@@ -64,7 +64,7 @@ class RepeatGuard:
         last: bool = False,
     ) -> None:
         self._write_call = write_call
-        self._answered = {key(call.name, call.arguments) for call in answered}
+        self._answered = {call_key(call.name, call.arguments) for call in answered}
         self._last = last
         self._seen: set[CallKey] = set()
         self._held: list[AnyEvent] = []
@@ -107,7 +107,7 @@ class RepeatGuard:
     def _judged(self, event: AnyEvent) -> list[AnyEvent]:
         held, self._held = self._held, []
         arguments = "".join(self._arguments)
-        made = key(self._name, arguments)
+        made = call_key(self._name, arguments)
         is_answered = made in self._answered
         if made in self._seen or (is_answered and self._whole):
             return self._repeated()

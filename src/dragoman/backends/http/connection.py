@@ -32,7 +32,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.hide_key import SecretRedactor
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed
-from dragoman.core.errors import BackendUnavailableError, RemoteError, UpstreamTimeoutError, logged
+from dragoman.core.errors import BackendUnavailableError, RemoteError, UpstreamTimeoutError, loggable_message
 from dragoman.wire.upstream_errors import error_from_response
 
 log = logging.getLogger("dragoman.backends.http.connection")
@@ -212,7 +212,7 @@ class UpstreamConnection:
                 delay_s = retry.retry_delay_s(failed, attempt, retries, random.random())
                 if delay_s is None:
                     raise failed.error from None
-                log.warning("%s is asked again in %.1f s: %s", self._name, delay_s, logged(failed.error))
+                log.warning("%s is asked again in %.1f s: %s", self._name, delay_s, loggable_message(failed.error))
             attempt += 1
             await retry.sleep(delay_s)
 

@@ -36,7 +36,7 @@ from dragoman.catalog.servers import ServerKind
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
-from dragoman.core.identifiers import ANY
+from dragoman.core.identifiers import ANY_STRING
 from dragoman.core.messages import Reasoning, Request
 from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
@@ -273,7 +273,7 @@ class RequestPlanner:
 
     def _name_pattern(self, request: Request, mode: ModelMode) -> re.Pattern[str]:
         """Returns the pattern for tool names in this request."""
-        return ANY if request.dialect == self._dialect.name or mode.mode == "inject" else self._dialect.names
+        return ANY_STRING if request.dialect == self._dialect.name or mode.mode == "inject" else self._dialect.names
 
     def _text_reader(
         self, request: Request, turn: ExchangeContext, mode: ModelMode, opened: str, outgoing: UpstreamRequest

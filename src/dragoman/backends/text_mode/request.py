@@ -20,7 +20,7 @@ from dragoman.backends.text_mode.content_fallback import losses, readable
 from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
-from dragoman.core.identifiers import Names
+from dragoman.core.identifiers import ToolNameMap
 from dragoman.core.messages import (
     Audio,
     Document,
@@ -104,7 +104,7 @@ def offered(request: Request) -> tuple[Tool, ...]:
 
 def spelled(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[Tool, ...], Mapping[str, str]]:
     """The tools by names of this form, as a server was told them, and the client's own by those."""
-    names = Names((tool.name for tool in tools), form)
+    names = ToolNameMap((tool.name for tool in tools), form)
     return tuple(replace(tool, name=names.sent(tool.name)) for tool in tools), {
         n: names.back(n) for n in names.offered()
     }

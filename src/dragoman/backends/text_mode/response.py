@@ -14,9 +14,9 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from dragoman.backends.text_mode.leaked_calls import Leaks
-from dragoman.core.call_identity import CallKey, key
+from dragoman.core.call_identity import CallKey, call_key
 from dragoman.core.events import (
-    BREAK,
+    TEXT_BREAK,
     AnyEvent,
     Detail,
     Failure,
@@ -88,7 +88,7 @@ class Reread:
         out: list[AnyEvent] = []
         for event in events:
             match event:
-                case Detail(name) if name == BREAK and not self.over:
+                case Detail(name) if name == TEXT_BREAK and not self.over:
                     out += [*self._closed("stop"), event]
                 case Start() | UsageUpdate() | Notice() | Detail():
                     out.append(event)
@@ -231,7 +231,7 @@ class _Numbers:
             case ToolCallDelta(_, text):
                 self._arguments.append(text)
             case ToolCallEnd():
-                made = key(self._name, "".join(self._arguments))
+                made = call_key(self._name, "".join(self._arguments))
                 if self._held is not None and self._made[other][made]:
                     self._made[other] -= Counter([made])
                     return self._dropped(

@@ -2,7 +2,7 @@
 
 What another API says in its own way becomes:
 
-    system messages       `system`, where they come first; a later one a `<system-system_reminder>` in a user's message
+    system messages       `system`, where they come first; a later one a `<system-reminder>` in a user's message
     `tool` messages       `tool_result` blocks; messages of the user in a row are one, as results must stand together
     thoughts              as they are with a signature; those without one, which the vendor refuses, are left out
     words of refusal      a text
@@ -34,7 +34,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from dragoman.core.identifiers import ID, LONG_NAME_FORM
+from dragoman.core.identifiers import CALL_ID, LONG_NAME_FORM
 from dragoman.core.messages import (
     Audio,
     Document,
@@ -88,7 +88,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
     report = TranslationReport(request, NAME)
-    request = report.rename(request, LONG_NAME_FORM, ID)
+    request = report.rename(request, LONG_NAME_FORM, CALL_ID)
     first = request.instructions if report.is_same_api else _first(request.messages, report)
     system = _system(request.messages[:first], request.extra.get(BILLING) if report.is_same_api else None, report)
     body: dict[str, object] = {"model": model, "max_tokens": request.max_tokens or MAX_TOKENS}

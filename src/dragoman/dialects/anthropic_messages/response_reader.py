@@ -24,7 +24,7 @@ from msgspec import Raw, Struct
 
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import UpstreamError, quote
-from dragoman.core.events import BREAK
+from dragoman.core.events import TEXT_BREAK
 from dragoman.core.identifiers import LONG_NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.core.response_details import CITATIONS
@@ -205,7 +205,7 @@ class MessagesResponseReader(BaseResponseReader):
 
     def _apart(self) -> None:
         """Text that comes next is another block, as it has sources of its own."""
-        self._out.detail(BREAK, "", NAME)
+        self._out.detail(TEXT_BREAK, "", NAME)
         self._is_cited = False
 
     def _cite(self, source: Fields) -> None:

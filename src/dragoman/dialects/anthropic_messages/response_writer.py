@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Raw
 
 from dragoman.core import errors, events, messages
-from dragoman.core.collect import finish_of
+from dragoman.core.collect import finish_reason
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import AnyEvent, Block, BlockKind, EventOrder, Finish, Start, ToolCallStart
 from dragoman.core.messages import Part, Reply, Request, Text, ToolCall, UnknownPart, Usage
-from dragoman.core.response_details import CITATIONS, items
+from dragoman.core.response_details import CITATIONS, list_items
 from dragoman.text import json_cursor
 from dragoman.wire import sse
 from dragoman.wire.detail_fields import with_unmodelled_counts
@@ -110,12 +110,12 @@ class MessagesResponseWriter:
         return begun + self._cited() if block.kind == "text" else begun
 
     def _detail(self, event: events.Detail) -> bytes:
-        if event.dialect != NAME or event.name == events.BREAK:
+        if event.dialect != NAME or event.name == events.TEXT_BREAK:
             return b""
         if event.name != CITATIONS:
             self._facts[event.name] = Raw(event.json.encode())
             return b""
-        self._sources += items(Raw(event.json.encode()))
+        self._sources += list_items(Raw(event.json.encode()))
         return self._cited() if self._order.is_text else b""
 
     def _cited(self) -> bytes:
@@ -140,7 +140,7 @@ class MessagesResponseWriter:
         return said
 
     def _finish(self, event: Finish) -> bytes:
-        end = _end(finish_of(event, self._order), event.stop_sequence, self._refused)
+        end = _end(finish_reason(event, self._order), event.stop_sequence, self._refused)
         inner = {name: raw for name, raw in self._facts.items() if name in _IN_DELTA}
         outer = {name: raw for name, raw in self._facts.items() if name not in _IN_DELTA}
         delta = b'"delta":' + _encode(end | inner) + b',"usage":' + _encode(_usage(self._usage))

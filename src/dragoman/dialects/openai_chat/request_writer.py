@@ -35,7 +35,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from dragoman.core.identifiers import ANY, NAME_FORM
+from dragoman.core.identifiers import ANY_STRING, NAME_FORM
 from dragoman.core.messages import (
     Audio,
     Document,
@@ -75,7 +75,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
     report = TranslationReport(request, NAME)
-    request = report.rename(request, NAME_FORM, ANY)
+    request = report.rename(request, NAME_FORM, ANY_STRING)
     messages = _messages(request.messages, report)
     if not messages and not report.is_same_api:
         raise report.unsendable("a conversation in which nobody says anything", "$.messages")

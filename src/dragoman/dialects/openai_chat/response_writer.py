@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from dragoman.core import events, messages, response_details
-from dragoman.core.collect import finish_of
+from dragoman.core.collect import finish_reason
 from dragoman.core.events import AnyEvent, EventOrder, Finish, Start, ToolCallStart
 from dragoman.core.messages import Reply, Request, Text, ToolCall, Usage
 from dragoman.core.response_details import is_for
@@ -136,7 +136,7 @@ class ChatResponseWriter:
         return self._head + b'"role":"assistant","content":""' + self._tail
 
     def _finish(self, event: Finish) -> bytes:
-        reason = _finish_reason(finish_of(event, self._order), self._order.calls > 0, self._with_functions)
+        reason = _finish_reason(finish_reason(event, self._order), self._order.calls > 0, self._with_functions)
         last = self._head + b'},"finish_reason":' + _encode(reason) + b"}]" + self._rest
         if self._wants_usage:
             last += self._base + b'],"usage":' + _encode(_usage(self._usage)) + b"}\n\n"
@@ -181,7 +181,7 @@ def _usage(usage: Usage) -> dict[str, object]:
 
 def _nested(annotations: Raw) -> list[object]:
     """Annotations as this API has them: `url_citation` in a member of its own."""
-    return [_annotation(each) for each in response_details.items(annotations)]
+    return [_annotation(each) for each in response_details.list_items(annotations)]
 
 
 def _annotation(raw: Raw) -> object:
@@ -194,7 +194,7 @@ def _annotation(raw: Raw) -> object:
 def _joined(reply: Reply, name: str) -> list[Raw]:
     """All of a detail of the texts."""
     parts = (part for part in reply.parts if isinstance(part, Text | messages.Refusal))
-    return [item for part in parts for item in response_details.items(part.extra.get(name))]
+    return [item for part in parts for item in response_details.list_items(part.extra.get(name))]
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:

@@ -44,7 +44,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from dragoman.core.identifiers import ANY, NAME_FORM
+from dragoman.core.identifiers import ANY_STRING, NAME_FORM
 from dragoman.core.messages import (
     Audio,
     Document,
@@ -101,7 +101,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
     """
     report = TranslationReport(request, NAME)
-    request = report.rename(request, NAME_FORM, ANY)
+    request = report.rename(request, NAME_FORM, ANY_STRING)
     instructions, messages = _instructions(request, report)
     body: Json = {"model": model, **({"instructions": instructions} if instructions else {})}
     body["input"] = _input(report.end_with_user(messages), request.tools, report)

@@ -30,7 +30,7 @@ from msgspec import Raw, Struct
 
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import UpstreamError, quote
-from dragoman.core.events import BREAK
+from dragoman.core.events import TEXT_BREAK
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE
@@ -236,7 +236,7 @@ class ResponsesResponseReader(BaseResponseReader):
     def _opened(self, kind: str, id: str, index: int | None) -> _Item:
         item = _Item(kind, len(self._items), id, index)
         if kind == "message" and any(each.has_phase for each in self._items):
-            self._out.detail(BREAK, "", NAME)
+            self._out.detail(TEXT_BREAK, "", NAME)
         self._items.append(item)
         self._latest[kind] = item
         if id:
@@ -322,7 +322,7 @@ class ResponsesResponseReader(BaseResponseReader):
             return
         item.has_phase = True
         if not item.said:
-            self._out.detail(BREAK, "", NAME)
+            self._out.detail(TEXT_BREAK, "", NAME)
         self._out.detail(PHASE, phase.text, NAME)
 
     def _log(self, item: _Item, entries: list[Fields]) -> None:

@@ -11,7 +11,7 @@ from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import NO_CHANGE, AnyEvent, Block, BlockChange, Start, ToolCallStart
 from dragoman.core.messages import Part, Reply, Request, Text, Tool, ToolCall, UnknownPart, Usage
-from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, is_for, items
+from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, is_for, list_items
 from dragoman.dialects.openai_responses.client_tools import client_kinds, item_of
 from dragoman.dialects.openai_responses.request_reader import (
     ABOUT_NAMESPACE,
@@ -184,7 +184,7 @@ class ResponsesResponseWriter:
         if event.name == LOGPROBS:
             return self._event("response.output_text.delta", {**self._place, "delta": "", "logprobs": raw})
         told = b""
-        for each in items(raw):
+        for each in list_items(raw):
             members = {**self._place, "annotation_index": self._annotations, "annotation": each}
             told += self._event("response.output_text.annotation.added", members)
             self._annotations += 1

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from dragoman.backends import conversion_time
-from dragoman.core.collect import finish_of
-from dragoman.core.errors import DragomanError, logged
+from dragoman.core.collect import finish_reason
+from dragoman.core.errors import DragomanError, loggable_message
 from dragoman.core.events import (
     AnyEvent,
     EventOrder,
@@ -116,7 +116,7 @@ class AccessRecord:
                 self._facts |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
             case Finish():
                 unseen = self.relayed and not self._calls.calls
-                self._facts["finish"] = event.reason if unseen else finish_of(event, self._calls)
+                self._facts["finish"] = event.reason if unseen else finish_reason(event, self._calls)
             case Failure(error):
                 self.failed(error)
             case _:
@@ -131,7 +131,7 @@ class AccessRecord:
 
         Of an invalid field only the path is logged: its value belongs to the client.
         """
-        said = logged(error) if isinstance(error, DragomanError) else ""
+        said = loggable_message(error) if isinstance(error, DragomanError) else ""
         self.error = self.error or f"{type(error).__name__}: {said}".removesuffix(": ")
         self.cause = self.cause or error
 

@@ -18,7 +18,7 @@ from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 from dragoman.core.backend import Backend
-from dragoman.core.errors import DragomanError, logged
+from dragoman.core.errors import DragomanError, loggable_message
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -89,7 +89,7 @@ class DebugLog(ServerObserver):
                         self._say(f"{what}: {said}")
                     yield event
         except DragomanError as error:
-            self._say(f"{what} nothing: {type(error).__name__}: {logged(error)}")
+            self._say(f"{what} nothing: {type(error).__name__}: {loggable_message(error)}")
             raise
 
     async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
@@ -139,6 +139,6 @@ def _event_text(event: AnyEvent) -> str:
         case Finish(reason):
             return f"the end, {reason}"
         case Failure(error):
-            return f"the end, {type(error).__name__}: {logged(error)}"
+            return f"the end, {type(error).__name__}: {loggable_message(error)}"
         case _:
             return ""

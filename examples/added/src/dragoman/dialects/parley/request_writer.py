@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from dragoman.core.errors import RequestError
-from dragoman.core.identifiers import ANY, NAME_FORM
+from dragoman.core.identifiers import ANY_STRING, NAME_FORM
 from dragoman.core.messages import Message, Part, Reasoning, Refusal, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.schema.targets import OPENAI
 from dragoman.text import json_cursor
@@ -31,7 +31,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     Raises: UnsupportedError: a part cannot be sent on.
     """
     report = TranslationReport(request, NAME)
-    request = report.rename(request, NAME_FORM, ANY)
+    request = report.rename(request, NAME_FORM, ANY_STRING)
     turns = [turn for message in request.messages for turn in _turns(message, report)]
     body: dict[str, object] = {"model": model, "turns": turns}
     if tools := [_tool(tool, report) for tool in request.tools if tool.kind == "function"]:

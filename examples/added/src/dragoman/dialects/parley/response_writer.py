@@ -5,7 +5,7 @@ from typing import Final, assert_never
 import msgspec
 
 from dragoman.core import events
-from dragoman.core.collect import finish_of
+from dragoman.core.collect import finish_reason
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import AnyEvent, EventOrder, Finish
 from dragoman.core.messages import FinishReason, Refusal, Reply, Request, Text, ToolCall, Usage
@@ -41,7 +41,7 @@ class ParleyResponseWriter:
                 self._usage = usage
                 return b""
             case Finish():
-                return _said({"done": _done(finish_of(event, self._order)), "tokens": _tokens(self._usage)})
+                return _said({"done": _done(finish_reason(event, self._order)), "tokens": _tokens(self._usage)})
             case events.Failure(error):
                 return _said({"done": "wrong", **_wrong(error)})
             case events.Start() | events.ReasoningDelta() | events.VendorBlock() | events.Notice():
