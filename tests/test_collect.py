@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.collect import Collector, collect, finish_of
+from dragoman.core.collect import Collector, collect, finish_reason
 from dragoman.core.errors import BackendUnavailableError, UsageError
 
 START = ev.Start("1", "m", 7, input_tokens=3)
@@ -61,7 +61,7 @@ def test_finish(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishR
     order = ev.EventOrder()
     for event in [START, *events]:
         order.step(event)
-    assert finish_of(ev.Finish(said), order, broken_are_text=True) == told
+    assert finish_reason(ev.Finish(said), order, broken_are_text=True) == told
     assert collect([START, *events, ev.Finish(said)]).finish_reason == told
 
 

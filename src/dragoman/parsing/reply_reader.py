@@ -23,7 +23,7 @@ import msgspec
 from dragoman.core import events as ev
 from dragoman.core.errors import UsageError, quote
 from dragoman.core.events import AnyEvent, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.identifiers import ID, NewId
+from dragoman.core.identifiers import CALL_ID, NewId
 from dragoman.core.messages import Tool
 from dragoman.core.tool_name_match import STEPS as NAMES
 from dragoman.core.tool_name_match import ToolNames
@@ -292,7 +292,7 @@ class _EventSink:
 
     def _reserve_id(self, id: str) -> str:
         """The id, which no other call gets any more; empty where an API refuses it or a call has it."""
-        if not ID.fullmatch(id) or id in self._used_ids:
+        if not CALL_ID.fullmatch(id) or id in self._used_ids:
             return ""
         self._used_ids.add(id)
         if self.current_draft:

@@ -5,7 +5,7 @@ Stop strings apply to the text that the client receives: one that occurs inside 
 
 from collections.abc import Iterable, Sequence
 
-from dragoman.core.events import BREAK, AnyEvent, Detail, TextDelta
+from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, TextDelta
 from dragoman.text.scanner import Markers
 
 
@@ -28,7 +28,7 @@ class StopStrings:
             match event:
                 case TextDelta(text):
                     out += _text_events(self.feed(text))
-                case Detail() if event.name != BREAK:  # which may occur between any two chunks of a text
+                case Detail() if event.name != TEXT_BREAK:  # which may occur between any two chunks of a text
                     out.append(event)
                 case _:
                     out += _text_events(self.close())
