@@ -1,4 +1,4 @@
-"""Model text to events and back: one file a family, listed by the folder itself."""
+"""Tool-call formats, one module per family of models; the folder's modules are the list of formats."""
 
 import importlib
 import pkgutil
@@ -10,15 +10,16 @@ from dragoman.parsing.format import Format
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all, sorted."""
+    """Returns the names of all formats, sorted."""
     return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
 
 
 @cache
 def get(name: str) -> Format:
-    """The format of this name or alias.
+    """Returns the format with this name or alias.
 
-    Raises: ConfigError: there is none; the message offers the nearest.
+    Raises:
+        ConfigError: The name is unknown; the message suggests the nearest.
     """
     if name in names():
         found: Format = importlib.import_module(f"{__name__}.{name}").FORMAT

@@ -1,11 +1,11 @@
-"""Apertus: a JSON array of calls between tokens, the tool's name being the key of its arguments.
+"""Apertus: a JSON array of calls between tokens, where the tool's name is the key of its arguments.
 
     <|inner_prefix|>Look it up.<|inner_suffix|><|tools_prefix|>[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>
 
-Thoughts stand in `<|inner_prefix|>…<|inner_suffix|>`; the model calls from within them as well. Seen and taken: an
-object without an array, arguments in a string, a missing closing token.
+Reasoning is in `<|inner_prefix|>…<|inner_suffix|>`; the model also calls from within it. Also accepted: a single object
+without an array, arguments as a JSON string, a missing closing token.
 
-Source: chat template of swiss-ai/Apertus-8B-Instruct-2509 (2025-09), as llama.cpp has it (2026-10).
+Source: chat template of swiss-ai/Apertus-8B-Instruct-2509 (2025-09), as in llama.cpp (2026-10).
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Apriel: a JSON array of calls between tags, behind reasoning steps.
+"""Apriel: a JSON array of calls between tags, after reasoning steps.
 
     Here are my reasoning steps:
     The user asks for Paris.
@@ -6,13 +6,13 @@
     <tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</tool_calls>
 
 Written by Apriel 1.5 and 1.6 Thinker; the prompt of 1.6 ends with the first line. The model is not asked for ids, but
-shown its past calls with theirs, `"id": "call_1"` behind the arguments. Seen and taken: a call from within the steps,
-`[END FINAL RESPONSE]` behind the answer (1.5), `<thinking>…</thinking>`, objects without an array, a missing closing
+its past calls are shown with theirs, `"id": "call_1"` after the arguments. Also accepted: a call from within the steps,
+`[END FINAL RESPONSE]` after the answer (1.5), `<thinking>…</thinking>`, objects without an array, a missing closing
 tag.
 
-Source: chat templates of Apriel-1.5-15b-Thinker (2025-09; unsloth's) and Apriel-1.6-15b-Thinker (2025-12; mended by
-llama.cpp), as llama.cpp has them (2026-10). ServiceNow's own files were not seen. They list tools as
-Python prints them; here they are JSON.
+Source: chat templates of Apriel-1.5-15b-Thinker (2025-09; unsloth's) and Apriel-1.6-15b-Thinker (2025-12; corrected by
+llama.cpp), as in llama.cpp (2026-10). ServiceNow's own files were not available. They list tools as Python prints them;
+Dragoman writes JSON.
 """
 
 import json
@@ -25,7 +25,7 @@ OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 
 
 def write_id(id: str) -> tuple[str, str]:
-    """Behind the arguments, where there is one."""
+    """Returns the JSON around the name and arguments: the id, if there is one, follows the arguments."""
     return "", f', "id": {json.dumps(id, ensure_ascii=False)}' if id else ""
 
 

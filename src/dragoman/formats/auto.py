@@ -1,10 +1,10 @@
-"""Auto: whatever format a reply turns out to be in.
+"""Auto: detects the format of a reply from its markers.
 
-The openers of all formats are looked for at once. Where several formats share one, what comes next decides: behind
-`<tool_call>` a brace is Hermes, a tag Qwen3-Coder, a name GLM. Once a call has begun, the reply is read as that format
-has it. Without an opener, Python calls are seen at the start of a reply, and bare JSON in lenient
-reading; there also how a header goes on that the prompt has begun, of Muse Glimmer and Functionary.
-Tools and past calls are written as in Hermes, results with the id and name of their call.
+Searches for the openers of all formats at once. Where several formats share an opener, the next character decides:
+after `<tool_call>` a brace is Hermes, a tag Qwen3-Coder, a name GLM. After the first call, the rest of the reply is
+read in that format. Without an opener, Python calls are recognised at the start of a reply, and untagged JSON in
+lenient reading; so is the rest of a message header that the prompt has begun, for Muse Glimmer and Functionary. Tools
+and past calls are written as in Hermes, results with the id and name of their call.
 
 Source: the other formats.
 """
@@ -41,7 +41,7 @@ SHARED: Final[Mapping[str, Mapping[str, str]]] = {
     "<｜DSML｜function_calls>": {"": "deepseek_v32"},
     "<｜DSML｜tool_calls>": {"": "deepseek_v4"},
 }
-"""Whose reader takes an opener that several formats have, by what comes next behind white space; "": anything else."""
+"""For openers that several formats share: the format by the next character after white space; "": any other."""
 
 
 _HEADER: Final = re.compile(
@@ -52,7 +52,7 @@ _MAY_BE_HEADER: Final = re.compile(
     r"\s{0,9}(?:(?:<[|start]{0,7}>?a?[sitan]{0,8}\s?)?(?:t|to=?|to=[^\s<]{0,128}(?:<[|mesag>]{0,10})?)?"
     r"|>{0,3}[\w.-]{0,128}(?:\n(?:\s{0,20}|<[|conte]{0,10}))?)"
 )
-"""What may become one."""
+"""Matches the beginning of a header."""
 
 
 @cache
@@ -62,7 +62,7 @@ def _others() -> tuple[Format, ...]:
 
 @cache
 def markup() -> Markup:
-    """The markers of all formats together."""
+    """Returns the markers of all formats together."""
     known = [format.markup for format in _others() if format.markup]
     return Markup(
         calls={opener: _read_call for format in _others() for opener in format.calls},
@@ -80,13 +80,13 @@ def _joined(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _listed(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-    """A list that begins the reply: of dicts as Sarashina has them, or of calls."""
+    """Reads a list at the start of the reply: of dicts in the form of Sarashina, or of Python calls."""
     dicts = (yield from s.peek(3, after_space=True)) == "[{'"
     return (yield from (PythonObjects(tagged=False) if dicts else PythonCalls()).read(s, sink, opener))
 
 
 def read(s: Scanner, sink: ToolCallSink) -> Parser[None]:
-    """One reply."""
+    """Reads one reply."""
     name = yield from _opened_by_prompt(s, sink)
     if name:
         sink.note("format", name)
@@ -96,9 +96,9 @@ def read(s: Scanner, sink: ToolCallSink) -> Parser[None]:
 
 
 def _opened_by_prompt(s: Scanner, sink: ToolCallSink) -> Parser[str]:
-    """The format whose header, which the prompt has begun, goes on here; "" where none does.
+    """Returns the format whose message header, begun by the prompt, continues here; "" if there is none.
 
-    A recipient for Muse Glimmer; a line with the name of an offered tool, and an object or a token, for Functionary.
+    A recipient indicates Muse Glimmer; a line with the name of an offered tool, then an object or a token, Functionary.
     """
     while not (found := _HEADER.match(s.buf, s.pos)):
         if s.closed or not _MAY_BE_HEADER.fullmatch(s.buf, s.pos):
@@ -109,12 +109,12 @@ def _opened_by_prompt(s: Scanner, sink: ToolCallSink) -> Parser[str]:
     if found["name"] != "all" and sink.resolve(found["name"]) is None:
         return ""
     if not (found["shown"] or found["content"]) and sink.resolve(" ") is not None:
-        return ""  # any name would do, and so would any word
+        return ""  # any name is accepted, so any word would match
     return "functionary_v2" if found["content"] else "functionary_v32" if found["name"] != "all" else ""
 
 
 def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-    """A call; once one has begun, the format is known, and reads the rest."""
+    """Reads a call. After a call has begun, the format is known, and its reader reads the rest of the reply."""
     format = yield from _whose(s, sink, opener)
     if format.markup and format.markup.keep_whitespace:
         s.pos -= len(opener)
@@ -141,7 +141,7 @@ def _whose(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[Format]:
 
 @cache
 def _rest(name: str) -> Markup | None:
-    """A format's own markers; where it shares one, models may mix it with the others that do."""
+    """Returns a format's own markers. Formats that share an opener stay mixed, because models mix them."""
     own = formats.get(name).markup
     return own and replace(own, calls={o: _shared if o in SHARED else read for o, read in own.calls.items()})
 
@@ -173,7 +173,7 @@ OTHERS: Final = (
     *("[ARGS]", "[CALL_ID]", "```tool_code", "**Tool Call:**", "functools[", "Action: ```json", "Action:```json"),
     *("Action:\n```json",),
 )
-"""How calls and results of all formats begin and end, but for control tokens and what may stand in ordinary text."""
+"""Markers of calls and results of all formats, without control tokens and strings that occur in ordinary text."""
 
 FORMAT: Final = replace(
     HERMES,

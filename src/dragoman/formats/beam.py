@@ -1,4 +1,4 @@
-"""Beam: the messages of harmony, in which a call's parameters stand between tags.
+"""Beam: Harmony messages, with a call's parameters between tags.
 
     <|channel|>analysis<|message|>They want the weather.<|end|>
     <|start|>assistant to=get_weather<|channel|>analysis <|constrain|>xml<|message|>
@@ -6,11 +6,11 @@
     Paris
     </rfl:parameter><|call|>
 
-(No line breaks but those around values, which are framing.) `analysis` is thoughts, `final` and `commentary` are text;
-a message with a recipient is a call. The prompt has opened `<|start|>assistant`.
+(Line breaks were added here, except those around values, which are framing.) `analysis` is reasoning, `final` and
+`commentary` are text; a message with a recipient is a call. The prompt ends with `<|start|>assistant`.
 
-Source: the response template that vLLM 0.33 and SGLang 0.5.23 have for Beam (2026-10). Both say that the model writes
-arguments sorted by name; here they stay as they came. The chat template was not seen.
+Source: the response template of Beam in vLLM 0.33 and SGLang 0.5.23 (2026-10). According to both, the model writes
+arguments sorted by name; Dragoman keeps the order it received. The chat template was not available.
 """
 
 import re
@@ -34,7 +34,7 @@ _HEADER = re.compile(
 
 
 def route(header: str, _: str) -> ChannelRoute | None:
-    """By recipient, then by channel."""
+    """Routes a message by its recipient, then by its channel."""
     match = _HEADER.fullmatch(header)
     if not match:
         return None
@@ -45,19 +45,19 @@ def route(header: str, _: str) -> ChannelRoute | None:
 
 
 def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """The recipient in the header, which has been read."""
+    """Returns the recipient in the header, which has been read."""
     yield from ()
     match = _HEADER.fullmatch(header.removesuffix(MESSAGE))
     return CallHead((match[1] or match[3]).removeprefix("functions.")) if match else None
 
 
 def read_recipient(s: Scanner) -> Parser[bool]:
-    """Behind `<|start|>assistant` the recipient may come."""
+    """Returns True if a recipient follows `<|start|>assistant`."""
     return bool((yield from s.literal("to=", after_space=True)))
 
 
 def call_wrapper(name: str) -> tuple[str, str]:
-    """A message to the tool, without the role."""
+    """Returns the text before and after the parameters: a message to the tool, without the role."""
     return f" to={name}{CHANNEL}analysis {CONSTRAIN}xml{MESSAGE}", CALL
 
 

@@ -4,12 +4,12 @@
         {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}}
     ]<|END_ACTION|>
 
-The answer stands in `<|START_RESPONSE|>…<|END_RESPONSE|>`, later `<|START_TEXT|>…<|END_TEXT|>`. Ids count calls over
-the conversation. Citations (`<co>…</co: 0:[1]>`) are left as the model wrote them. Seen and taken: `name` and
-`arguments`, an object without an array, a call right behind thoughts that nothing closed.
+The answer is in `<|START_RESPONSE|>…<|END_RESPONSE|>`, in later versions in `<|START_TEXT|>…<|END_TEXT|>`. Ids count
+the calls of the conversation. Citations (`<co>…</co: 0:[1]>`) are kept as the model wrote them. Also accepted: `name`
+and `arguments`, a single object without an array, a call directly after unclosed reasoning.
 
 Source: cohere-melody 0.15.3, Cohere's own package: render_cmd3 and render_cmd4 (2026-10); chat template of
-CohereLabs/c4ai-command-r7b-12-2024, as llama.cpp has it.
+CohereLabs/c4ai-command-r7b-12-2024, as in llama.cpp.
 """
 
 import json
@@ -31,7 +31,7 @@ RESULT: Final = ToolResultMarkup(
 
 
 def write_id(id: str) -> tuple[str, str]:
-    """Before the name."""
+    """Returns the JSON around the name and arguments: the id precedes the name."""
     return f'"tool_call_id": {json.dumps(id or "0")}, ', ""
 
 

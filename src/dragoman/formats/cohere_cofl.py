@@ -1,13 +1,13 @@
-"""Command of 2026: calls named by attributes, their arguments as values within values.
+"""Command of 2026: calls named in attributes, with arguments as nested values.
 
     <|START_THINKING|>Look first.<|END_THINKING|><cofl:tool_calls><cofl:tool_call id="0" name="get_weather">
     <cofl:value name="city" type="raw">Paris</cofl:value><cofl:value name="days" type="list">
     <cofl:value type="json">1</cofl:value></cofl:value></cofl:tool_call></cofl:tool_calls>
 
-(No line breaks.) Answers may stand in `<|START_TEXT|>…<|END_TEXT|>` (or RESPONSE). Attributes hold XML's entities,
-values do not. Ids count calls over the conversation. Seen and taken: the flat notation of the same vendor,
-`<cofl:tool_param name="city" string="true">Paris</cofl:tool_param>`; one JSON object in place of the parameters; calls
-without the section around them.
+(The line breaks were added here.) Answers may be in `<|START_TEXT|>…<|END_TEXT|>` (or RESPONSE). Attributes contain XML
+entities, values do not. Ids count the calls of the conversation. Also accepted: the same vendor's flat notation,
+`<cofl:tool_param name="city" string="true">Paris</cofl:tool_param>`; one JSON object instead of the parameters; calls
+outside a section.
 
 Source: render_cmd5 and the cmd5 filter of cohere-melody 0.15.3, Cohere's own package (2026-10).
 """
@@ -35,17 +35,17 @@ RESULT: Final = (f"<cofl:tool_results>{ITEM}", "}</cofl:tool_result_item></cofl:
 
 
 def write_call(call: ToolCall) -> str:
-    """The call as the template has it."""
+    """Returns the call as the template writes it."""
     return f"{before(call.name, call.id)}{NESTED.write(call)}{CALL[1]}"
 
 
 def before(name: str, id: str = "") -> str:
-    """What stands before the arguments of this tool."""
+    """Returns the text before the arguments of a call of this tool."""
     return f'{FLAT.openers[0]}id="{escape_attribute(id or "0")}" name="{escape_attribute(name)}">'
 
 
 def constrain_call(tool: Tool) -> HeldCall:
-    """The calls of this tool that there can be."""
+    """Returns the constraint for calls of this tool."""
     return NESTED.constrain_call(tool, before(tool.name))
 
 

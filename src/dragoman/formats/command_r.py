@@ -1,4 +1,4 @@
-"""Command R of 2024: a JSON array of calls in a code fence, behind the word Action.
+"""Command R of 2024: a JSON array of calls in a code fence, after the word `Action`.
 
     Action: ```json
     [
@@ -8,12 +8,12 @@
         }
     ]```
 
-Written by Command R and R+ of 2024; later ones have tokens for it. Where no tool fits, the model calls
-`directly_answer`, which stays text as any tool that is not offered. Seen and taken: no space behind the colon, the
-fence on the next line, `name` and `arguments`, an object without an array.
+Written by Command R and R+ of 2024; later versions use control tokens. Where no tool fits, the model calls
+`directly_answer`, which stays text, like any tool that is not offered. Also accepted: no space after the colon, the
+fence on the next line, `name` and `arguments`, a single object without an array.
 
-Source: tool use template of CohereLabs/c4ai-command-r-plus (2024-04), as llama.cpp has it (2026-10). It spreads past
-calls over lines as above, `Action:` on a line of its own; here each is one line.
+Source: tool use template of CohereLabs/c4ai-command-r-plus (2024-04), as in llama.cpp (2026-10). The template writes
+past calls over several lines as above, with `Action:` on its own line; Dragoman writes each in one line.
 """
 
 from typing import Final

@@ -1,13 +1,14 @@
-"""CWM: a tool's name and what it is given as plain text, as in a shell.
+"""CWM: a tool's name and its input as plain text, as in a shell.
 
     <tool: function>
     terminal find . -name "*.py"
     </tool>
 
-The text is the tool's one string, `command` where it has several or none that is known; a JSON object is all arguments.
-The label says nothing. Seen and taken: the label in the name's place without its `>`, `<tool: terminal find .</tool>`.
+The text is the value of the tool's only string parameter, or of `command` if the tool has several or its parameters are
+unknown; a JSON object is read as all arguments. The label is ignored. Also accepted: the name in the position of the
+label, without `>`, `<tool: terminal find .</tool>`.
 
-Source: vLLM's parser cwm, an open change (2026-01), which reads facebook/cwm; the template was not seen.
+Source: vLLM's parser cwm, an open change (2026-01), which reads facebook/cwm; the template was not available.
 """
 
 from typing import Final

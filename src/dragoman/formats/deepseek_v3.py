@@ -1,15 +1,15 @@
-"""DeepSeek V3 and R1: each call names its type, then the function, then its arguments in a code fence.
+"""DeepSeek V3 and R1: each call contains its type, the function name, and its arguments in a code fence.
 
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather
     ```json
     {"city": "Paris"}
     ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
-Written by DeepSeek V3, V3-0324, R1, R1-0528. The bars are U+FF5C, the lines U+2581; a line break stands between calls.
-Fences in a string of the arguments end nothing. Seen and taken: no section around the calls, no fence or one without
-`json`, the name in the line of the fence.
+Written by DeepSeek V3, V3-0324, R1, R1-0528. The bars are U+FF5C, the lines U+2581; calls are separated by a line
+break. A fence within a string of the arguments does not end it. Also accepted: calls outside a section, no fence or one
+without `json`, the name on the line of the fence.
 
-Source: chat template of DeepSeek-R1-Distill-Qwen-32B (2025-01), as llama.cpp has it (2026-10); vLLM's
+Source: chat template of DeepSeek-R1-Distill-Qwen-32B (2025-01), as in llama.cpp (2026-10); vLLM's
 tool_chat_template_deepseekv3 and deepseekr1 write the same.
 """
 
@@ -27,7 +27,7 @@ FENCE: Final = ("```json", "```")
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """`function<｜tool▁sep｜>name`, then what opens the fence."""
+    """Reads `function<｜tool▁sep｜>name` and the opening fence."""
     kind = yield from s.field(markers(SEPARATOR))
     if not kind:
         return None
@@ -41,7 +41,7 @@ def head(s: Scanner, _: str) -> Parser[CallHead | None]:
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{OPEN}function{SEPARATOR}{name}\n{FENCE[0]}\n", f"\n{FENCE[1]}{CLOSE}"
 
 

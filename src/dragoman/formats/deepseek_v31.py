@@ -3,10 +3,10 @@
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Paris"}<｜tool▁call▁end｜>
     <｜tool▁calls▁end｜>
 
-(One line; DeepSeek V3.1 and Terminus, Cogito v2.) The bars are U+FF5C, the lines U+2581; nothing stands between calls.
-Seen and taken: no section around the calls, a call in the section that lacks its opener.
+(One line; DeepSeek V3.1 and Terminus, Cogito v2.) The bars are U+FF5C, the lines U+2581; there is no text between
+calls. Also accepted: calls outside a section, a call in the section without its opener.
 
-Source: chat template of deepseek-ai/DeepSeek-V3.1 (2025-08), as llama.cpp has it (2026-10).
+Source: chat template of deepseek-ai/DeepSeek-V3.1 (2025-08), as in llama.cpp (2026-10).
 """
 
 from typing import Final
@@ -22,13 +22,13 @@ OPEN, SEPARATOR, CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """`name<｜tool▁sep｜>`."""
+    """Reads `name<｜tool▁sep｜>`."""
     found = yield from s.field(markers(SEPARATOR))
     return CallHead(found[0].strip()) if found else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{OPEN}{name}{SEPARATOR}", CLOSE
 
 

@@ -1,4 +1,4 @@
-"""DeepSeek V3.2: DSML, calls and parameters named by attributes, each value marked as a string or not.
+"""DeepSeek V3.2: DSML, with calls and parameters named in attributes and each value marked as a string or not.
 
     <｜DSML｜function_calls>
     <｜DSML｜invoke name="get_weather">
@@ -7,11 +7,10 @@
     </｜DSML｜invoke>
     </｜DSML｜function_calls>
 
-Strings are raw, to the last space; other values are JSON. Without parameters an empty line stands in their place.
-Seen and taken: `<｜DSML｜invoke name="f"/>`, one JSON object in place of the parameters, calls without the section
-around them.
+Strings are raw, including trailing spaces; other values are JSON. Without parameters, the call contains an empty line.
+Also accepted: `<｜DSML｜invoke name="f"/>`, one JSON object instead of the parameters, calls outside a section.
 
-Source: encoding/encoding_dsv32.py of deepseek-ai/DeepSeek-V3.2 (2025-12), as vLLM 0.33 has it in tokenizers/;
+Source: encoding/encoding_dsv32.py of deepseek-ai/DeepSeek-V3.2 (2025-12), as in vLLM 0.33, tokenizers/;
 models/templates/deepseek-ai-DeepSeek-V3.2.jinja of llama.cpp (2026-10).
 """
 
@@ -30,7 +29,7 @@ TAGS: Final = InvokeTags(
     blank=True,
 )
 OTHER: Final = ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>")
-"""The section of V4, whose name the model may use."""
+"""The section of V4; the model may write its name."""
 
 FORMAT: Final = text_format(
     name="deepseek_v32",

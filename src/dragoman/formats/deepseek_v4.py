@@ -1,4 +1,4 @@
-"""DeepSeek V4: the DSML of V3.2 (`deepseek_v32`) under another name of the section.
+"""DeepSeek V4: the DSML of V3.2 (`deepseek_v32`) with another section name.
 
     <｜DSML｜tool_calls>
     <｜DSML｜invoke name="get_weather">
@@ -7,11 +7,10 @@
     </｜DSML｜invoke>
     </｜DSML｜tool_calls>
 
-Strings are raw, to the last space; other values are JSON. Without parameters an empty line stands in their place.
-Seen and taken: a call that closes itself, one JSON object in place of the parameters, calls without the section
-around them.
+Strings are raw, including trailing spaces; other values are JSON. Without parameters, the call contains an empty line.
+Also accepted: a self-closing call, one JSON object instead of the parameters, calls outside a section.
 
-Source: the reference encoder of DeepSeek-V4 (2026-04), as vLLM 0.33 has it in tokenizers/deepseek_v4_encoding.py;
+Source: the reference encoder of DeepSeek-V4 (2026-04), as in vLLM 0.33, tokenizers/deepseek_v4_encoding.py;
 deepseek-ai-DeepSeek-V4.jinja and -V4-Flash-0731.jinja in models/templates of llama.cpp (2026-10).
 """
 
@@ -30,7 +29,7 @@ TAGS: Final = InvokeTags(
     blank=True,
 )
 OTHER: Final = ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")
-"""The section of V3.2, whose name the model may use."""
+"""The section of V3.2; the model may write its name."""
 
 FORMAT: Final = text_format(
     name="deepseek_v4",

@@ -1,4 +1,4 @@
-"""DeepSeek V4.1: DSML with a space behind the token, and a shorter name of the section.
+"""DeepSeek V4.1: DSML with a space after the token and a shorter section name.
 
     <｜DSML｜ calls>
     <｜DSML｜ invoke name="get_weather">
@@ -7,11 +7,10 @@
     </｜DSML｜ invoke>
     </｜DSML｜ calls>
 
-Strings are raw, to the last space; other values are JSON. Without parameters an empty line stands in their place.
-Seen and taken: a call that closes itself, one JSON object in place of the parameters, calls without the section
-around them.
+Strings are raw, including trailing spaces; other values are JSON. Without parameters, the call contains an empty line.
+Also accepted: a self-closing call, one JSON object instead of the parameters, calls outside a section.
 
-Source: the reference encoder of DeepSeek-V4.1 (2026-08), as vLLM 0.33 has it in tokenizers/deepseek_v41_encoding.py.
+Source: the reference encoder of DeepSeek-V4.1 (2026-08), as in vLLM 0.33, tokenizers/deepseek_v41_encoding.py.
 """
 
 from typing import Final

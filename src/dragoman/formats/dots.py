@@ -1,4 +1,4 @@
-"""Dots: calls and parameters named by attributes, in a section of its own name.
+"""Dots: calls and parameters named in attributes, in a section with its own name.
 
     <dots_function_call>
     <invoke name="get_weather">
@@ -6,9 +6,10 @@
     </invoke>
     </dots_function_call>
 
-Values are raw, to the last space, of the types of the tool's schema. Line breaks between the tags may be missing.
+Values are raw, including trailing spaces; the tool's schema defines their types. Line breaks between the tags may be
+missing.
 
-Source: as the parsers dots of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); the template was not seen.
+Source: the `dots` parsers of vLLM 0.33 and SGLang 0.5.23 (2026-10); the template was not available.
 """
 
 from typing import Final

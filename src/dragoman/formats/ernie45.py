@@ -1,4 +1,4 @@
-"""ERNIE 4.5 and X1.1: a JSON object between tags, the answer between others.
+"""ERNIE 4.5 and X1.1: a JSON object between tags, and the answer between other tags.
 
     <think>
     The user asks for Paris.
@@ -8,11 +8,11 @@
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     </tool_call>
 
-Without a call the answer stands in `<response>…</response>`. Several calls are several blocks. Seen and taken: several
-objects in one block, a JSON array of them, a missing closing tag.
+Without a call, the answer is in `<response>…</response>`. Each call has its own block. Also accepted: several objects
+in one block, a JSON array of them, a missing closing tag.
 
-Source: as vLLM 0.33's parser ernie45 reads it (2026-10); the template of baidu/ERNIE-4.5-21B-A3B-Thinking (2025-09) was
-not seen.
+Source: the `ernie45` parser of vLLM 0.33 (2026-10); the template of baidu/ERNIE-4.5-21B-A3B-Thinking (2025-09) was not
+available.
 """
 
 from typing import Final

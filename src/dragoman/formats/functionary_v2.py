@@ -1,4 +1,4 @@
-"""Functionary v2: messages to recipients; those to a function are calls of it.
+"""Functionary v2: messages to recipients; a message to a function is a call.
 
     <|from|>assistant
     <|recipient|>all
@@ -7,10 +7,10 @@
     <|recipient|>get_weather
     <|content|>{"city": "Paris"}<|stop|>
 
-Written by functionary-small and medium v2.2 to v2.5. The prompt has opened `<|from|>assistant`, or all up to
-`<|recipient|>`. What is sent to `all` is text. Arguments end themselves.
+Written by functionary-small and medium v2.2 to v2.5. The prompt ends with `<|from|>assistant` or with `<|recipient|>`.
+A message to `all` is text. The end of the JSON object ends the arguments.
 
-Source: chat template of meetkai/functionary-medium-v2.2 (2024-01), as public copies have it;
+Source: chat template of meetkai/functionary-medium-v2.2 (2024-01), from public copies;
 https://github.com/MeetKai/functionary, tests/prompt_test_v2.txt (2024-01).
 """
 
@@ -27,20 +27,20 @@ _HEADER = re.compile(r"\s*+(?:<\|from\|>\s*+assistant\s*+)?(?:<\|recipient\|>\s*
 
 
 def route(header: str, _: str) -> ChannelRoute | None:
-    """By recipient."""
+    """Routes a message by its recipient."""
     found = _HEADER.fullmatch(header)
     return ChannelRoute("text" if found[1] == ALL else "call") if found else None
 
 
 def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """The recipient in the header, which has been read."""
+    """Returns the recipient in the header, which has been read."""
     yield from ()
     found = _HEADER.fullmatch(header.removesuffix(CONTENT))
     return CallHead(found[1]) if found else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{FROM}assistant\n{RECIPIENT}{name}\n{CONTENT}", ""
 
 

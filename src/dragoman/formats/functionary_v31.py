@@ -2,11 +2,11 @@
 
     <function=get_weather>{"city": "Paris"}</function>
 
-Written by functionary-small-v3.1 and by Llama 3.1 where it is asked for custom tools; several calls are several tags,
-one after the other. Seen and taken: a missing closing tag.
+Written by functionary-small-v3.1 and by Llama 3.1 when prompted with custom tools; several calls are several such tags
+in sequence. Also accepted: a missing closing tag.
 
-Source: chat template of meetkai/functionary-medium-v3.1 (2024-08), as llama.cpp has it (2026-10); "Llama 3.1 model card
-and prompt formats", custom tool calling (2024-07).
+Source: chat template of meetkai/functionary-medium-v3.1 (2024-08), as in llama.cpp (2026-10); "Llama 3.1 model card and
+prompt formats", custom tool calling (2024-07).
 """
 
 from typing import Final
@@ -20,13 +20,13 @@ OPEN, CLOSE = "<function=", "</function>"
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """`name>`."""
+    """Reads `name>`."""
     found = yield from s.field(markers(">"))
     return CallHead(found[0].strip()) if found else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{OPEN}{name}>", CLOSE
 
 

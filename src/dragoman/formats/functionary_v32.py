@@ -1,14 +1,14 @@
-"""Functionary v3.2: messages to recipients; those to a function are calls of it.
+"""Functionary v3.2: messages to recipients; a message to a function is a call.
 
     >>>all
     Let me look.>>>get_weather
     {"city": "Paris"}
 
-Written by functionary-small-v3.2 and medium-v3.1 and later, also v3.llama3; the prompt has opened the first `>>>`. What
-is sent to `all` is text, and so is code for the interpreter, `>>>python`. `>>>` in a text begins no message where no
-bare name and the end of its line follow. Arguments end themselves.
+Written by functionary-small-v3.2 and medium-v3.1 and later, also v3.llama3; the prompt ends with the first `>>>`. A
+message to `all` is text, and so is code for the interpreter, `>>>python`. `>>>` begins a message only if a name and the
+end of its line follow. The end of the JSON object ends the arguments.
 
-Source: chat template of meetkai/functionary-medium-v3.2 (2024-08), as llama.cpp has it (2026-10).
+Source: chat template of meetkai/functionary-medium-v3.2 (2024-08), as in llama.cpp (2026-10).
 """
 
 import re
@@ -24,20 +24,20 @@ _HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]*\w)(?:\r?\n)?")
 
 
 def route(header: str, _: str) -> ChannelRoute | None:
-    """By recipient."""
+    """Routes a message by its recipient."""
     found = _HEADER.fullmatch(header)
     return ChannelRoute("text" if found[1] == ALL else "call") if found else None
 
 
 def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """The recipient in the header, which has been read."""
+    """Returns the recipient in the header, which has been read."""
     yield from ()
     found = _HEADER.fullmatch(header)
     return CallHead(found[1]) if found else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{OPEN}{name}{LINE}", ""
 
 

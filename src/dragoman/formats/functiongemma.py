@@ -2,13 +2,13 @@
 
     <start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>
 
-(Several follow one another.) Written by FunctionGemma 270M and its tunes, which say hardly anything else; no thoughts.
-Seen and taken: what `parsing/shapes/gemma_object.py` takes, such as a missing `<escape>`; a missing
+(Several calls follow one another.) Written by FunctionGemma 270M and its fine-tunes, which write hardly anything else
+and no reasoning. Also accepted: what `parsing/shapes/gemma_object.py` accepts, such as a missing `<escape>`; a missing
 `<end_function_call>`.
 
-Source: https://ai.google.dev/gemma/docs/functiongemma/formatting-and-best-practices (2025-12) names the tokens, vLLM
-0.33's parser functiongemma reads this. The chat template was not seen; keys are sorted as in that of Gemma 4, and a
-result is one `value`, as public traces of the model have it (2026).
+Source: https://ai.google.dev/gemma/docs/functiongemma/formatting-and-best-practices (2025-12) documents the tokens; the
+`functiongemma` parser of vLLM 0.33 reads them. The chat template was not available; keys are sorted as in that of Gemma
+4, and a result is one `value`, as in public traces of the model (2026).
 """
 
 from typing import Final

@@ -1,14 +1,14 @@
-"""Gemma 4: a call in object notation, strings between delimiters of their own.
+"""Gemma 4: a call in object notation, strings between their own delimiters.
 
     <|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 
-(Several follow one another.) Thoughts stand in `<|channel>thought` … `<channel|>` before the answer; a model that is
-not to think leaves them empty. Strings are raw, without escapes; the template sorts keys, within values too. Seen and
-taken: the delimiter before a string left out, every second time in some places; both left out; blanks around keys; a
-missing `<tool_call|>`; calls in a fence ```tool_code, as the small ones write them.
+(Several calls follow one another.) Reasoning is in `<|channel>thought` … `<channel|>` before the answer; with thinking
+disabled it is empty. Strings are raw, without escapes; the template sorts keys, also in nested objects. Also accepted:
+a missing opening delimiter of a string; both delimiters missing; blanks around keys; a missing `<tool_call|>`; calls in
+a fence ```tool_code, as small models write them.
 
 Source: https://ai.google.dev/gemma/docs/core/prompt-formatting-gemma4; chat template of google/gemma-4-31B-it
-(2026-04), as llama.cpp has it (2026-10).
+(2026-04), as in llama.cpp (2026-10).
 """
 
 from typing import Final

@@ -1,15 +1,15 @@
-"""GigaChat 3: a call is a message of the role `function call`, or stands behind a token.
+"""GigaChat 3: a call is a message with the role `function call`, or follows a token.
 
     Let me look.<|message_sep|>
 
     function call<|role_sep|>
     {"name": "get_weather", "arguments": {"city": "Paris"}}<|message_sep|>
 
-So GigaChat 3; GigaChat 3.1 writes `Let me look.<|function_call|>{"name": …}`. One call a reply. Seen and taken:
-several, no message separator before the role, none behind the object.
+GigaChat 3 writes this; GigaChat 3.1 writes `Let me look.<|function_call|>{"name": …}`. A reply has one call. Also
+accepted: several calls, no message separator before the role or after the object.
 
-Source: chat templates of ai-sage/GigaChat3-10B-A1.8B (2025-11) and GigaChat3.1-10B-A1.8B (2026), as llama.cpp has them
-(2026-10). Of several calls they write the first.
+Source: chat templates of ai-sage/GigaChat3-10B-A1.8B (2025-11) and GigaChat3.1-10B-A1.8B (2026), as in llama.cpp
+(2026-10). They write only the first of several calls.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""GigaChat 3.5: GCML, which is DSML under the name of another vendor.
+"""GigaChat 3.5: GCML, which is DSML with another vendor's name.
 
     <｜GCML｜tool_calls>
     <｜GCML｜invoke name="get_weather">
@@ -7,8 +7,8 @@
     </｜GCML｜invoke>
     </｜GCML｜tool_calls>
 
-Strings are raw, to the last space; other values are JSON. Seen and taken: a call that closes itself, one JSON object in
-place of the parameters, calls without the section around them.
+Strings are raw, including trailing spaces; other values are JSON. Also accepted: a self-closing call, one JSON object
+instead of the parameters, calls outside a section.
 
 Source: chat template of GigaChat 3.5, GigaChat3.5.jinja of llama.cpp (2026).
 """

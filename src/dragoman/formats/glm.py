@@ -1,15 +1,15 @@
-"""GLM: the tool's name, then pairs of tags around each parameter's name and value.
+"""GLM: the tool's name, then tags around each parameter's name and value.
 
     <tool_call>get_weather
     <arg_key>city</arg_key>
     <arg_value>Paris</arg_value>
     </tool_call>
 
-Written by GLM-4.5, GLM-4.6 and Laguna XS; GLM-4.7 and later leave out the white space between the tags (`glm47`, which
-reads the same). Ling 3 puts no line break behind a value. Strings are raw, to the last space. Seen and taken: a missing
-last `</arg_value>`.
+Written by GLM-4.5, GLM-4.6 and Laguna XS; GLM-4.7 and later write no white space between the tags (`glm47`, which reads
+the same text). Ling 3 writes no line break after a value. Strings are raw, including trailing spaces. Also accepted: a
+missing last `</arg_value>`.
 
-Source: chat templates of zai-org/GLM-4.6 (2025-09) and poolside's Laguna-XS.2 and XS-2.1 (2026), as llama.cpp has them
+Source: chat templates of zai-org/GLM-4.6 (2025-09) and poolside's Laguna-XS.2 and XS-2.1 (2026), as in llama.cpp
 (2026-10).
 """
 
@@ -22,7 +22,7 @@ from dragoman.parsing.tool_markup import TOOL_RESPONSE
 
 TAGS: Final = KeyValueTags()
 BOXES: Final = ("<|begin_of_box|>", "<|end_of_box|>")
-"""Around the final answer of the models that see."""
+"""Around the final answer of vision models."""
 
 FORMAT: Final = text_format(
     name="glm",

@@ -1,16 +1,16 @@
-"""Granite 3: a JSON array of calls behind a marker, which nothing closes.
+"""Granite 3: a JSON array of calls after a marker, without a closing marker.
 
     <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]
 
-Prompts ask for the token `<|tool_call|>`; Granite 3.1 and later write the text `<tool_call>` as well; the array ends
-itself. Thoughts stand in `<think>…</think>` with the answer in `<response>…</response>` (3.3), or between the sentences
-"Here is my thought process:" and "Here is my response:" (3.2). Seen and taken: `</tool_call>` behind the array, an
-object without one, Python calls of offered tools that begin the reply, one a line: `get_weather(city="Paris")`.
+Prompts ask for the token `<|tool_call|>`; Granite 3.1 and later also write the text `<tool_call>`; the array has no
+closing marker. Reasoning is in `<think>…</think>` and the answer in `<response>…</response>` (3.3), or between the
+sentences "Here is my thought process:" and "Here is my response:" (3.2). Also accepted: `</tool_call>` after the array,
+a single object without an array, Python calls of offered tools at the start of the reply, one per line:
+`get_weather(city="Paris")`.
 
-Source: chat template of ibm-granite/granite-3.3-2b-instruct (2025-04), as llama.cpp has it (2026-10), which asks for
-the token and "a JSON list of tools used" and shows no past calls; that 3.1 and later write the text is what vLLM 0.33's
-parser granite knows, and the calls in
-Python an open change of vLLM (2026).
+Source: chat template of ibm-granite/granite-3.3-2b-instruct (2025-04), as in llama.cpp (2026-10), which asks for the
+token and "a JSON list of tools used" and shows no past calls; the `granite` parser of vLLM 0.33 for the text
+`<tool_call>`, and an open change of vLLM for the Python calls (2026).
 """
 
 from typing import Final

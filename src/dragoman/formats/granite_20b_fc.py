@@ -1,12 +1,11 @@
-"""Granite 20B function calling: each call behind a marker, which nothing closes.
+"""Granite 20B function calling: each call after a marker, without a closing marker.
 
     <function_call> {"name": "get_weather", "arguments": {"city": "Paris"}}
 
-Several calls are several such units, with nothing between them. Where no tool fits, the model calls `no_function`,
-which stays text as any tool that is not offered. Seen and taken: several objects behind one marker, a JSON array of
-them.
+Several calls follow one another without a separator. Where no tool fits, the model calls `no_function`, which stays
+text, like any tool that is not offered. Also accepted: several objects after one marker, a JSON array of them.
 
-Source: examples/tool_chat_template_granite_20b_fc.jinja of vLLM (2024-10); IBM's own template was not seen.
+Source: examples/tool_chat_template_granite_20b_fc.jinja of vLLM (2024-10); IBM's own template was not available.
 """
 
 from typing import Final

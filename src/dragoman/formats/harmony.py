@@ -1,16 +1,17 @@
-"""Harmony: messages on channels; one that is addressed to a function is a call of it.
+"""Harmony: messages on channels; a message to a function is a call.
 
     <|channel|>analysis<|message|>They want the weather.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}
     <|call|>
 
-(No line breaks; gpt-oss.) `analysis` is thoughts; `final`, and `commentary` to nobody, are text. The recipient may
-stand in the role, `assistant to=functions.get_weather<|channel|>commentary`; the prompt has opened the role. Seen and
-taken: calls on any channel, no `functions.`, `json` without its token or no type at all, two channels in one header
-(the last counts), no `<|call|>`. A call of a built-in tool (`python`, `browser.search`) is dropped with a warning.
+(gpt-oss; the line breaks were added here.) `analysis` is reasoning; `final`, and `commentary` without a recipient, are
+text. The recipient may be in the role, `assistant to=functions.get_weather<|channel|>commentary`; the prompt ends with
+the role. Also accepted: calls on any channel, no `functions.`, `json` without its token or no type, two channels in one
+header (the last one is used), no `<|call|>`. A call of a built-in tool (`python`, `browser.search`) is dropped with a
+warning.
 
 Source: docs/format.md of openai/harmony, also in OpenAI's cookbook (2025-08). The chat template of openai/gpt-oss-120b
-has the recipient in the role and `json` without its token.
+writes the recipient in the role and `json` without its token.
 """
 
 import re
@@ -30,7 +31,7 @@ _PIECE = re.compile(r"\s*(?:(<\|start\|>|<\|channel\|>|<\|constrain\|>)\s*|(to=)
 
 
 def parts(header: str) -> dict[str, str] | None:
-    """The last of each: `to=` has the recipient, a token the word behind it, "" any other; None: this is no header."""
+    """Returns the last value of each part, by `to=`, token or "" (any other word); None: this is not a header."""
     found, at, token = {"": ""}, 0, ""
     while piece := _PIECE.match(header, at):
         at, token = piece.end(), piece[1] or token
@@ -41,13 +42,13 @@ def parts(header: str) -> dict[str, str] | None:
 
 
 def recipient(found: dict[str, str]) -> str:
-    """The function or tool that the message is for."""
+    """Returns the function or tool that the message is addressed to."""
     to = found.get("to=", "")
     return "" if to in NOBODY else to
 
 
 def route(header: str, _: str) -> ChannelRoute | None:
-    """By recipient, then by channel."""
+    """Routes a message by its recipient, then by its channel."""
     found = parts(header)
     if found is None or not {"to=", CHANNEL} & found.keys():
         return None
@@ -62,19 +63,19 @@ def route(header: str, _: str) -> ChannelRoute | None:
 
 
 def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """The recipient in the header, which has been read."""
+    """Returns the recipient in the header, which has been read."""
     yield from ()
     found = parts(header.removesuffix(MESSAGE)) or {}
     return CallHead(recipient(found).removeprefix("functions."))
 
 
 def read_recipient(s: Scanner) -> Parser[bool]:
-    """Behind `<|start|>assistant` the recipient may come."""
+    """Returns True if a recipient follows `<|start|>assistant`."""
     return bool((yield from s.literal("to=", after_space=True)))
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{CHANNEL}commentary to=functions.{name} {CONSTRAIN}json{MESSAGE}", CALL
 
 

@@ -4,17 +4,17 @@
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     </tool_call>
 
-Several calls are several blocks. Thoughts stand in `<think>…</think>` before the answer. Written by Hermes 2/3,
-Qwen2.5, Qwen3, QwQ, SmolLM3, Granite 4 and many tunes; also what Dragoman asks of models that know no tool format.
+Each call has its own block. Reasoning is in `<think>…</think>` before the answer. Written by Hermes 2/3, Qwen2.5,
+Qwen3, QwQ, SmolLM3, Granite 4 and many fine-fine-tunes; Dragoman also prompts models without a tool format of their own
+to write it.
 
-Read with these liberties (docs/liberties.md): keys in any order, `parameters` for `arguments`, arguments in a string,
-several objects in one block, a missing closing tag. A block in code is an example, not a call
-(parsing/quoted_calls.py). In lenient reading a reply that begins with bare objects, fenced or not, has calls too. What
-cannot be a call is text.
+Also accepted (docs/liberties.md): keys in any order, `parameters` for `arguments`, arguments as a JSON string, several
+objects in one block, a missing closing tag. A block in code is an example, not a call (parsing/quoted_calls.py). In
+lenient reading, untagged objects at the start of a reply, fenced or not, are calls too. All other text is the answer.
 
 Source: NousResearch/Hermes-Function-Calling README (2024-03); chat templates of Hermes 2 Pro (2024),
 Qwen2.5-7B-Instruct (2024-09), QwQ-32B and Qwen3-0.6B (2025-04), Granite 4.0 and 4.1 (2025-10, 2026), MiMo-VL (2025), as
-llama.cpp has them (2026-10). Reka Edge's puts nothing between calls; SmolLM3's shows no past calls.
+in llama.cpp (2026-10). Reka Edge's template writes no separator between calls; SmolLM3's shows no past calls.
 """
 
 import json
@@ -32,11 +32,11 @@ OPEN: Final = "<tool_call>"
 CLOSE: Final = "</tool_call>"
 TAG: Final = (OPEN, CLOSE)
 RESULT_MARKER: Final = "<tool_result"
-"""How models that know no format are shown results: after a call, one that it writes itself is made up."""
+"""Begins a tool result for models without a format of their own; after a call, one from the model is fabricated."""
 
 
 def read_block(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
-    """What follows an opening tag; whether it was a call."""
+    """Reads what follows an opening tag. Returns True if it was a call."""
     s.start_capture(s.skipped_space + OPEN)
     again = yield from s.literal(OPEN, after_space=True)
     if fence := (yield from read_fence_open(s)):
@@ -52,7 +52,7 @@ def read_block(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
 
 
 def _calls(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
-    """Calls one after the other, or a JSON array of them, and the closing tag; whether there is one."""
+    """Reads calls in sequence, or a JSON array of them, and the closing tag. Returns True if there was a call."""
     listed = yield from s.literal("[", after_space=True)
     if listed and (yield from s.literal("]", after_space=True)):
         yield from s.literal(CLOSE, after_space=True)
@@ -83,7 +83,7 @@ def _calls(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f'{OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": ', f"}}\n{CLOSE}"
 
 

@@ -1,14 +1,14 @@
-"""Hunyuan A13B: a JSON array of calls between tags, an answer between others.
+"""Hunyuan A13B: a JSON array of calls between tags, the answer between other tags.
 
     <think>
     The user asks for Paris.
     </think>
     <tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</tool_calls>
 
-The answer, and calls with it, may stand in `<answer>…</answer>`. Seen and taken: objects without an array, a missing
-closing tag.
+The answer, with its calls, may be in `<answer>…</answer>`. Also accepted: objects without an array, a missing closing
+tag.
 
-Source: tool_chat_template_hunyuan_a13b.jinja of vLLM (2025-07); Tencent's own template was not seen.
+Source: tool_chat_template_hunyuan_a13b.jinja of vLLM (2025-07); Tencent's own template was not available.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Hunyuan: GLM's pairs of tags, with a separator behind the name and a section around the calls.
+"""Hunyuan: GLM's tags, with a separator after the name and a section around the calls.
 
     <tool_calls>
     <tool_call>get_weather<tool_sep>
@@ -7,10 +7,10 @@
     </tool_call>
     </tool_calls>
 
-The tokenizers that are published write each tag with a suffix, `<tool_calls:opensource>`; Hy4 without white space
-between them. Strings are raw, to the last space. Seen and taken: no section, no separator.
+The published tokenizers write each tag with a suffix, `<tool_calls:opensource>`; Hy4 without white space between them.
+Strings are raw, including trailing spaces. Also accepted: no section, no separator.
 
-Source: chat template of tencent/Hy3 (2026), as llama.cpp has it (2026-10); for Hy4, vLLM 0.33's parser hy_v4 alone.
+Source: chat template of tencent/Hy3 (2026), as in llama.cpp (2026-10); for Hy4 only the `hy_v4` parser of vLLM 0.33.
 """
 
 from dataclasses import replace

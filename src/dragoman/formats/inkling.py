@@ -4,12 +4,12 @@
     <|message_model|>get_weather<|content_invoke_tool_json|>{"name":"get_weather","args":{"city":"Paris"}}
     <|end_message|><|content_model_end_sampling|>
 
-(No line breaks.) The answer is `<|content_text|>`. The prompt has opened `<|message_model|>`, so a name may come first;
-it stands in the object too. The encoder sorts the arguments' keys and leaves out blanks; here they stay as they came.
-Seen and taken: no name in the header, `arguments` for `args`, a message that nothing ends.
+(The line breaks were added here.) The answer has the type `<|content_text|>`. The prompt ends with `<|message_model|>`,
+so a reply may begin with a name, which the object also contains. The encoder sorts the arguments' keys and removes
+blanks; Dragoman keeps them. Also accepted: no name in the header, `arguments` for `args`, a message without an end.
 
-Source: the chat encoding of Inkling, as vLLM 0.33 (renderers/inkling_encoding.py) and SGLang 0.5.23 have it (2026-10);
-the vendor's own was not seen.
+Source: the chat encoding of Inkling, as in vLLM 0.33 (renderers/inkling_encoding.py) and SGLang 0.5.23 (2026-10); the
+vendor's own encoder was not available.
 """
 
 import json
@@ -29,13 +29,13 @@ _HEADER = re.compile(rf"\s*(?:{re.escape(MODEL)})?([\w.-]*)\s*")
 
 
 def route(header: str, marker: str) -> ChannelRoute | None:
-    """By the content's type; only calls have a name."""
+    """Routes a message by the type of its content; only calls have a name."""
     found = _HEADER.fullmatch(header)
     return ROUTES[marker] if found and (marker == CALL or not found[1]) else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f'{MODEL}{name}{CALL}{{"name":{json.dumps(name, ensure_ascii=False)},"args":', f"}}{END}"
 
 

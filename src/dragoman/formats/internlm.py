@@ -3,12 +3,12 @@
     <|action_start|><|plugin|>
     {"name": "get_weather", "parameters": {"city": "Paris"}}<|action_end|>
 
-Written by InternLM2.5, InternLM3 and Intern-S1, the last two with thoughts in `<think>…</think>`; nothing stands
-between calls. Seen and taken: white space between the two tokens, which decoders put there; `arguments` for
-`parameters`. An action of the interpreter (`<|interpreter|>`) is code, and text here.
+Written by InternLM2.5, InternLM3 and Intern-S1, the last two with reasoning in `<think>…</think>`; there is no text
+between calls. Also accepted: white space between the two tokens, which decoders insert; `arguments` for `parameters`.
+An action of the interpreter (`<|interpreter|>`) is code; it is read as text.
 
 Source: chat/chat_format.md of InternLM/InternLM (2024); several calls as in lmdeploy/model.py of InternLM/lmdeploy
-(2025). The template of Intern-S1 was not seen; its parsers in lmdeploy and SGLang read this.
+(2025). The template of Intern-S1 was not available; the parsers of lmdeploy and SGLang read this.
 """
 
 from typing import Final

@@ -1,10 +1,10 @@
-"""IQuest: GLM's pairs of tags in a call of its own name, with no white space between them.
+"""IQuest: GLM's tags within its own call tag, without white space between them.
 
     <iquest_tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value></iquest_tool_call>
 
-Strings are raw, to the last space. White space between the tags says nothing.
+Strings are raw, including trailing spaces. White space between the tags is ignored.
 
-Source: as SGLang 0.5.23's parser iquest_q1 reads it (2026-10); the template was not seen.
+Source: the `iquest_q1` parser of SGLang 0.5.23 (2026-10); the template was not available.
 """
 
 from typing import Final

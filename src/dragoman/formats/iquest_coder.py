@@ -1,14 +1,15 @@
-"""IQuest Coder V2: GLM's pairs of tags in a call of its own name.
+"""IQuest Coder V2: GLM's tags within its own call tag.
 
     <iquestcoder_tool_call>get_weather
     <arg_key>city</arg_key>
     <arg_value>Paris</arg_value>
     </iquestcoder_tool_call>
 
-Strings are raw, to the last space. White space between the tags says nothing. IQuest Q1 writes `iquest`.
+Strings are raw, including trailing spaces. White space between the tags is ignored. IQuest Q1 writes the format
+`iquest`.
 
 Source: https://github.com/vllm-project/vllm, vllm/tool_parsers/iquest_coder_v2_tool_parser.py and its tests, an open
-change (2026-10); the template was not seen.
+change (2026-10); the template was not available.
 """
 
 from typing import Final

@@ -4,10 +4,10 @@
       {"name": "get_weather", "arguments": {"city": "Paris"}}
     ]</tool_calls>
 
-Written by Jamba 1.5 and later. Seen and taken: objects without an array, a missing closing tag.
+Written by Jamba 1.5 and later. Also accepted: objects without an array, a missing closing tag.
 
-Source: as vLLM 0.33's parser jamba reads it (2026-10); the templates of ai21labs/AI21-Jamba-1.5-Mini (2024-08) and
-later were not seen.
+Source: the `jamba` parser of vLLM 0.33 (2026-10); the templates of ai21labs/AI21-Jamba-1.5-Mini (2024-08) and later
+were not available.
 """
 
 from typing import Final

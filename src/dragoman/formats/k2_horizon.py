@@ -1,4 +1,4 @@
-"""K2 Horizon: GLM's pairs of tags under names of their own.
+"""K2 Horizon: GLM's tags with other names.
 
     <ifm|tool_calls>
     <ifm|tool_call>get_weather
@@ -7,11 +7,12 @@
     </ifm|tool_call>
     </ifm|tool_calls>
 
-Where the template's `tool_call_format` is `xml_typed`, `<ifm|arg_type>string</ifm|arg_type>` stands between name and
-value, which is read too; the default has none. The section may be missing. Strings are raw, to the last space.
+Where the template's `tool_call_format` is `xml_typed`, `<ifm|arg_type>string</ifm|arg_type>` is written between name
+and value and is read too; the default writes no type. The section may be missing. Strings are raw, including trailing
+spaces.
 
 Source: the template's output in public tests of K2 Horizon's users (2026-09), and vLLM 0.33's parser k2_horizon, which
-knows its three forms; the template itself was not seen. The third, JSON between the same tags, is read too.
+reads its three forms; the template itself was not available. The third, JSON between the same tags, is read too.
 """
 
 from dataclasses import replace

@@ -1,13 +1,13 @@
-"""Kimi K2: calls in a section, each headed by an id that holds the name.
+"""Kimi K2: calls in a section, each starting with an id that contains the name.
 
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Paris"}
     <|tool_call_end|><|tool_calls_section_end|>
 
-(One line; K2, K2-Thinking, K2.5 to K2.7.) The number counts calls over the whole conversation; the model wants its ids
-back as it wrote them. Seen and taken: white space around the id, no `functions.`, `_` or `!` before the number,
-arguments in a JSON string, calls without the section around them.
+(One line; K2, K2-Thinking, K2.5 to K2.7.) The number counts calls over the whole conversation; the model expects its
+ids unchanged. Also accepted: white space around the id, no `functions.`, `_` or `!` before the number, arguments in a
+JSON string, calls outside a section.
 
-Source: chat templates of moonshotai/Kimi-K2-Instruct (2025-07) and Kimi-K2-Thinking (2025-11), as llama.cpp has them
+Source: chat templates of moonshotai/Kimi-K2-Instruct (2025-07) and Kimi-K2-Thinking (2025-11), as in llama.cpp
 (2026-10).
 """
 
@@ -25,14 +25,14 @@ _HEAD = re.compile(r"\s*((?:functions[._])?(.+?)(?:[:_!]\d+)?)\s*", re.S)
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """The id, with the name in it."""
+    """Reads the id, which contains the name."""
     found = yield from s.field(markers(ARGUMENTS))
     match = found and _HEAD.fullmatch(found[0])
     return CallHead(match[2], match[1]) if match else None
 
 
 def call_wrapper(name: str, id: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     own = id if id.startswith("functions.") else f"functions.{name}:0"
     return f"{OPEN}{own}{ARGUMENTS}", CLOSE
 

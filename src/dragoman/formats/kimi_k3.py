@@ -1,13 +1,13 @@
-"""Kimi K3: XTML, in which thoughts, answer, calls and parameters are elements of one kind.
+"""Kimi K3: XTML, in which reasoning, answer, calls and parameters are elements of the same form.
 
     <|open|>think<|sep|>Look first.<|close|>think<|sep|><|open|>response<|sep|>Wait.<|close|>response<|sep|>
     <|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city"
     type="string"<|sep|>Paris<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|>
 
-(All in one line; the prompt ends inside one of them.) `type` takes the place of the schema. Attributes hold XML's
+(All on one line; the prompt ends within an element.) `type` is used instead of the schema. Attributes contain XML
 entities, values do not.
 
-Source: chat template of moonshotai/Kimi-K3 (2026-07), as llama.cpp has it (2026-10).
+Source: chat template of moonshotai/Kimi-K3 (2026-07), as in llama.cpp (2026-10).
 """
 
 from dataclasses import replace

@@ -2,12 +2,12 @@
 
     <|tool_call_start|>[get_weather(city="Paris"), ping()]<|tool_call_end|>Let me see.
 
-Written by LFM2 and LFM2.5, text before or behind it; the thinking ones begin with `<think>…</think>`. Asked for JSON,
-they put an array of `{"name": …, "arguments": …}` there, which is read too. Seen and taken: a call without brackets,
-calls without commas.
+Written by LFM2 and LFM2.5, with text before or after it; reasoning models begin with `<think>…</think>`. If prompted
+for JSON, they write an array of `{"name": …, "arguments": …}` instead, which is read too. Also accepted: a call without
+brackets, calls without commas.
 
-Source: chat template of LiquidAI/LFM2.5-8B-A1B (2026), as llama.cpp has it (2026-10), which writes Python's own quotes,
-'Paris', and objects as JSON; model card of LiquidAI/LFM2-1.2B-Tool (2025-09), which has the quotes above. Templates of
+Source: chat template of LiquidAI/LFM2.5-8B-A1B (2026), as in llama.cpp (2026-10), which writes Python's own quotes,
+'Paris', and objects as JSON; model card of LiquidAI/LFM2-1.2B-Tool (2025-09), which uses the quotes above. Templates of
 other LFM2 show no past calls.
 """
 

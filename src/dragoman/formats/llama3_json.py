@@ -1,14 +1,14 @@
-"""Llama 3: a bare JSON object is the call.
+"""Llama 3: an untagged JSON object is the call.
 
     {"name": "get_weather", "parameters": {"city": "Paris"}}
 
-Written by Llama 3.1 to 3.3, and by Llama 4 where its prompt asks for JSON. Nothing opens it, so it counts only at the
-start of a reply and where it begins as a call of an offered tool; other JSON is the answer. Behind `<|python_tag|>` it
-counts anywhere, and so do calls of built-in tools: `<|python_tag|>brave_search.call(query="Paris")`. Several calls
-follow one another, `; ` between them. Seen and taken: `arguments`, `function` for `name`, a JSON array.
+Written by Llama 3.1 to 3.3, and by Llama 4 when prompted for JSON. It has no opener, so it is a call only at the start
+of a reply and if it begins as a call of an offered tool; other JSON is the answer. After `<|python_tag|>` it is a call
+anywhere, and so are calls of built-in tools: `<|python_tag|>brave_search.call(query="Paris")`. Several calls are
+separated by `; `. Also accepted: `arguments`, `function` for `name`, a JSON array.
 
 Source: Meta's prompt format page of Llama 3.1; chat templates of meta-llama/Llama-3.1-8B-Instruct (2024-07),
-Llama-3.2-3B and Llama-3.3-70B-Instruct, as llama.cpp has them (2026-10). They refuse several calls in one message.
+Llama-3.2-3B and Llama-3.3-70B-Instruct, as in llama.cpp (2026-10). They reject several calls in one message.
 """
 
 import json
@@ -28,7 +28,7 @@ _EQUALS: Final = markers("=")
 
 
 def tagged(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-    """What follows the tag: JSON, a call of a built-in tool, or code."""
+    """Reads what follows the tag: JSON, a call of a built-in tool, or code."""
     if (yield from s.peek(after_space=True)) in ("{", "["):
         return (yield from TAGGED.read(s, sink, opener))
     s.start_capture(s.skipped_space + opener)
@@ -55,7 +55,7 @@ def tagged(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
 
 
 def _keywords(s: Scanner, sink: ToolCallSink) -> Parser[str]:
-    """`key="value", …)`, values being JSON; why it is not, or ""."""
+    """Reads `key="value", …)` with JSON values. Returns "" or the reason why it is invalid."""
     before = "{"
     if (yield from s.literal(")", after_space=True)):
         sink.arguments("{}")

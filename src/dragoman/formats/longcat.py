@@ -1,14 +1,14 @@
-"""LongCat: a JSON object between tags of its own.
+"""LongCat: a JSON object between its own tags.
 
     <longcat_tool_call>
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     </longcat_tool_call>
 
-Several calls are several blocks. Thoughts stand in `<longcat_think>…</longcat_think>`. Seen and taken: no line breaks,
-several objects in one block, a JSON array of them, a missing closing tag.
+Each call has its own block. Reasoning is in `<longcat_think>…</longcat_think>`. Also accepted: no line breaks, several
+objects in one block, a JSON array of them, a missing closing tag.
 
-Source: as vLLM 0.33's parser longcat reads it (2026-10); the templates of meituan-longcat/LongCat-Flash-Chat and
--Thinking (2025-09) were not seen.
+Source: the `longcat` parser of vLLM 0.33 (2026-10); the templates of meituan-longcat/LongCat-Flash-Chat and -Thinking
+(2025-09) were not available.
 """
 
 from typing import Final

@@ -1,15 +1,15 @@
-"""LongCat: GLM's pairs of tags under names of their own.
+"""LongCat: GLM's tags with other names.
 
     <longcat_tool_call>get_weather
     <longcat_arg_key>city</longcat_arg_key>
     <longcat_arg_value>Paris</longcat_arg_value>
     </longcat_tool_call>
 
-Written by LongCat-Flash-Lite and later; LongCat-Flash-Chat writes JSON between the same outer tags. Strings are raw, to
-the last space.
+Written by LongCat-Flash-Lite and later; LongCat-Flash-Chat writes JSON between the same outer tags. Strings are raw,
+including trailing spaces.
 
-Source: as mlx-lm 0.32's parser longcat reads it, and public programs of its users write it (2026), who say that
-results stand in `<longcat_tool_response>`; the template of meituan-longcat/LongCat-Flash-Lite (2026-01) was not seen.
+Source: the `longcat` parser of mlx-lm 0.32 and public programs of its users (2026), according to which results are in
+`<longcat_tool_response>`; the template of meituan-longcat/LongCat-Flash-Lite (2026-01) was not available.
 """
 
 from typing import Final

@@ -1,11 +1,11 @@
-"""MiniCPM5: functions and parameters named by attributes, with nothing around them.
+"""MiniCPM5: functions and parameters named in attributes, without tags around them.
 
     <function name="get_weather"><param name="city">Paris</param></function>
 
-A value with `<`, `&` or line breaks stands in `<![CDATA[…]]>`; any is raw, of the type of the tool's schema.
+A value with `<`, `&` or line breaks is in `<![CDATA[…]]>`. Values are raw; the tool's schema defines their types.
 
-Source: chat template of openbmb/MiniCPM5-1B (2026), as llama.cpp has it (2026-10). Python's `True` and `['mon']`, which
-it makes of other values, are JSON here.
+Source: chat template of openbmb/MiniCPM5-1B (2026), as in llama.cpp (2026-10). Python's `True` and `['mon']`, which the
+template writes for other values, are written as JSON here.
 """
 
 from typing import Final

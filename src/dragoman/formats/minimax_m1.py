@@ -1,13 +1,13 @@
-"""MiniMax-M1: one call a line between tags.
+"""MiniMax-M1: one call per line between tags.
 
     <tool_calls>
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     {"name": "ping", "arguments": {}}
     </tool_calls>
 
-Thoughts stand in `<think>…</think>`. Seen and taken: a JSON array, commas between the calls, several on one line.
+Reasoning is in `<think>…</think>`. Also accepted: a JSON array, commas between the calls, several on one line.
 
-Source: chat template of MiniMaxAI/MiniMax-M1 (2025-06), as llama.cpp has it (2026-10).
+Source: chat template of MiniMaxAI/MiniMax-M1 (2025-06), as in llama.cpp (2026-10).
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""MiniMax M2: calls and parameters named by attributes.
+"""MiniMax M2: calls and parameters named in attributes.
 
     <minimax:tool_call>
     <invoke name="get_weather">
@@ -6,9 +6,10 @@
     </invoke>
     </minimax:tool_call>
 
-Values are raw, to the last space, of the types of the tool's schema. Seen and taken: names in single quotes or none.
+Values are raw, including trailing spaces; the tool's schema defines their types. Also accepted: names in single quotes
+or without quotes.
 
-Source: chat template of MiniMaxAI/MiniMax-M2 (2025-10), as llama.cpp has it (2026-10).
+Source: chat template of MiniMaxAI/MiniMax-M2 (2025-10), as in llama.cpp (2026-10).
 """
 
 from typing import Final

@@ -1,15 +1,15 @@
-"""MiniMax M3: arguments as elements within elements, each tag behind a token of its own.
+"""MiniMax M3: arguments as nested elements, each tag after a special token.
 
     ]<]minimax[>[<tool_call>
     ]<]minimax[>[<invoke name="plan">]<]minimax[>[<city>Paris]<]minimax[>[</city>]<]minimax[>[<days>]<]minimax[>[<item>1
     ]<]minimax[>[</item>]<]minimax[>[</days>]<]minimax[>[</invoke>
     ]<]minimax[>[</tool_call>
 
-(The second and third line are one.) The schema says what is an object or array; where it does not, elements named
-`item` make an array, others an object. Strings are raw, to the last space.
+(The second and third line are one.) The schema determines what is an object or array; otherwise elements named `item`
+form an array, others an object. Strings are raw, including trailing spaces.
 
-Source: chat template of MiniMaxAI/MiniMax-M3 (2026-06), as llama.cpp has it (2026-10). It leaves out what is null; here
-that is written.
+Source: chat template of MiniMaxAI/MiniMax-M3 (2026-06), as in llama.cpp (2026-10). The template omits null values;
+Dragoman writes them.
 """
 
 from typing import Final
@@ -33,23 +33,23 @@ THOUGHTS: Final = {"<mm:think>": "</mm:think>"}
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """`name="get_weather">`."""
+    """Reads `name="get_weather">`."""
     found = yield from read_attributes(s, ">")
     return CallHead(found[0]["name"], closed=found[1]) if found and "name" in found[0] else None
 
 
 def write_call(call: ToolCall) -> str:
-    """Without white space between the tags."""
+    """Returns the call without white space between the tags."""
     return f"{before(call.name)}{CALL.write(call)}{INVOKE_END}"
 
 
 def before(name: str) -> str:
-    """What stands before the arguments of this tool."""
+    """Returns the text before the arguments of a call of this tool."""
     return f'{INVOKE} name="{name}">'
 
 
 def constrain_call(tool: Tool) -> HeldCall:
-    """The calls of this tool that there can be."""
+    """Returns the constraint for calls of this tool."""
     return CALL.constrain_call(tool, before(tool.name))
 
 

@@ -1,4 +1,4 @@
-"""MiroThinker: a tool of an MCP server between tags, its arguments one JSON object.
+"""MiroThinker: a tool of an MCP server between tags, with its arguments as one JSON object.
 
     <use_mcp_tool>
     <server_name>generic-extras</server_name>
@@ -8,9 +8,8 @@
     </arguments>
     </use_mcp_tool>
 
-The server's name says nothing here: any is read, the template's is written. Several calls may stand in one block.
-Thoughts stand in `<think>…</think>`. Prompts that were written for Qwen3 make it write `<tool_call>` and JSON, which is
-read too.
+The server's name is ignored: any is read, the template's is written. One block may contain several calls. Reasoning is
+in `<think>…</think>`. With prompts written for Qwen3 it writes `<tool_call>` and JSON, which is read too.
 
 Source: https://github.com/ggml-org/llama.cpp, models/templates/MiroThinker-v1.jinja (2026-10), which chooses the
 server's name by the tool's.
@@ -32,7 +31,7 @@ JSON_OPEN, JSON_CLOSE = "<tool_call>", "</tool_call>"
 
 
 def head(s: Scanner, opener: str) -> Parser[CallHead | None]:
-    """The server, which may be missing, and the name, up to the arguments."""
+    """Reads the server, which may be missing, and the name, up to the arguments."""
     if opener == SERVER[0]:
         server = yield from s.field(markers(SERVER[1], "<"))
         if server is None or server[1] != SERVER[1] or not (yield from s.literal(NAME[0], after_space=True)):
@@ -44,7 +43,7 @@ def head(s: Scanner, opener: str) -> Parser[CallHead | None]:
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     named = f"{SERVER[0]}generic-extras{SERVER[1]}\n{NAME[0]}{name}{NAME[1]}\n"
     return f"{named}{ARGUMENTS[0]}\n", f"\n{ARGUMENTS[1]}"
 

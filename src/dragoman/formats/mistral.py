@@ -1,14 +1,14 @@
-"""Mistral v11 and v13: a name behind `[TOOL_CALLS]`, arguments behind `[ARGS]`, nothing that closes.
+"""Mistral v11 and v13: a name after `[TOOL_CALLS]`, arguments after `[ARGS]`, without a closing marker.
 
     [THINK]Look it up.[/THINK]Let me see.[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
 
-Written by Mistral Small 3.2, Magistral, Devstral, Ministral 3, Medium 3 and later; several calls are several such runs.
-v11 has past calls with their ids, `get_weather[CALL_ID]a1B2c3D4e[ARGS]`, v13 without; here none is written. Magistral
-2506 thinks in `<think>`. Seen and taken: no `[ARGS]`, white space around the name. (The JSON array of v2 to v7 is
-another format.)
+Written by Mistral Small 3.2, Magistral, Devstral, Ministral 3, Medium 3 and later; several calls follow one another in
+this form. v11 shows past calls with their ids, `get_weather[CALL_ID]a1B2c3D4e[ARGS]`, v13 without; Dragoman writes
+none. Magistral 2506 writes its reasoning in `<think>`. Also accepted: no `[ARGS]`, white space around the name. (The
+JSON array of v2 to v7 is another format.)
 
 Source: mistral-common 1.13.1, tokens/tokenizers/instruct.py: InstructTokenizerV11 and V13 (2026-11); chat templates of
-Devstral-Small-2507 and Ministral-3-14B-Reasoning-2512, as llama.cpp has them (2026-10).
+Devstral-Small-2507 and Ministral-3-14B-Reasoning-2512, as in llama.cpp (2026-10).
 """
 
 import re
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[\w.-]+")
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """`name[CALL_ID]id[ARGS]`, of which the name alone has to be there."""
+    """Reads `name[CALL_ID]id[ARGS]`; only the name is required."""
     found = yield from s.field(markers(ID, ARGUMENTS, "{"))
     name = found[0].strip() if found else ""
     if not found or not _NAME.fullmatch(name):
@@ -39,7 +39,7 @@ def head(s: Scanner, _: str) -> Parser[CallHead | None]:
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{OPEN}{name}{ARGUMENTS}", ""
 
 

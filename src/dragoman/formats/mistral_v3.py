@@ -1,13 +1,13 @@
-"""Mistral v2 to v7: a JSON array of calls behind one control token.
+"""Mistral v2 to v7: a JSON array of calls after one control token.
 
     [TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "a1B2c3D4e"}]
 
 Written by Mistral 7B v0.3, Mixtral 8x22B, Nemo, Large 2407 and 2411, Small 3 and other models of those tokenizers;
-later ones write names outside the JSON. The array ends itself. The id has nine letters or digits; models leave it out
-as a rule. Seen and taken: keys in any order, no space behind the token, one object without an array.
+later models write names outside the JSON. The array has no closing marker. The id has nine letters or digits; models
+usually omit it. Also accepted: keys in any order, no space after the token, a single object without an array.
 
 Source: mistral-common 1.13.1, tokenizers v3 and v7, whose pieces decode with the space (2026-11). Those of Mistral
-Nemo, tekken, have none behind the token, nor has its chat template in llama.cpp (2024-07).
+Nemo, tekken, have no space after the token, nor has its chat template in llama.cpp (2024-07).
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ ID_CHARS: Final = 9
 
 
 def write_id(id: str) -> tuple[str, str]:
-    """Behind the arguments; templates refuse any that has not nine letters or digits."""
+    """Returns the JSON after the arguments: the id. Templates reject ids other than nine letters or digits."""
     fits = len(id) == ID_CHARS and id.isascii() and id.isalnum()
     return "", f', "id": "{id}"' if fits else ""
 

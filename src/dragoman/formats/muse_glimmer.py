@@ -1,4 +1,4 @@
-"""Muse Glimmer: messages to recipients; one to a tool holds calls that are named by attributes.
+"""Muse Glimmer: messages to recipients; a message to a tool contains calls that are named in attributes.
 
     <|start|>assistant to=self<|message|>They want the weather.<|eom|>
     <|start|>assistant to=get_weather<|message|><atem:function_calls>
@@ -7,9 +7,9 @@
     </atem:invoke>
     </atem:function_calls><|eot|>
 
-What is for `self` is thoughts, what is for `user` is text; an invocation in either is none, but where a message to the
-user, or to nobody, begins with one. The prompt has opened
-`<|start|>assistant`. Seen and taken: a name twice over, `get_weather.get_weather`; no section around the calls.
+A message to `self` is reasoning, a message to `user` is text. An invocation in either is not a call, unless a message
+to the user, or without a recipient, begins with it. The prompt ends with `<|start|>assistant`. Also accepted: a doubled
+name, `get_weather.get_weather`; calls outside a section.
 
 Source: muse-glimmer.jinja of llama.cpp (2026-10); vLLM 0.33's parser muse_glimmer.
 """
@@ -38,7 +38,7 @@ _TAGGED: Final = TAGS.tagged()
 
 
 def route(header: str, _: str) -> ChannelRoute | None:
-    """By recipient."""
+    """Routes a message by its recipient."""
     match = _HEADER.fullmatch(header)
     if not match:
         return None
@@ -46,12 +46,12 @@ def route(header: str, _: str) -> ChannelRoute | None:
 
 
 def read_recipient(s: Scanner) -> Parser[bool]:
-    """Behind `<|start|>assistant` the recipient comes."""
+    """Returns True if a recipient follows `<|start|>assistant`."""
     return bool((yield from s.literal("to=", after_space=True)))
 
 
 def head(s: Scanner, opener: str) -> Parser[CallHead | None]:
-    """The name in the invocation's tag, once."""
+    """Reads the name in the invocation's tag; a doubled name is returned once."""
     found = yield from _TAGGED.head(s, opener)
     if not found:
         return None
@@ -61,7 +61,7 @@ def head(s: Scanner, opener: str) -> Parser[CallHead | None]:
 
 
 def read_calls(s: Scanner, sink: ToolCallSink, header: str) -> Parser[bool]:
-    """The body of a message to a tool."""
+    """Reads the body of a message to a tool."""
     opened = yield from s.literal(TAGS.section[0], after_space=True)
     s.skipped_space = header
     whole = yield from _CALLS.read(s, sink, opened)
@@ -71,7 +71,7 @@ def read_calls(s: Scanner, sink: ToolCallSink, header: str) -> Parser[bool]:
 
 
 def call_wrapper(name: str) -> tuple[str, str]:
-    """A message to the tool."""
+    """Returns the text before and after the parameters: a message to the tool."""
     opened, closed = TAGS.written_section
     before, behind = TAGS.writer.call_wrapper(name)
     return f" to={name}{MESSAGE}{opened}{before}", f"{behind}{closed}"

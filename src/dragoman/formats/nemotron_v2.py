@@ -2,10 +2,10 @@
 
     <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</TOOLCALL>
 
-Also written by Llama-3.3-Nemotron-Super v1.5. Thoughts stand in `<think>…</think>`. Seen and taken: arguments in a
-string, as the template shows them; an object without an array; a missing closing tag.
+Also written by Llama-3.3-Nemotron-Super v1.5. Reasoning is in `<think>…</think>`. Also accepted: arguments as a JSON
+string, as the template shows them; a single object without an array; a missing closing tag.
 
-Source: chat template of nvidia/NVIDIA-Nemotron-Nano-9B-v2 (2025-08), as llama.cpp has it (2026-10).
+Source: chat template of nvidia/NVIDIA-Nemotron-Nano-9B-v2 (2025-08), as in llama.cpp (2026-10).
 """
 
 from typing import Final

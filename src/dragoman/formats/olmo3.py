@@ -1,14 +1,14 @@
-"""Olmo 3: Python calls, one a line, between tags.
+"""Olmo 3: Python calls, one per line, between tags.
 
     <function_calls>get_weather(city="Paris", now=true)
     ping()</function_calls>
 
 Written by Olmo 3 and 3.1, Instruct and Think. The template has no line breaks inside the tags and writes values as
-JSON; models write both, and Python's values too. Thoughts stand in `<think>…</think>` before the answer. Seen and
-taken: the calls as a list or with commas, a missing closing tag.
+JSON; models write both forms, and Python values too. Reasoning is in `<think>…</think>` before the answer. Also
+accepted: the calls as a list or with commas, a missing closing tag.
 
 Source: chat template of Olmo 3 Instruct (2025-11), as public copies of it have it. vLLM's
-tool_chat_template_olmo3.jinja, its users' own, has line breaks and other quotes.
+tool_chat_template_olmo3.jinja, written by its users, has line breaks and other quotes.
 """
 
 from functools import partial
@@ -30,7 +30,7 @@ MARKUP: Final = Markup(
 
 
 def write_call(call: ToolCall) -> str:
-    """As Python calls a function, with values as JSON."""
+    """Returns the call in Python syntax, with JSON values."""
     values = ((key, as_string(text) if kind == "string" else text) for key, text, kind in typed_values(call.arguments))
     return f"{call.name}({', '.join(f'{key}={value}' for key, value in values)})"
 

@@ -1,13 +1,13 @@
-"""Phi-4-mini: a JSON array of calls behind the word `functools`.
+"""Phi-4-mini: a JSON array of calls after the word `functools`.
 
     functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]
 
-Firefunction v2 writes the same. The array ends itself. Seen and taken: the tokens of the model's own template,
+Firefunction v2 writes the same. The array has no closing marker. Also accepted: the tokens of the model's own template,
 `<|tool_call|>[…]<|/tool_call|>`.
 
-Source: chat template of fireworks-ai/llama-3-firefunction-v2 (2024-06), as llama.cpp has it (2026-10);
-tool_chat_template_phi4_mini.jinja of vLLM asks Phi-4-mini for this. Microsoft's own template was not seen;
-that it lists tools in `<|tool|>[…]<|/tool|>` is what onnxruntime-extensions writes for Phi-4 (2025).
+Source: chat template of fireworks-ai/llama-3-firefunction-v2 (2024-06), as in llama.cpp (2026-10);
+tool_chat_template_phi4_mini.jinja of vLLM asks Phi-4-mini for this. Microsoft's own template was not available;
+onnxruntime-extensions writes the tools of Phi-4 in `<|tool|>[…]<|/tool|>` (2025).
 """
 
 from typing import Final

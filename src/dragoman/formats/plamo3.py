@@ -1,14 +1,15 @@
-"""PLaMo 3: tags that begin and end each part of a call, the arguments marked as JSON.
+"""PLaMo 3: tags around each part of a call, with the arguments marked as JSON.
 
     <|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>
     <|plamo:begin_tool_name:plamo|>get_weather<|plamo:end_tool_name:plamo|>
     <|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>{"city": "Paris"}
     <|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|><|plamo:end_tool_requests:plamo|>
 
-(No line breaks.) Thoughts stand in `<|plamo:begin_think:plamo|>…<|plamo:end_think:plamo|>`; `<|plamo:tag|>` ends the
-reply. Seen and taken: no section around the requests, arguments that nothing constrains, a missing end of either.
+(The line breaks were added here.) Reasoning is in `<|plamo:begin_think:plamo|>…<|plamo:end_think:plamo|>`;
+`<|plamo:tag|>` ends the reply. Also accepted: requests outside a section, arguments without the JSON mark, a missing
+end tag of either.
 
-Source: vllm/parser/plamo3.py of vLLM 0.33 (2026-10); the template was not seen.
+Source: vllm/parser/plamo3.py of vLLM 0.33 (2026-10); the template was not available.
 """
 
 from typing import Final
@@ -20,7 +21,7 @@ from dragoman.text.scanner import Parser, Scanner, markers
 
 
 def tags(part: str) -> tuple[str, str]:
-    """What begins and ends a part."""
+    """Returns the tags that begin and end a part."""
     return f"<|plamo:begin_{part}:plamo|>", f"<|plamo:end_{part}:plamo|>"
 
 
@@ -31,7 +32,7 @@ OPENS_JSON: Final = f"{ARGUMENTS[0]}{CONSTRAIN}json{MESSAGE}"
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """The name between its tags, then what opens the arguments."""
+    """Reads the name between its tags and the tag that opens the arguments."""
     if not (yield from s.literal(NAME[0], after_space=True)):
         return None
     found = yield from s.field(markers(NAME[1]))
@@ -44,7 +45,7 @@ def head(s: Scanner, _: str) -> Parser[CallHead | None]:
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{REQUEST[0]}{NAME[0]}{name}{NAME[1]}{OPENS_JSON}", f"{ARGUMENTS[1]}{REQUEST[1]}"
 
 

@@ -2,13 +2,13 @@
 
     [get_weather(city="Paris"), set_alarm(hour=7, repeat=True)]
 
-Written by Llama 3.2 and Llama 4, which may put `<|python_start|>` and `<|python_end|>` around it, and by Gemma 3 and
-others that a prompt asks for it. Without that marker a list is one of calls only where it begins the reply, names an
-offered tool, and gives arguments by name; else it is text. Seen and taken: a missing `]`, text behind the list,
-calls in a fence ```tool_code, as Gemma writes them, calls that begin the reply without a list.
+Written by Llama 3.2 and Llama 4, which may write `<|python_start|>` and `<|python_end|>` around it, and by Gemma 3 and
+others when prompted for it. Without that marker, a list is read as calls only if it begins the reply, names an offered
+tool, and has named arguments; otherwise it is text. Also accepted: a missing `]`, text after the list, calls in a fence
+```tool_code, as Gemma writes them, calls at the start of the reply without a list.
 
-Source: https://www.llama.com/docs/model-cards-and-prompt-formats/llama4/ (2025-04), …/llama3_2/ (2024-09), as
-tool_chat_template_llama4_pythonic.jinja of vLLM restates them; that template writes every value in quotes.
+Source: https://www.llama.com/docs/model-cards-and-prompt-formats/llama4/ (2025-04), …/llama3_2/ (2024-09), as in
+tool_chat_template_llama4_pythonic.jinja of vLLM, which writes every value in quotes.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Qwen3-Coder: a function and its parameters between tags, values raw.
+"""Qwen3-Coder: a function and its parameters between tags, with raw values.
 
     <tool_call>
     <function=get_weather>
@@ -9,12 +9,12 @@
     </tool_call>
 
 Written by Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5 and later, MiMo. One line break at each end of a value
-is framing. Seen and taken: no `<tool_call>` around it, no line breaks, a missing `</parameter>`, a call in thoughts
-that nothing has closed.
+is not part of it. Also accepted: no `<tool_call>` around it, no line breaks, a missing `</parameter>`, a call in
+unclosed reasoning.
 
-Source: chat templates of Qwen3-Coder (2025-07), Qwen3.5-4B (2026-02), NVIDIA-Nemotron-3-Nano-30B-A3B (2025-12), as
-llama.cpp has them (2026-10). Step 3.5's puts nothing between calls. All of them write Python's `True` and `None`, which
-Qwen's later ones (3.6) mend; here they are JSON's.
+Source: chat templates of Qwen3-Coder (2025-07), Qwen3.5-4B (2026-02), NVIDIA-Nemotron-3-Nano-30B-A3B (2025-12), as in
+llama.cpp (2026-10). Step 3.5's writes no separator between calls. All of them write Python's `True` and `None`, which
+Qwen's later templates (3.6) correct; Dragoman writes JSON.
 """
 
 from typing import Final

@@ -1,13 +1,13 @@
-"""RWKV-7: a JSON call in a code fence behind a heading.
+"""RWKV-7: a JSON call in a code fence after a heading.
 
     **Tool Call:**
     ```json
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     ```
 
-Thoughts stand in `<think>…</think>`.
+Reasoning is in `<think>…</think>`.
 
-Source: vLLM's parser rwkv7, an open change (2026), as its tests have it; the template was not seen.
+Source: vLLM's parser rwkv7, an open change (2026), with its tests; the template was not available.
 """
 
 from typing import Final

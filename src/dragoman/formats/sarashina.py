@@ -1,12 +1,13 @@
-"""Sarashina: a list of Python's dicts behind a token, which servers often drop.
+"""Sarashina: a list of Python dicts after a token, which servers often drop.
 
     <|tool_calls|>[{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]
 
-Written by Sarashina 2.2. Without the token a list counts only at the start of a reply, and where its first object
-begins as a call of an offered tool. The list ends itself. Seen and taken: JSON's quotes, an object without a list.
+Written by Sarashina 2.2. Without the token, a list is read as calls only at the start of a reply and if its first
+object begins as a call of an offered tool. The list has no closing marker. Also accepted: JSON quotes, a single object
+without a list.
 
 Source: https://github.com/lightseekorg/smg, crates/tool_parser/src/parsers/sarashina.rs (2026-09); the template was not
-seen.
+available.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Seed-OSS: the tags of Qwen3-Coder in a call of its own name, and thoughts too.
+"""Seed-OSS: the tags of Qwen3-Coder within its own tags for calls and reasoning.
 
     <seed:think>Look first.</seed:think>
     <seed:tool_call>
@@ -7,11 +7,11 @@
     </function>
     </seed:tool_call>
 
-Written by Seed-OSS and Doubao Seed. The template writes no line break next to a value; one at each end is taken for
-framing, as in Qwen3-Coder, one at the end alone for the value's own. Python's `True` and `['mon']`, which the template
-makes of other values, are JSON here. Seen and taken: what `qwen3_xml` takes.
+Written by Seed-OSS and Doubao Seed. The template writes no line break next to a value. One at each end is not part of
+the value, as in Qwen3-Coder; one only at the end is. The template writes other values as Python's `True` and `['mon']`;
+Dragoman writes JSON. Also accepted: what `qwen3_xml` accepts.
 
-Source: chat template of ByteDance-Seed/Seed-OSS-36B-Instruct (2025-08), as llama.cpp has it (2026-10).
+Source: chat template of ByteDance-Seed/Seed-OSS-36B-Instruct (2025-08), as in llama.cpp (2026-10).
 """
 
 from typing import Final

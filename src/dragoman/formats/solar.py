@@ -1,13 +1,14 @@
-"""Solar Open: messages of thoughts, answer or calls, each behind a token of its own.
+"""Solar Open: messages of reasoning, answer or calls, each after its own token.
 
     <|think|>They want the weather.<|end|><|begin|>assistant<|tool_calls|>
     <|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Paris"}<|tool_call:end|>
     <|calls|>
 
-(No line breaks; Solar-Open-100B.) The answer is `<|content|>…<|flush|>`. The prompt has opened `<|begin|>assistant`.
-The id has ten letters or digits and comes first. Seen and taken: no id, no `<|tool_calls|>`, no `<|tool_call:end|>`.
+(Solar-Open-100B.; the line breaks were added here.) The answer is `<|content|>…<|flush|>`. The prompt ends with
+`<|begin|>assistant`. The id comes first and has ten letters or digits. Also accepted: no id, no `<|tool_calls|>`, no
+`<|tool_call:end|>`.
 
-Source: chat template of upstage/Solar-Open-100B (2025-12), as llama.cpp has it (2026-10).
+Source: chat template of upstage/Solar-Open-100B (2025-12), as in llama.cpp (2026-10).
 """
 
 import re
@@ -29,20 +30,20 @@ _CALL = re.compile(rf"\s*{re.escape(OPEN)}\s*([^<\s]*)\s*{re.escape(NAME)}\s*([^
 
 
 def route(header: str, marker: str) -> ChannelRoute | None:
-    """By the token, where the header has none but the role."""
+    """Routes a message by its token, if the header contains nothing but the role."""
     fits = _CALL.fullmatch(header) if marker == ARGUMENTS else header.strip() in ("", f"{BEGIN}assistant")
     return ChannelRoute(KINDS[marker]) if fits else None
 
 
 def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """Id and name in the header, which has been read."""
+    """Returns the id and name in the header, which has been read."""
     yield from ()
     found = _CALL.fullmatch(header.removesuffix(ARGUMENTS))
     return CallHead(found[2], found[1]) if found else None
 
 
 def call_wrapper(name: str, id: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{OPEN}{id}{NAME}{name}{ARGUMENTS}", CLOSE
 
 

@@ -4,11 +4,11 @@
     <|tool_arg:start|>city<|tool_arg:value|>Paris<|tool_arg:end|>
     <|tool_call:end|>
 
-Thoughts stand in `<|think:start|>…<|think:end|>`. Strings are raw, to the last space; other values are JSON. Solar Open
-(`solar`) writes another form. Seen and taken: one JSON object behind the name, a missing `<|tool_arg:end|>`.
+Reasoning is in `<|think:start|>…<|think:end|>`. Strings are raw, including trailing spaces; other values are JSON.
+Solar Open writes another format (`solar`). Also accepted: one JSON object after the name, a missing `<|tool_arg:end|>`.
 
 Source: https://github.com/vllm-project/vllm, vllm/tool_parsers/solar_open2_tool_parser.py, and the detector of that
-name that SGLang's users ported from Upstage's fork of vLLM (2026-09); the template was not seen.
+name that SGLang's users ported from Upstage's fork of vLLM (2026-09); the template was not available.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Step3: calls and parameters named by attributes, each call in frames like those of DeepSeek V3.
+"""Step3: calls and parameters named in attributes, with each call between markers like those of DeepSeek V3.
 
     <｜tool_calls_begin｜>
     <｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="get_weather">
@@ -6,11 +6,11 @@
     </steptml:invoke><｜tool_call_end｜>
     <｜tool_calls_end｜>
 
-Values are raw, to the last space, of the types of the tool's schema. Seen and taken: calls without
-`function<｜tool_sep｜>`, or without the frame. Step 3.5 and later write `qwen3_xml`.
+Values are raw, including trailing spaces; the tool's schema defines their types. Also accepted: calls without
+`function<｜tool_sep｜>`, or without the markers. Step 3.5 and later write the format `qwen3_xml`.
 
-Source: as the parsers step3 of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); the template of stepfun-ai/step3
-(2025-07) was not seen.
+Source: the `step3` parsers of vLLM 0.33 and SGLang 0.5.23 (2026-10); the template of stepfun-ai/step3 (2025-07) was not
+available.
 """
 
 from typing import Final

@@ -1,11 +1,11 @@
-"""Step-Audio 2: the word `function`, the tool's name and its arguments, each on a line.
+"""Step-Audio 2: the word `function`, the tool's name and its arguments, each on its own line.
 
     <tool_call>function
     get_weather
     {"city": "Paris"}</tool_call>
 
 Source: https://github.com/vllm-project/vllm, vllm/tool_parsers/step_audio_2_tool_parser.py, an open change (2025-12);
-the template was not seen.
+the template was not available.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ OPEN, OPEN_CRLF, CLOSE = "<tool_call>function\n", "<tool_call>function\r\n", "</
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """The name, up to the end of its line."""
+    """Reads the name, up to the end of its line."""
     found = yield from s.field(markers("\n", "{", "<"))
     if found is None or found[1] == "<":
         return None
@@ -29,7 +29,7 @@ def head(s: Scanner, _: str) -> Parser[CallHead | None]:
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:
-    """What stands before and behind the arguments."""
+    """Returns the text before and after the arguments."""
     return f"{OPEN}{name}\n", CLOSE
 
 

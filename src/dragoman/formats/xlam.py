@@ -1,13 +1,13 @@
-"""xLAM: a bare JSON array of calls.
+"""xLAM: an untagged JSON array of calls.
 
     [{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "ping", "arguments": {}}]
 
-Written by xLAM 1 and 2. Nothing opens it, so it counts only at the start of a reply, thoughts aside, and where its
-first object begins as a call of an offered tool. Seen and taken: the array in a code fence, in
-`<tool_call>…</tool_call>`, behind `[TOOL_CALLS]`; one object without an array; `{"tool_calls": […]}`, which is what a
-reply is that is held to `constraints/reply_schema.py`.
+Written by xLAM 1 and 2. It has no opener, so it is read as calls only at the start of a reply, after any reasoning, and
+if its first object begins as a call of an offered tool. Also accepted: the array in a code fence, in
+`<tool_call>…</tool_call>`, after `[TOOL_CALLS]`; a single object without an array; `{"tool_calls": […]}`, which a reply
+constrained by `constraints/reply_schema.py` is.
 
-Source: tool_chat_template_xlam_llama.jinja of vLLM (2025-06); Salesforce's own template was not seen.
+Source: tool_chat_template_xlam_llama.jinja of vLLM (2025-06); Salesforce's own template was not available.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ WRAPPED: Final = JsonBlock(KEYS, "}", tagged=False)
 
 
 def listed(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
-    """An array that begins the reply, behind the token or not."""
+    """Reads an array at the start of the reply, with or without the token."""
     s.start_capture()
     if (yield from s.literal(TOKEN, after_space=True)):
         return (yield from JsonBlock(KEYS).read(s, sink, s.captured()))
@@ -33,7 +33,7 @@ def listed(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
 
 
 def wrapped(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
-    """A call that begins the reply, or an object with an array of them."""
+    """Reads a call at the start of the reply, or an object that contains an array of calls."""
     first = yield from s.peek_field(markers(":"))
     if not first or "".join("".join(first).split()) != MEMBER:
         return (yield from BARE.read(s, sink, ""))
@@ -43,7 +43,7 @@ def wrapped(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
 
 
 def fenced(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
-    """Calls in a code fence that begins the reply."""
+    """Reads calls in a code fence at the start of the reply."""
     s.start_capture()
     if (yield from read_fence_open(s)):
         yield from s.literal("json")
