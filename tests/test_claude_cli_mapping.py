@@ -24,7 +24,7 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import to_conversation
 from dragoman.backends.claude_cli.process import OutputLine, Process
 from dragoman.backends.claude_cli.session import Session
-from dragoman.backends.claude_cli.tool_choice_prompt import Wanted, tool_choice_instruction
+from dragoman.backends.claude_cli.tool_choice_prompt import ReplyRequirement, tool_choice_instruction
 from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,
@@ -447,13 +447,13 @@ async def test_pictures_and_files_go_as_they_came(tmp_path: Path) -> None:
     assert (usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]) == (100, 40)
 
 
-def attempted(wanted: Wanted, *events: AnyEvent) -> tuple[list[list[AnyEvent]], Attempt]:
+def attempted(wanted: ReplyRequirement, *events: AnyEvent) -> tuple[list[list[AnyEvent]], Attempt]:
     attempt = Attempt(wanted, {PREFIX + "w": "w"})
     return [attempt.add(event) for event in events], attempt
 
 
 def test_words_wait_for_the_call_that_must_be() -> None:
-    given, attempt = attempted(Wanted(call=True), TextDelta("a"), ReasoningDelta("b"), *CALL, TextDelta("c"))
+    given, attempt = attempted(ReplyRequirement(call=True), TextDelta("a"), ReasoningDelta("b"), *CALL, TextDelta("c"))
     assert given[:2] == [[], []]
     assert given[2] == [TextDelta("a"), ReasoningDelta("b"), ToolCallStart(0, f"toolu_{PREFIX}w", "w")]
     assert given[3:] == [[CALL[1]], [CALL[2]], [TextDelta("c")]]
@@ -462,7 +462,7 @@ def test_words_wait_for_the_call_that_must_be() -> None:
 
 def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
     events = (*OTHER, TextDelta("a"), *second(CALL), *(replace(event, index=2) for event in second(OTHER)))
-    given, attempt = attempted(Wanted(call=True, name=PREFIX + "w"), *events)
+    given, attempt = attempted(ReplyRequirement(call=True, name=PREFIX + "w"), *events)
     told = [*itertools.chain(*given), *attempt.add(Finish("tool_calls")), *attempt.close()]
     assert told[:-1] == [TextDelta("a"), ToolCallStart(0, f"toolu_{PREFIX}w", "w"), *CALL[1:]]
     dropped = PREFIX + 'other {"a":1}'
@@ -470,13 +470,13 @@ def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
 
 
 def test_thoughts_wait_for_the_words_that_must_be() -> None:
-    given, _ = attempted(Wanted(words=True), ReasoningDelta("b"), TextDelta("a"), ReasoningDelta("c"))
+    given, _ = attempted(ReplyRequirement(words=True), ReasoningDelta("b"), TextDelta("a"), ReasoningDelta("c"))
     assert given == [[], [ReasoningDelta("b"), TextDelta("a")], [ReasoningDelta("c")]]
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
-@pytest.mark.parametrize("wanted", [Wanted(call=True), Wanted(reply=True)])
-def test_what_was_cut_or_refused_is_not_asked_for_again(wanted: Wanted, reason: v.FinishReason) -> None:
+@pytest.mark.parametrize("wanted", [ReplyRequirement(call=True), ReplyRequirement(reply=True)])
+def test_what_was_cut_or_refused_is_not_asked_for_again(wanted: ReplyRequirement, reason: v.FinishReason) -> None:
     _, attempt = attempted(wanted, TextDelta("a"), Finish(reason))
     assert not attempt.may_be_asked_again
     assert not attempt.rests

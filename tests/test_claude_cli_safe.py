@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from dragoman.backends.claude_cli import command, isolation_check
 from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.backends.claude_cli.conversation import Conversation, Offered
-from dragoman.backends.claude_cli.process import Line, one_line, working_directory
+from dragoman.backends.claude_cli.conversation import ClientTool, Conversation
+from dragoman.backends.claude_cli.process import OutputLine, encode_line, working_directory
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendUnavailableError
@@ -328,13 +328,13 @@ async def test_its_home_does_not_grow(host: Hostile) -> None:
     assert working_directory().stat().st_mode & 0o077 == 0
 
 
-OFFERED: Final = Conversation(SPEC, "", (), (Offered("look", msgspec.Raw(b"{}")),))
+OFFERED: Final = Conversation(SPEC, "", (), (ClientTool("look", msgspec.Raw(b"{}")),))
 FORMED: Final = OFFERED._replace(schema="{}")
 
 
-def init(tools: object, servers: object) -> Line:
+def init(tools: object, servers: object) -> OutputLine:
     raw = msgspec.json.encode({"type": "system", "subtype": "init", "tools": tools, "mcp_servers": servers})
-    return msgspec.json.decode(raw, type=Line)
+    return msgspec.json.decode(raw, type=OutputLine)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def test_what_is_said_is_one_line(text: str) -> None:
             json.loads(json_text)
         except ValueError:
             continue
-        line = one_line({"type": "assistant", "input": msgspec.Raw(json_text.encode())})
+        line = encode_line({"type": "assistant", "input": msgspec.Raw(json_text.encode())})
         assert line.count(b"\n") == 1
         assert line.endswith(b"\n")
         assert json.loads(line)["input"] == json.loads(json_text)

@@ -1,6 +1,6 @@
-"""The command line: one file, or folder, a command; a name that begins with `_` is none.
+"""The command line: each file or folder is a command, except those whose name begins with `_`.
 
-Exit status: 0 done; 1 the model, engine or network failed; 2 the command or its settings are wrong.
+Exit status: 0 success; 1 the model, the engine or the network failed; 2 the command or its settings are wrong.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from dragoman.cli._terminal_safe import printable
 from dragoman.core.errors import ClientError, DragomanError, nearest
 
 _ORDER: Final = ("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle")
-"""In which one meets them; others come behind."""
+"""Order of the commands in the help; others follow."""
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
@@ -44,7 +44,7 @@ _SETTINGS: Final = """
 
 
 class Help(argparse.HelpFormatter):
-    """Paragraphs broken where the screen ends, at most 100 wide; lines that are set in stay as they are."""
+    """Wraps paragraphs at the width of the terminal, at most 100 columns; indented lines stay unchanged."""
 
     def __init__(self, prog: str, **more: Any) -> None:
         more["width"] = min(get_terminal_size().columns, _WIDTH) - 2
@@ -56,17 +56,16 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse that offers the nearest name for a mistyped one, and whose help tells the same of every command."""
+    """An argparse parser that suggests the nearest name for a mistyped one, and whose help has common sections."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{**more, "formatter_class": Help})
 
     behind = ""
-    """Under which name the words behind `--` are kept as they stand, None where there is no `--`; empty: they are
-    arguments like any other."""
+    """Attribute for the arguments after `--`, None if there is no `--`. Empty: they are ordinary arguments."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse what is left over here, where it is known which options there are, and not in the command above."""
+        """Reports unknown arguments here, where the options of the command are known, and not in the parser above."""
         behind = None
         if self.behind and "--" in (args or ()):
             at = args.index("--")
@@ -79,7 +78,7 @@ class Parser(argparse.ArgumentParser):
         return namespace, rest
 
     def format_help(self) -> str:
-        """What the command does, its options and examples; its exit status and settings where it does not say more."""
+        """Returns the help, with the sections on exit status and settings where the command has none of its own."""
         said = dedent(self.epilog or "").strip("\n")
         more = [] if "exit status:" in said else [dedent(_STATUS).strip("\n")]
         more += [dedent(_SETTINGS).strip("\n")] if "--config" in self._option_string_actions else []
@@ -88,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         return super(Parser, whole).format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, offer the nearest, exit 2."""
+        """Prints the error with the nearest name, and exits with status 2."""
         wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if wrong:
             message += nearest(wrong[1], re.findall(r"[\w.-]+", wrong[2]))
@@ -102,7 +101,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Returns the parser of all commands."""
     about = "Real tool calls between any agent and any model: a gateway, and what one needs around it."
     top = Parser(prog="dragoman", description=about, epilog=_EXAMPLES)
     top.add_argument("--version", action="version", version=f"dragoman {__version__}")
@@ -115,14 +114,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def names() -> list[str]:
-    """All commands, in the order in which one meets them."""
+    """Returns the names of all commands, in the order of the help."""
     there = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     return sorted(there, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status."""
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next, and hears of nothing else
+    """Runs one command, and returns the exit status."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions; nothing else may be printed
         from dragoman.cli.completion import answer_completion
 
         answer_completion(parser())
@@ -133,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"dragoman {args.command}: error: {printable(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, ClientError) else 1
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone; python would complain at exit
+        sys.stderr.close()  # the reader of our output has closed it; Python would report an error at exit
         return 1
     except KeyboardInterrupt:
         return 130

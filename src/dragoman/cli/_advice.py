@@ -1,4 +1,4 @@
-"""What to change where a text was not read as its reader wants: the last line of `--explain`."""
+"""Suggests what to change if a text was not read as expected: the last line of `--explain`."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from dragoman.parsing.trace import Span
 
 Where: TypeAlias = Literal["parse", "gateway", "native"]
-"""Whose words to use: flags of `parse`, settings of a server, or settings of a server that reads the calls itself."""
+"""What the advice names: flags of `parse`, settings of a server, or those of a server that parses calls itself."""
 NOTHING: Final = "nothing to change"
 CHANGE: Final = "to change that: "
 _HOLD: Final = (
@@ -26,11 +26,11 @@ class How(NamedTuple):
 
     where: Where = "parse"
     offered: bool = False
-    """Tools were given."""
+    """There were tools."""
     cut: bool = False
-    """A limit ended the text."""
+    """The text was cut by a limit."""
     tail: str = ""
-    """What the prompt had opened."""
+    """What the prompt had already opened."""
 
 
 def advice(spans: Sequence[Span], how: How) -> str:
@@ -73,7 +73,7 @@ def _unknown(how: How) -> str:
 
 
 def _otherwise(message: str, how: How) -> str:
-    """Another reading finds a call."""
+    """Returns the advice if another format finds a call."""
     found = _FORMAT.search(message)
     lenient = message.startswith("lenient")
     if how.where == "parse":
@@ -84,7 +84,7 @@ def _otherwise(message: str, how: How) -> str:
 
 
 def _no_call(kinds: set[str], remarks: dict[str, str], how: How) -> str:
-    """There is no call, and no other reading finds one."""
+    """Returns the advice if no format finds a call."""
     named = remarks.get("no_call", "")
     if named.endswith("thoughts are not searched for calls") or kinds <= {"thoughts", "framing"}:
         tail = "--tail '' where the prompt opens no reasoning, or " if how.where == "parse" and how.tail else ""

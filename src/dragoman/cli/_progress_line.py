@@ -1,4 +1,4 @@
-"""One line of a terminal that is written over while something is waited for; nothing at all elsewhere."""
+"""A terminal line that is overwritten while the user waits; without a terminal, nothing is printed."""
 
 import asyncio
 import time
@@ -10,11 +10,11 @@ from dragoman.cli._terminal_safe import printable
 
 _EVERY_S: Final = 0.2
 _SOON_S: Final = 1.0
-"""What is over sooner needs no count of seconds."""
+"""For shorter waits no seconds are shown."""
 
 
 class ProgressLine:
-    """Says what is waited for, and how long already."""
+    """Shows what the user waits for, and for how long already."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -23,20 +23,20 @@ class ProgressLine:
         self._since_s = 0.0
 
     def say(self, words: str) -> None:
-        """From now on it is this."""
+        """Shows this text from now on."""
         if words and not self._words:
             self._since_s = time.monotonic()
         self._words = printable(words)
         self._draw()
 
     def clear(self) -> None:
-        """Nothing is waited for."""
+        """Removes the line."""
         if self._words:
             self.say("")
 
     @contextmanager
     def showing(self, words: str) -> Iterator[None]:
-        """Say it while this goes on; the line is gone behind it, however that ends."""
+        """Shows the text while the block runs; the line is removed at its end, also after an exception."""
         self.say(words)
         try:
             yield
@@ -45,7 +45,7 @@ class ProgressLine:
 
     @contextmanager
     def counting_seconds(self) -> Iterator[None]:
-        """Count the seconds while this goes on; the line is gone behind it."""
+        """Counts the seconds while the block runs; the line is removed at its end."""
         task = asyncio.ensure_future(self._count()) if self._tty else None
         try:
             yield

@@ -1,4 +1,4 @@
-"""`dragoman bundle`: a capture as a file to send, without what anybody said."""
+"""`dragoman bundle`: packs a capture as a file that can be shared, without the content of messages."""
 
 import argparse
 import asyncio
@@ -23,7 +23,7 @@ EXAMPLES = """
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "bundle",
         help="a captured exchange as a file to send",
@@ -39,9 +39,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Pack, say what is in it.
+    """Packs the capture, and prints what the bundle contains.
 
-    Raises: ConfigError: there is no such capture, or the file cannot be written.
+    Raises: ConfigError: the capture does not exist, or the file cannot be written.
     """
     require_extras("server", doing="bundling")
     from dragoman.server.capture.bundle import anonymize, raw_copy, zip_bundle

@@ -1,7 +1,7 @@
-"""`dragoman completion`: what makes a shell complete commands, options and names.
+"""`dragoman completion`: shell completion of commands, options and names.
 
-The shell asks `dragoman` itself at each Tab, by way of argcomplete, so what it offers is always what there is: options
-of this version, formats, models whose weights are here. Source: https://kislyuk.github.io/argcomplete/ (3.7, 2026-11).
+At each Tab the shell runs `dragoman` itself, by argcomplete, so the completions are always up to date: options of this
+version, formats, downloaded models. Source: https://kislyuk.github.io/argcomplete/ (3.7, 2026-11).
 """
 
 import argparse
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 SHELLS: Final = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/config.fish"}
-"""Each with the file that it reads at its start."""
+"""The shells, each with its startup file."""
 _PIPE: Final = {"fish": "dragoman completion fish | source"}
 _EXAMPLES: Final = """
     examples:
@@ -26,7 +26,7 @@ _EXAMPLES: Final = """
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "completion",
         help="have your shell complete commands, options and names",
@@ -39,36 +39,36 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print them.
+    """Prints the lines that enable completion.
 
-    Raises: ConfigError: the extra is missing; the message has the line to type.
+    Raises: ConfigError: the extra is missing; the message has the command that installs it.
     """
     print(_argcomplete().shellcode(["dragoman"], shell=args.shell))
     return 0
 
 
 def answer_completion(parser: argparse.ArgumentParser) -> None:
-    """Tell the shell that asks what may come next, and end; where nobody asks, do nothing."""
+    """Prints the completions and exits if a shell asks for them; otherwise does nothing."""
     _argcomplete().autocomplete(parser)
 
 
 def complete_with(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
-    """Have these names offered for an option, which may have others too."""
+    """Adds completions to an option, which may have other values too."""
     action.completer = lambda **_: sorted(names())  # type: ignore[attr-defined]
 
 
 def format_names() -> list[str]:
-    """Formats, by all their names."""
+    """Returns the names and aliases of all formats."""
     return [name for format in formats.names() for name in (format, *formats.get(format).aliases)]
 
 
 def model_names() -> list[str]:
-    """Models that can be fetched."""
+    """Returns the names of models that can be downloaded."""
     return [name for model in models.models() for name in (model.name, *model.aliases)]
 
 
 def all_model_names() -> list[str]:
-    """Those, and what servers were found to have."""
+    """Returns those names, and models that were found on servers."""
     try:
         from dragoman.backends.probe import cache
     except ImportError:

@@ -1,4 +1,4 @@
-"""`dragoman formats`: the formats that Dragoman reads and writes, and one of them in full."""
+"""`dragoman formats`: lists the formats that Dragoman reads and writes, or shows one in full."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ from dragoman.parsing.sink import ForwardingSink
 from dragoman.text.scanner import Parser, Scanner
 
 Ids: TypeAlias = Literal["model's", "replaced", "ours"]
-"""Whose id a call has. Replaced: the model writes one, but no API takes it, or it comes behind the arguments."""
+"""The origin of a call's id. Replaced: the model writes one, but no API accepts it, or it follows the arguments."""
 
 TOOL: Final = Tool("get_weather", parameters='{"type": "object", "properties": {"city": {"type": "string"}}}')
 CALLS: Final = (
@@ -33,11 +33,11 @@ CALLS: Final = (
 )
 SUNNY: Final = (Text("Sunny, 21 degrees."),)
 THOUGHTS_CHARS: Final = 12
-"""Of what opens thoughts, in a terminal."""
+"""Maximum width of reasoning markers in a table on a terminal."""
 MODELS_CHARS: Final = 35
-"""Of who writes a format, in a terminal: enough to tell most models by."""
+"""Maximum width of model names in a table on a terminal: enough to recognize most models."""
 LEFT_OUT: Final = ("CASES", "SUITE", "THOUGHTS", "IDS")
-"""Where they would leave no room for that, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
 
 
 _EXAMPLES: Final = """
@@ -53,31 +53,31 @@ _EXAMPLES: Final = """
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What there is to say of a format."""
+    """The properties of a format."""
 
     name: str
     aliases: tuple[str, ...]
     models: str
     source: str
     thoughts: tuple[str, ...]
-    """What shows that they begin."""
+    """What begins reasoning."""
     openers: tuple[str, ...]
-    """What opens a call, or all of them, in a reply of unknown format."""
+    """What begins a call, or a section of calls, in a reply of unknown format."""
     ids: Ids
     arguments: ArgumentNotation
     constrained: bool
-    """A model can be held to calls that fit the tools' schemas."""
+    """Whether constrained decoding can enforce calls that match the tools' schemas."""
     proven: FormatCoverage | None
-    """What its reader has been tried on; None: it is none of Dragoman's own."""
+    """The test results of its reader; None: the format is not one of Dragoman's own."""
     call: str
-    """As the model writes it; so with what follows."""
+    """An example as the model writes it, as the fields below."""
     calls: str
     result: str
-    """Where the model's own chat template does not write it."""
+    """Used where the model's own chat template does not write results."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "formats",
         help="list the tool-call formats",
@@ -92,9 +92,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, or one format.
+    """Prints the table, or one format.
 
-    Raises: ConfigError: there is no such format, and no model of that name is known.
+    Raises: ConfigError: there is no such format, and no known model of that name.
     """
     if args.json:
         found = facts(_named(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _named(name: str) -> Format:
-    """The format of this name, or that a model of this name writes; what tells that goes to standard error."""
+    """Returns the format of this name, or the one that this model writes; prints to standard error how it was found."""
     try:
         return formats.get(name)
     except ConfigError:
@@ -119,7 +119,7 @@ def _named(name: str) -> Format:
 
 
 def facts(format: Format) -> Facts:
-    """All that is known of a format; what can be tried out has been, by writing calls and reading them."""
+    """Returns the properties of a format; those that can be tested are, by writing calls and reading them."""
     held = format.constrain((TOOL,), ToolChoice("required"))
     return Facts(
         format.name,
@@ -139,7 +139,11 @@ def facts(format: Format) -> Facts:
 
 
 def format_table(width: int | None = None) -> str:
-    """Every format, read and written all of them; a terminal of this width shows less of each, who writes it first."""
+    """Returns the table of all formats.
+
+    Args:
+        width: columns of the terminal, for which the table is shortened; None: complete.
+    """
     rows = [("FORMAT", "ARGUMENTS", "IDS", "HELD", "CASES", "SUITE", "THOUGHTS", "WRITTEN BY")]
     for name in formats.names():
         known = facts(formats.get(name))
@@ -159,14 +163,14 @@ def format_table(width: int | None = None) -> str:
 
 
 def _tried(proof: FormatCoverage | None) -> tuple[str, str]:
-    """How many cases of our own, and how many fixtures of the neutral suite."""
+    """Returns the number of cases of Dragoman's tests, and of fixtures of the neutral suite."""
     if proof is None:
         return "-", "-"
     return str(proof.cases), f"{proof.passed}/{proof.fixtures}" if proof.fixtures else "-"
 
 
 def format_facts(format: Format) -> str:
-    """One format: what is known of it, and how it looks."""
+    """Returns the description of one format, with examples."""
     known = facts(format)
     rows = [
         ("also called", ", ".join(known.aliases)),
@@ -205,7 +209,7 @@ def _tried_on(proof: FormatCoverage | None) -> str:
 
 
 def _held(format: Format) -> str:
-    """What a constrained decoder is given, around the arguments' schema."""
+    """Returns the grammar for constrained decoding, around the schema of the arguments."""
     choices = (ToolChoice("auto"), ToolChoice("required"))
     held = next(filter(None, (format.constrain((TOOL,), choice) for choice in choices)), None)
     if held is None:
@@ -221,7 +225,7 @@ def _call(held: HeldCall) -> str:
 
 
 class _Ids(ForwardingSink):
-    """Hears which id the model gave."""
+    """Records the id that the model wrote."""
 
     def __init__(self, format: Format) -> None:
         self.given = ""
@@ -233,7 +237,7 @@ class _Ids(ForwardingSink):
         yield from self._format.read(s, self)
 
     def start(self, name: str, id: str = "") -> None:
-        """Remember it."""
+        """Records the id."""
         self.given = id
         self.sink.start(name, id)
 
@@ -250,7 +254,7 @@ def _ids(format: Format) -> Ids:
 
 
 def _line(text: str) -> str:
-    """On one line."""
+    """Returns the text in one line."""
     return text.replace("\n", "\\n")
 
 

@@ -1,4 +1,4 @@
-"""`dragoman parse`: the raw text of a model in, what is in it on standard output."""
+"""`dragoman parse`: reads the raw text of a model, and prints its tool calls, text and reasoning."""
 
 import argparse
 import codecs
@@ -30,7 +30,7 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.trace import Span
 
 ROW_CHARS = 31
-"""Of a line of `--explain`, before the text itself."""
+"""Width of the columns before the text in a line of `--explain`."""
 EXAMPLE = """
     examples:
       echo '<tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>' | dragoman parse
@@ -44,7 +44,7 @@ EXAMPLE = """
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "parse",
         help="raw model text to tool calls",
@@ -69,9 +69,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, print.
+    """Reads the text and prints the result.
 
-    Raises: ConfigError: the format, the text's file or the tools' are not as they should be.
+    Raises: ConfigError: the format is unknown, or the file with the text or the tools is invalid.
     """
     tools = _tools(args.tools) if args.tools else None
     if args.lenient and tools is None:
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _identified(named: str | None, model: str, template: Path | None) -> FormatMatch:
-    """The format that is named, or that the model's name and template tell; what told it goes to standard error."""
+    """Returns the format that is named, or that the model's name and template suggest; prints to standard error how."""
     if named and (model or template):
         raise ConfigError("--format says what --model and --template are to tell: leave out one or the other")
     if not model and not template:
@@ -114,13 +114,13 @@ class _Named(msgspec.Struct):
 
 
 class _Tokenizer(msgspec.Struct):
-    """What is wanted of a tokenizer's settings, as transformers writes them."""
+    """The fields that are read of a tokenizer's settings in the format of transformers."""
 
     chat_template: str | list[_Named] = ""
     response_template: dict[str, Any] | None = None
 
     def templates(self) -> str | dict[str, str]:
-        """The chat template, or several by name."""
+        """Returns the chat template, or several by name."""
         match self.chat_template:
             case str(text):
                 return text
@@ -129,7 +129,7 @@ class _Tokenizer(msgspec.Struct):
 
 
 def _tokenizer(path: Path) -> _Tokenizer:
-    """The templates in a file: Jinja, a tokenizer's settings, or a model's weights."""
+    """Returns the templates in a file: Jinja, a tokenizer's settings, or a model's weights."""
     if path.suffix == ".gguf":
         return _Tokenizer(gguf.metadata(path).chat_template)
     try:
@@ -143,7 +143,7 @@ def _tokenizer(path: Path) -> _Tokenizer:
 
 @contextmanager
 def _source(file: Path | None) -> Iterator[int]:
-    """What to read, as a descriptor, so that a pipe's text is had as it comes."""
+    """Yields the file descriptor of the input, so that text of a pipe is read as it arrives."""
     if file is None:
         if sys.stdin.isatty():
             print("reading from standard input; end with Ctrl-D", file=sys.stderr)
@@ -192,14 +192,14 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
 
 
 def wrap_advice(line: str) -> str:
-    """The line, in a terminal broken where that ends."""
+    """Returns the line, wrapped at the width of the terminal."""
     columns = get_terminal_size((0, 0)).columns
     return fill(line, columns, break_on_hyphens=False, break_long_words=False) if columns else line
 
 
 def format_spans(spans: Iterable[Span]) -> list[str]:
-    """What became of each piece of a text, as lines for people."""
-    columns = get_terminal_size((0, 0)).columns  # 0 where there is no terminal, as in a pipe
+    """Returns the lines of `--explain`: what each piece of a text was read as."""
+    columns = get_terminal_size((0, 0)).columns  # 0 without a terminal, as in a pipe
     kept, lines = list(spans), list[str]()
     for span in kept:
         lines.append(_row(span, max(20, (columns or 120) - ROW_CHARS)))
@@ -214,7 +214,7 @@ def format_spans(spans: Iterable[Span]) -> list[str]:
 
 
 def _row(span: Span, width: int) -> str:
-    """The place, what it became, and the text itself, its middle cut out where it is long."""
+    """Returns the position, the kind and the text of a piece; a long text is shortened in the middle."""
     what = span.kind + " + text" * span.also_text
     shown = one_line(span.raw)
     if len(shown) > width:
@@ -223,7 +223,7 @@ def _row(span: Span, width: int) -> str:
 
 
 def _note(text: str, columns: int) -> str:
-    """What is to be said of the line above, in a terminal broken where it ends."""
+    """Returns a remark about the line above, wrapped at the width of the terminal."""
     if columns:
         text = "\n".join(wrap(text, max(20, columns - ROW_CHARS), subsequent_indent="  ", break_on_hyphens=False))
     return indent(text, " " * ROW_CHARS)
@@ -255,7 +255,7 @@ def _part(part: Part) -> dict[str, object]:
 
 
 def _tools(path: Path) -> tuple[Tool, ...]:
-    """The tools of a file."""
+    """Returns the tools in a file."""
     try:
         data = path.read_bytes()
     except OSError as e:

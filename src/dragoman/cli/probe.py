@@ -1,4 +1,4 @@
-"""`dragoman probe`: find out what a server behind can do, and how it is best asked."""
+"""`dragoman probe`: finds out what an upstream server supports, and which tool mode suits it best."""
 
 import argparse
 import asyncio
@@ -39,7 +39,7 @@ _LISTED_AT_MOST: Final = 5
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "probe",
         help="find out what a server can do",
@@ -70,9 +70,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Probe it; what was found goes to standard output.
+    """Probes the server, and prints the report.
 
-    Raises: ConfigError: the URL, the key or the model is missing or wrong. RemoteError: it does not answer.
+    Raises:
+        ConfigError: the URL, the key or the model is missing or wrong.
+        RemoteError: the server does not respond.
     """
     try:
         from dragoman.backends.probe import probe
@@ -81,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"asking servers needs more than is installed: {extras.to_type('server')}") from error
     if args.url is None:
         return _list(args.json)
-    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is in the table
+    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are in the table
     config = HttpConfig(url=args.url, kind=args.kind, key_env=args.key_env)
     if args.kind:
         config = msgspec.structs.replace(config, api=servers.get(args.kind).api)
@@ -99,13 +101,13 @@ def run(args: argparse.Namespace) -> int:
                 tell=lambda what: line.say(f"measuring: {what}"),
             )
         )
-    remember(config, report.model, report.kind, report.fingerprint, report.choice)  # mode auto goes by it
+    remember(config, report.model, report.kind, report.fingerprint, report.choice)  # used by mode auto
     print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else printable(format_report(report, config)))
     return 0
 
 
 def _list(as_json: bool) -> int:
-    """The servers that run on this machine."""
+    """Prints the servers that run on this machine."""
     from dragoman.backends.probe.discover import nearby
 
     found = asyncio.run(nearby(os.environ))
@@ -126,7 +128,7 @@ def _list(as_json: bool) -> int:
 
 
 def format_report(report: "Report", config: HttpConfig) -> str:
-    """The report for people."""
+    """Returns the report as text."""
     version = f" {report.version}" if report.version else ""
     lines = [
         f"{report.url} is {report.title}{version}; asked: {report.model}, by {report.api}, in {report.seconds} s",
@@ -147,7 +149,7 @@ def format_report(report: "Report", config: HttpConfig) -> str:
 
 
 def settings_table(report: "Report", config: HttpConfig) -> str:
-    """The table for the settings' file."""
+    """Returns the TOML table for the settings file."""
     fields = {
         "url": report.url,
         "api": report.api if report.api != HttpConfig(url="").api else "",
@@ -162,6 +164,6 @@ def settings_table(report: "Report", config: HttpConfig) -> str:
 
 
 def _cut_at(report: "Report") -> int:
-    """The context, where longer prompts are cut without a word: then Dragoman refuses them."""
+    """Returns the context size of a server that silently truncates prompts, so that Dragoman refuses them; else 0."""
     cuts = bool(report.kind) and servers.get(report.kind).cuts
     return int(report.found("context").facts.get("tokens", 0)) if cuts else 0

@@ -1,4 +1,4 @@
-"""`dragoman pull`: fetch the weights of a model, once."""
+"""`dragoman pull`: downloads the weights of a model."""
 
 import argparse
 import sys
@@ -28,11 +28,11 @@ _EXAMPLES = """
 _HERE = "is here already (--force fetches it again)"
 _REDRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 1.0
-"""A log is not flooded by what is over in a moment."""
+"""Limits the lines in a log."""
 
 
 def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     parser = subparsers.add_parser(
         "pull",
         help="fetch the weights of a model",
@@ -53,10 +53,11 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it; the path of the weights goes to standard output, progress to standard error.
+    """Prints the path of the weights to standard output, and the progress to standard error.
 
-    Raises: ClientError: the name, the disk or the set-up is at fault.
-    Raises: RemoteError: the index or the hub is.
+    Raises:
+        ClientError: the name is unknown, the disk is full, or something is not installed.
+        RemoteError: the download failed.
     """
     if args.list:
         print(format_model_list(get_terminal_size().columns if sys.stdout.isatty() else None))
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def download_weights(name: str, *, force: bool = False) -> Path:
-    """Fetch the weights, with progress on standard error.
+    """Downloads the weights, with progress on standard error, and returns their path.
 
     Raises: ClientError, RemoteError: as `weights.pull`.
     """
@@ -89,7 +90,11 @@ def download_weights(name: str, *, force: bool = False) -> Path:
 
 
 def format_model_list(width: int | None = None) -> str:
-    """The table of `--list`; where a terminal's width is given, broken there."""
+    """Returns the table of `--list`.
+
+    Args:
+        width: columns of the terminal, at which it is wrapped; None: not wrapped.
+    """
     rows = [("NAME", "SIZE", "LICENCE", "HERE", "WHAT IT IS")]
     for model in models.models():
         name = f"{model.name} (default)" if model.default else model.name
@@ -104,7 +109,7 @@ def format_model_list(width: int | None = None) -> str:
 
 
 def _broken(start: str, text: str, width: int | None) -> str:
-    """The start of a line and what it says, gone on with below."""
+    """Returns a line with the text wrapped in its last column."""
     if width is None:
         return start + text
     shown = wrap(text, max(20, width - len(start)), break_on_hyphens=False)
@@ -112,7 +117,7 @@ def _broken(start: str, text: str, width: int | None) -> str:
 
 
 class ProgressBar:
-    """Progress: on a terminal a line for each step, rewritten; elsewhere one for each part and each ten per cent."""
+    """Shows progress: on a terminal one line for each step, rewritten; else a line for each part and each 10 %."""
 
     def __init__(self, out: TextIO, clock: Callable[[], float]) -> None:
         self._out = out
@@ -120,13 +125,13 @@ class ProgressBar:
         self._tty = out.isatty()
         self._what = ""
         self._begun = (0.0, 0)
-        """When the step that is being done began, and with how many bytes."""
+        """When the current step began, in seconds, and at how many bytes."""
         self._shown = ("", -1)
         self._drawn = 0.0
         self._open = False
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        """Show it; this is a `weights.Progress`."""
+        """Shows the progress; see `weights.Progress`."""
         now = self._clock()
         step = "part" if what.startswith("part ") else what
         if step != self._what:
@@ -146,7 +151,7 @@ class ProgressBar:
             print(self._line(done, total, what, now), file=self._out, flush=True)
 
     def close(self) -> None:
-        """End the line that is being rewritten."""
+        """Ends the line that is being rewritten."""
         if self._open:
             self._out.write("\n")
             self._open = False

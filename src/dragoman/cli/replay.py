@@ -1,4 +1,4 @@
-"""`dragoman replay`: a captured exchange once more, stage by stage the same or not."""
+"""`dragoman replay`: replays a captured exchange, and compares it stage by stage."""
 
 import argparse
 import asyncio
@@ -37,11 +37,11 @@ EXAMPLES = """
 """
 _DOING: Final = "replaying"
 SHOWN_CHARS = 200
-"""Of a line of a difference."""
+"""Maximum length of a line of a difference."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "replay",
         help="a captured exchange once more, stage by stage",
@@ -69,9 +69,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay, tell.
+    """Replays the capture and prints the comparison; returns 1 if a stage differs.
 
-    Raises: ConfigError: there is no such capture, or no such backend. DragomanError: a backend did not come up.
+    Raises:
+        ConfigError: the capture or the backend does not exist.
+        DragomanError: a backend did not start.
     """
     require_extras("server", doing=_DOING)
     from dragoman.server.capture.diff import compare
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _about(was: "LoadedCapture") -> str:
-    """What there is to say of it in a line."""
+    """Returns a summary of the capture in one line."""
     log = was.json("summary.json").get("log", {})
     asked = (was.json(f"{n}/backend.json") for n in range(1, was.asked + 1))
     ways = [" ".join([one.get("backend", ""), *filter(None, one.get("way", {}).values())][:3]) for one in asked]
@@ -117,7 +119,7 @@ def _about(was: "LoadedCapture") -> str:
 
 
 def _notes(was: "LoadedCapture") -> Iterator[str]:
-    """What may make a difference that is no fault."""
+    """Yields notes about what may cause differences that are not defects."""
     summary = was.json("summary.json")
     if (then := summary.get("dragoman", __version__)) != __version__:
         yield f"captured by dragoman {then}; this is {__version__}"
@@ -126,9 +128,9 @@ def _notes(was: "LoadedCapture") -> Iterator[str]:
 
 
 def _gateway(args: argparse.Namespace, was: "LoadedCapture") -> Gateway:
-    """With the backends of the settings.
+    """Returns a gateway with the backends of the settings.
 
-    Raises: ConfigError: the settings are wrong, or something is missing.
+    Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
     flags: dict[str, Any] = {"servers.behind.url": args.server}
     names = [each.name for each in models.models()]
@@ -151,7 +153,7 @@ class _Explained(NamedTuple):
 
 
 def _explained(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSettings]") -> Iterator[_Explained]:
-    """Of each text that a model wrote, what became of its pieces, and what to change."""
+    """Yields for each text of a model what its pieces were read as, and what to change."""
     cut = now.json("summary.json").get("log", {}).get("finish") == "length"
     for number in range(1, now.asked + 1):
         for count in range(1, now.heard(number) + 1):
@@ -174,7 +176,7 @@ def _explained(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSettin
 
 
 def _advised(told: list[_Explained]) -> Iterator[str]:
-    """What to change, a line of each text."""
+    """Yields what to change, one line for each text."""
     if not told:
         yield f"{NOTHING}: the model wrote no text"
     for text in told:
@@ -182,7 +184,7 @@ def _advised(told: list[_Explained]) -> Iterator[str]:
 
 
 def _left(now: "LoadedCapture") -> Iterator[str]:
-    """What left, an event a line."""
+    """Yields the events for the client, one line each."""
     from dragoman.server.capture.diff import joined
 
     if events := joined(now.lines("events.jsonl")):
@@ -194,7 +196,7 @@ def _left(now: "LoadedCapture") -> Iterator[str]:
 
 
 def _reader(read: "ReadSettings | None") -> str:
-    """How a text is read, in words."""
+    """Returns how a text is read, as a phrase."""
     if read is None or read.format is None:
         return "calls are read by the server; this is what it left as text, as format auto has it"
     offered = ", ".join(tool.name for tool in read.tools[:8]) + " …" * (len(read.tools) > 8)

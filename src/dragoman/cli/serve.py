@@ -1,4 +1,4 @@
-"""`dragoman serve`: start the gateway."""
+"""`dragoman serve`: starts the gateway."""
 
 import argparse
 import asyncio
@@ -43,11 +43,11 @@ _EXAMPLES: Final = """
 
 
 _NAMED: Final = 8
-"""Models that are named at the start."""
+"""Maximum number of models that are listed at the start."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "serve",
         help="start the gateway",
@@ -74,9 +74,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop.
+    """Serves until the process is stopped.
 
-    Raises: ConfigError: the settings are wrong, or an extra is missing; the message has the line to type.
+    Raises: ConfigError: the settings are wrong, or an extra is missing; the message has the command that installs it.
     """
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
     flags |= {**upstream_flags(args), "server.capture": args.capture}
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         if missing:
             print_status(missing)
         else:
-            compose.upstream_backends(config, probe=False)  # finds an API that there is not, and a key that is not set
+            compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
             asyncio.run(check_claude_login(config, print_status))
         return 0
     if missing:
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def announce(url: str, made: Gateway, has_keys: bool) -> None:
-    """Report the address, and what to put into a client."""
+    """Prints the URL, and what to configure in a client."""
     names = [model.id for model in made.models() if model.id not in model.aliases]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     key = "one of server.keys" if has_keys else "any"

@@ -1,4 +1,4 @@
-"""`dragoman tokens`: how large a request is, part by part, and what trimming would leave of it."""
+"""`dragoman tokens`: counts the tokens of a request, part by part, and shows what trimming leaves of it."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ _SYSTEM: Final = ("system", "developer")
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "tokens",
         help="how large a request is, and what trimming leaves of it",
@@ -44,9 +44,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, count, print.
+    """Reads the request, and prints the counts.
 
-    Raises: ConfigError: the file cannot be read. ClientError: it is no request.
+    Raises: ConfigError: the file cannot be read. ClientError: it is not a request.
     """
     request = _read(_body(args.file), args.api)
     name = args.model or request.model
@@ -93,7 +93,7 @@ def _counts(request: Request, vocabulary: TokenEstimator) -> dict[str, int]:
 
 
 def _left(request: Request) -> Iterator[str]:
-    """What is shown of the tools and the system's words."""
+    """Yields the tools and the system prompt after trimming."""
     for tool in request.tools:
         yield f"{tool.name}: {tool.description}\n{tool.parameters}"
     for message in request.messages:

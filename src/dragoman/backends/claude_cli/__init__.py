@@ -1,6 +1,7 @@
-"""The Claude Code CLI as a model: the user's own installed `claude`, under its own login, with the client's tools.
+"""The Claude Code CLI as a model: the installed `claude`, with the user's own login and the client's tools.
 
-    Request ─conversation→ lines for a process; its lines ─the Messages API's reader→ events
+    Request ─conversation→ lines for a process; its output lines ─reader of the Messages API→ events
 
-A process answers one request and is ended; others wait warm for the next (`process_pool`). See docs/claude-cli.md.
+A process serves one request and is then terminated; others wait, already started, for the next (`process_pool`). See
+docs/claude-cli.md.
 """

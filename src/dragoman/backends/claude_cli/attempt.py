@@ -1,7 +1,7 @@
-"""One message of the model, as the client gets it: by its own names of tools, a reply of a schema as text.
+"""Filters one message of the model: restores the client's tool names, and turns structured output into text.
 
-Where an answer must have something, all of it waits until that is there: what came without it may have to be asked for
-once more.
+If the request requires a call or a structured reply, all events are held until it begins: a message without it may have
+to be discarded, and the model re-asked.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 
-_MAY_BE_ASKED_AGAIN: Final = ("stop", "tool_calls")
-"""What was cut by a limit, or refused, would be again."""
+_REASKABLE_REASONS: Final = ("stop", "tool_calls")
+"""A message that ended with another finish reason, by a limit or a refusal, would end so again."""
 
 
 class Attempt:
-    """Takes the message's events; `finish` is its last, and goes to nobody by itself."""
+    """The events of one message; its `finish` is stored, not emitted."""
 
     def __init__(self, wanted: ReplyRequirement, names: Mapping[str, str]) -> None:
         self._wanted, self._names = wanted, names
@@ -38,40 +38,40 @@ class Attempt:
         self._waits = wanted.call or wanted.reply
         self._has_words = False
         self._dropped = self._beside = ""
-        """Of a call that may not be, and words beside a reply of a schema."""
+        """The text of calls that are dropped, and text next to a structured reply."""
         self._given = 0
-        """Calls that went to the client."""
+        """Number of calls that were emitted."""
         self._open = ""
-        """What becomes of the call that is open: it is the `reply`, or is `dropped`; else it is the client's."""
+        """What the open call is: `reply`, `dropped`, or empty for a call of the client's tools."""
         self.finish: Finish | None = None
         self.replied = False
-        """There is a reply of the schema."""
+        """The structured reply has begun."""
         self.called = False
-        """There are calls of the client's tools."""
+        """The message has calls of the client's tools."""
 
     @property
-    def may_be_asked_again(self) -> bool:
-        """It has not what it must, and another might."""
-        return not self._is_right and self.finish is not None and self.finish.reason in _MAY_BE_ASKED_AGAIN
+    def needs_reask(self) -> bool:
+        """Whether the message lacks what is required, and another attempt may have it."""
+        return not self._is_right and self.finish is not None and self.finish.reason in _REASKABLE_REASONS
 
     @property
-    def rests(self) -> bool:
-        """The CLI does nothing behind it of its own accord but run the calls, as it does where a model said nothing."""
-        whole = self.finish is not None and self.finish.reason in _MAY_BE_ASKED_AGAIN
+    def is_final(self) -> bool:
+        """Whether the CLI only runs the calls after this message; it re-asks a model that wrote nothing."""
+        whole = self.finish is not None and self.finish.reason in _REASKABLE_REASONS
         return whole and (self._has_words or self.called or self.replied)
 
     @property
     def _is_right(self) -> bool:
         return not self._waits and not (self._dropped and not (self._has_words or self.replied or self._given))
 
-    def add(self, event: AnyEvent) -> list[AnyEvent]:
-        """What can go to the client with this one."""
+    def feed(self, event: AnyEvent) -> list[AnyEvent]:
+        """Returns the events that can be emitted with this one."""
         match event:
             case Finish():
                 self.finish = event
                 return []
             case ReasoningDelta() if self._wanted.words and not self._has_words:
-                self._held.append(event)  # thoughts of a call go with it
+                self._held.append(event)  # reasoning before a call is emitted with it
                 return []
             case ToolCallStart():
                 return self._begun(event)
@@ -101,13 +101,13 @@ class Attempt:
         if not is_other and self._wanted.name and self._waits:
             self._drop_held_calls()
         self._held.append(ToolCallStart(call.index, call.id, name))
-        if is_other:  # which is given where no other comes
+        if is_other:  # it is emitted only if no call of the named tool follows
             return []
         self._waits = False
         return self._release()
 
     def _drop_held_calls(self) -> None:
-        """Drop those of other tools, now that the one that was named is called."""
+        """Drops the held calls of other tools, now that the named tool is called."""
         kept: list[AnyEvent] = []
         for event in self._held:
             match event:
@@ -127,7 +127,7 @@ class Attempt:
             return []
         if self._open == "reply":
             return [TextDelta(text)]
-        if self.replied:  # a reply of a schema is that alone
+        if self.replied:  # a structured reply has no other text
             self._beside += text
             return []
         self._has_words = True
@@ -142,7 +142,7 @@ class Attempt:
         return [self._numbered(event) for event in held]
 
     def _numbered(self, event: AnyEvent) -> AnyEvent:
-        """The event with its call's number among those that go to the client."""
+        """Returns the event with the index of its call among the emitted calls."""
         if isinstance(event, ToolCallStart):
             self._given += 1
         if isinstance(event, ToolCallStart | ToolCallDelta | ToolCallEnd | ToolCallIncomplete):
@@ -150,8 +150,8 @@ class Attempt:
         return event
 
     def close(self) -> list[AnyEvent]:
-        """What waited, now that nothing else will be had, and what is to be told of it."""
-        missed = self.may_be_asked_again
+        """Returns the held events at the end of the last attempt, and warnings about what is missing or was dropped."""
+        missed = self.needs_reask
         out = self._release()
         if missed:
             out.append(Notice("reask_failed", f"{self._wanted.missed}; what was answered is given", self._dropped))

@@ -1,4 +1,4 @@
-"""Whether somebody is logged in, as the CLI itself says; what it keeps of that is never looked at.
+"""Whether a user is logged in, as the CLI itself reports; its credentials are never read.
 
     {"loggedIn": true, "authMethod": "api_key", "apiKeySource": "ANTHROPIC_API_KEY", …}
 
@@ -15,20 +15,20 @@ import msgspec
 from dragoman.backends.claude_cli import command
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.discovery import ClaudeInstall, find_claude
-from dragoman.backends.claude_cli.errors import LOGIN
+from dragoman.backends.claude_cli.errors import NOT_LOGGED_IN
 from dragoman.backends.claude_cli.process import kill, working_directory
 from dragoman.core.errors import ConfigError
 
 _SINCE: Final = (2, 1, 40)
-"""Older ones would take these words for a prompt, and ask their model."""
+"""Older versions would send these words to the model as a prompt."""
 _DEADLINE_S: Final = 20.0
 
 
 class AuthStatus(NamedTuple):
-    """What it says."""
+    """The login status."""
 
     there: bool | None
-    """None: it does not say, as old versions do not."""
+    """Whether a user is logged in; None: unknown, as with old versions."""
     how: str = ""
 
 
@@ -40,18 +40,18 @@ class _Status(msgspec.Struct, rename="camel"):
 
 
 async def login_problem(config: ClaudeCliConfig, environ: Mapping[str, str]) -> str:
-    """What to say where nobody is logged in; "" where somebody is, or the program does not tell.
+    """Returns a message if no user is logged in; "" if one is, or if the CLI does not report it.
 
-    Raises: ConfigError: it is not there, or cannot be used; see `installed.find`.
+    Raises: ConfigError: `claude` is not installed, or cannot be used; see `find_claude`.
     """
     program = await find_claude(config, environ)
-    return LOGIN if (await query_auth_status(program, config, environ)).there is False else ""
+    return NOT_LOGGED_IN if (await query_auth_status(program, config, environ)).there is False else ""
 
 
 async def query_auth_status(program: ClaudeInstall, config: ClaudeCliConfig, environ: Mapping[str, str]) -> AuthStatus:
-    """What this program says with the variables that its processes get.
+    """Runs `claude auth status` with the environment that its other processes get.
 
-    Raises: ConfigError: it cannot be started where its processes are.
+    Raises: ConfigError: it cannot be started in Dragoman's own folder.
     """
     if program.version < _SINCE:
         return AuthStatus(None)
@@ -62,7 +62,7 @@ async def query_auth_status(program: ClaudeInstall, config: ClaudeCliConfig, env
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             env=command.environment(environ, config.variables, command.ModelSpec(""), 0),
-            cwd=working_directory(),  # where no project's settings have a say
+            cwd=working_directory(),  # no project settings apply there
             start_new_session=True,
         )
     except OSError as e:
@@ -82,7 +82,7 @@ async def query_auth_status(program: ClaudeInstall, config: ClaudeCliConfig, env
 
 
 def parse_status(said: bytes) -> AuthStatus:
-    """Its answer; of anything else nothing is made."""
+    """Parses the output; anything unexpected means that the status is unknown."""
     try:
         status = msgspec.json.decode(said, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The life of the backend: what is installed, which models there are, and one process for each answer."""
+"""The backend: the installed CLI, its models, and one process for each response."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -28,58 +28,58 @@ NAME = "claude_cli"
 
 
 class ClaudeCliBackend:
-    """The one that is installed."""
+    """The installed Claude Code CLI as a backend."""
 
     def __init__(self, config: ClaudeCliConfig, environ: Mapping[str, str]) -> None:
         self._config, self._environ = config, dict(environ)
         self._places = ConcurrencyLimiter(NAME, config.parallel, config.queue)
-        self._keeper = Reaper()
+        self._reaper = Reaper()
         self._pool = ProcessPool(self._launch, config.warm, config.idle_s, config.memory_mb)
         self._installed: ClaudeInstall | None = None
         self._has_budget = True
-        """A budget keeps it from asking for more, and does nothing else."""
+        """A budget stops the CLI from sending further requests by itself, and does nothing else."""
         self._models = models.list_models(config.models)
 
     def models(self) -> Sequence[ServedModel]:
-        """The aliases of the CLI, and those of the settings."""
+        """Returns the CLI's aliases, and the models of the settings."""
         return self._models
 
     def facts(self, model: str) -> Mapping[str, object]:
-        """The version, and how it is asked; see `SupportsReplay`."""
+        """Returns the version and the mode; see `SupportsReplay`."""
         assert self._installed is not None
         _, version, mode = self._installed
         return {"kind": "claude_cli", "version": version, "mode": mode, "budget": self._has_budget}
 
     def shown(self, request: Request) -> Request:
-        """It remembers none."""
+        """Returns the request unchanged: no past turns are rewritten."""
         return request
 
     def secrets(self) -> Sequence[str]:
-        """What its environment holds of keys."""
+        """Returns the API keys of its environment."""
         return secret_variables(self._environ)
 
     def resolve_model_name(self, name: str) -> str | None:
-        """Its own name of a model that it does not list; None: it is none of its."""
+        """Returns the CLI's name of a model that is not listed, or None if it is not a Claude model."""
         return models.resolve_model(name)
 
     async def refresh(self) -> None:
-        """It lists no others."""
+        """Does nothing: the CLI does not list its models."""
 
     async def start(self) -> None:
-        """Find out what is installed.
+        """Finds the installed CLI.
 
-        Raises: ConfigError: nothing is, or what is cannot be used; the message has the line to type.
+        Raises: ConfigError: it is not installed or cannot be used; the message says what to run.
         """
         self._installed = await find_claude(self._config, self._environ)
         log.info("claude %s, mode %s", self._installed.name, self._installed.mode)
 
     async def close(self) -> None:
-        """End all processes."""
+        """Terminates all processes."""
         await self._pool.close()
-        await self._keeper.close()
+        await self._reaper.close()
 
     def state(self) -> Mapping[str, object]:
-        """What is installed, and what its processes do."""
+        """Returns the version, and the number of processes and requests."""
         found = self._installed
         return {
             "backend": NAME,
@@ -94,11 +94,11 @@ class ClaudeCliBackend:
         }
 
     async def count_tokens(self, request: Request) -> int | None:
-        """It counts none."""
+        """Returns None: the CLI does not count tokens."""
         return None
 
     async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        """The model's answer.
+        """Yields the events of the response.
 
         Raises: DragomanError: before Start; see `Backend`.
         """
@@ -114,7 +114,7 @@ class ClaudeCliBackend:
         answer = ClaudeResponse(request, turn, conversation)
         async with self._places.acquire(), self._begun(kind, conversation) as session:
             begun = False
-            self._pool.warm(kind)  # for the next request, while the model thinks about this one
+            self._pool.warm(kind)  # for the next request, while the model works on this one
             try:
                 async with aclosing(answer.events(session)) as events:
                     async for event in events:
@@ -130,9 +130,9 @@ class ClaudeCliBackend:
 
     @asynccontextmanager
     async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[Session]:
-        """A process that has been told the conversation, to its end; another where one has died while it waited.
+        """Yields a session whose process has received the conversation; replaces a process that died while it waited.
 
-        Raises: RemoteError: it cannot be had.
+        Raises: RemoteError: no process can be started.
         """
         has_waited = True
         while has_waited:
@@ -151,13 +151,13 @@ class ClaudeCliBackend:
         installed = self._installed
         line = [installed.path, *command.arguments(spec, tools=installed.mode == "native")]
         environment = command.environment(self._environ, config.variables, spec, config.retries)
-        return await Process.start(line, environment, self._keeper)
+        return await Process.start(line, environment, self._reaper)
 
 
 async def _begin(session: Session, *, may_be_dead: bool) -> bool:
-    """Whether it has been told the conversation.
+    """Returns whether the process accepted the conversation; False if it had died while it waited.
 
-    Raises: RemoteError: it cannot be, and not for having died while it waited.
+    Raises: RemoteError: it failed for another reason.
     """
     try:
         await session.begin()

@@ -1,12 +1,12 @@
-"""How the CLI is started: as a model and nothing else.
+"""The command line and the environment that start the CLI as a model and nothing else.
 
-Its own tools are taken away (`--tools ""`), and with them whatever the machine has for it: settings, hooks and
-CLAUDE.md (`--setting-sources ""`), and behind that servers of MCP (`--strict-mcp-config`), skills and commands
-(`--disable-slash-commands`), files named in prompts; it keeps no conversation (`--no-session-persistence`). Of the
-environment it gets what it needs by name, nothing else. No prompt and no secret stands in the command line, which all
-of the machine can read: what is said goes through its standard input.
+Its own tools are disabled (`--tools ""`), and so is everything that is configured on the machine: settings, hooks and
+CLAUDE.md (`--setting-sources ""`), MCP servers (`--strict-mcp-config`), skills and commands
+(`--disable-slash-commands`), files that prompts name. It stores no conversation (`--no-session-persistence`). Of the
+environment it gets only the variables that it needs. The command line, which every user of the machine can read,
+contains no prompt and no secret: the content is sent to its standard input.
 
-What an administrator orders for all of the machine (managed settings) holds for it too: that is not ours to undo.
+Managed settings of an administrator still apply: overriding them is not Dragoman's decision.
 
 Source: `claude --help` of 2.1.329 and code.claude.com/docs/en/cli-reference, …/env-vars (2026-11); what reaches the
 model is asserted by tests/test_claude_cli_safe.py.
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import dragoman
 
 SERVER: Final = "t"
-"""The name of the server of MCP that offers the client's tools: the CLI calls them `mcp__t__NAME`."""
+"""Name of the MCP server with the client's tools; the CLI names them `mcp__t__NAME`."""
 
 _KEPT_VARIABLES: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "XDG_CONFIG_HOME"),
@@ -28,12 +28,13 @@ _KEPT_VARIABLES: Final = (
     *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS"),
     *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
 )
-"""What it needs to run, to reach its service, and to find its login, which is never looked at here."""
+"""Variables that it needs to run, to reach its service, and to find its login, which is never read here."""
 
 _KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-_PLAIN: Final = {"CLAUDE_CODE_SIMPLE": "1"}
-"""By which it leaves out what it says of the machine: the folder, the system and its version, the shell, the date. With
-it no login is read, so it is for those alone who have a key in a variable, which comes before the login anyway."""
+_WITHOUT_MACHINE_FACTS: Final = {"CLAUDE_CODE_SIMPLE": "1"}
+"""Leaves out what the CLI tells the model about the machine: folder, system and version, shell, date. It also ignores
+the login, so it is set only with an API key in a variable, which has precedence over the login anyway.
+"""
 _QUIET: Final = {
     "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -44,42 +45,43 @@ _QUIET: Final = {
     "DISABLE_AUTO_COMPACT": "1",
     "DISABLE_COMPACT": "1",
     "ENABLE_TOOL_SEARCH": "false",
-    "FORCE_PROMPT_CACHING_5M": "1",  # as the mark that is set here: one for longer may not stand behind it
+    "FORCE_PROMPT_CACHING_5M": "1",  # as the mark that is set here: a mark of a longer cache must not follow it
     "CLAUDE_AGENT_SDK_CLIENT_APP": f"dragoman/{dragoman.__version__}",
 }
 
 
 EFFORTS: Final = frozenset(("low", "medium", "high", "xhigh", "max"))
-"""What it takes; any other it would pass over."""
+"""The efforts that the CLI accepts; it ignores any other."""
 
 
-_ONCE: Final = ("--max-budget-usd", "0.000000001")
-"""With this spent, it does not ask its service again of its own accord, at somebody's cost: where an answer was cut,
-where there is nothing to see of it, or where a tool was called that there is none of."""
+_NO_FURTHER_REQUESTS: Final = ("--max-budget-usd", "0.000000001")
+"""With this budget, which is spent at once, the CLI does not send further requests by itself, at the user's cost: after
+a truncated response, after an empty one, or after a call of a tool that does not exist.
+"""
 
 
 class ModelSpec(NamedTuple):
-    """What a process is told of the model; `model` when it starts, the rest then or once it runs."""
+    """What a process is told about the model: `model` at its start, the rest then or once it runs."""
 
     model: str
     effort: str = ""
     thinking_tokens: int | None = None
-    """0: no thoughts; None: as the model has it."""
+    """Budget for reasoning: 0 for none, None for the model's default."""
     max_tokens: int = 0
-    """More than the model can write is lowered by the CLI."""
+    """Maximum length of the response; the CLI lowers a value above the model's maximum."""
     again: bool = False
-    """It may have to answer once more, so it has no budget."""
+    """The model may have to be re-asked, so the process gets no budget."""
 
     @property
     def warm(self) -> "ModelSpec":
-        """What a process that waits must know already: it can be told the rest (`control_requests`)."""
+        """Returns what a waiting process must know already; the rest can be set later by `control_requests`."""
         return ModelSpec(self.model, again=self.again)
 
 
 def control_requests(spec: ModelSpec) -> list[Mapping[str, object]]:
-    """What a process that runs is told of the model, as requests of the control protocol.
+    """Returns the requests of the control protocol that configure the model of a running process.
 
-    Thoughts are asked for in words (`summarized`); else they come without, for a model of today.
+    Reasoning is requested as text (`summarized`): current models omit it otherwise.
     """
     settings: dict[str, object] = {}
     if variables := _variables(spec):
@@ -107,22 +109,29 @@ def _variables(spec: ModelSpec) -> dict[str, str]:
 
 
 def arguments(spec: ModelSpec, *, tools: bool) -> list[str]:
-    """What stands behind the name of the program."""
+    """Returns the arguments of the command."""
     said = [
         *("--print", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
         *("--include-partial-messages", "--no-session-persistence", "--disable-slash-commands"),
         *("--setting-sources", "", "--strict-mcp-config", "--tools", "", "--name", "dragoman", "--model", spec.model),
     ]
-    if tools:  # which are allowed, or it would answer calls itself, by a refusal, and ask the model again
+    if tools:  # allowed, because the CLI would refuse calls by itself and ask the model again
         config = f'{{"mcpServers":{{"{SERVER}":{{"type":"sdk","name":"{SERVER}"}}}}}}'
         said += ["--mcp-config", config, "--allowedTools", f"mcp__{SERVER}"]
     if spec.effort:
         said += ["--effort", spec.effort]
-    return said if spec.again else [*said, *_ONCE]
+    return said if spec.again else [*said, *_NO_FURTHER_REQUESTS]
 
 
 def environment(environ: Mapping[str, str], more: Sequence[str], spec: ModelSpec, retries: int) -> dict[str, str]:
-    """All that it gets to see of ours, `more` beside what it needs."""
+    """Returns the environment of a process.
+
+    Args:
+        environ: the gateway's environment.
+        more: names of further variables to keep.
+        spec: the model and its limits.
+        retries: how often the CLI retries a failed request.
+    """
     passed = {name: environ[name] for name in (*_KEPT_VARIABLES, *more) if name in environ}
     own = {"CLAUDE_CODE_MAX_RETRIES": str(retries), **_variables(spec)}
-    return {**passed, **_QUIET, **own, **(_PLAIN if any(map(passed.get, _KEYS)) else {})}
+    return {**passed, **_QUIET, **own, **(_WITHOUT_MACHINE_FACTS if any(map(passed.get, _KEYS)) else {})}

@@ -1,4 +1,4 @@
-"""The settings of the Claude Code CLI as a model; apart from its backend, as those of servers are."""
+"""The settings of the Claude Code CLI, without its backend, so that settings can be read without its dependencies."""
 
 from typing import Annotated, Any
 

@@ -1,11 +1,11 @@
-"""A request as a conversation with the CLI, native: what it is told, line by line.
+"""A request as a conversation with the CLI, in native mode: one line for each message.
 
-    {"type": "user", "message": {…}, "shouldQuery": false}        a turn of the past
-    {"type": "assistant", "message": {…}}                         the model's, calls and thoughts as they were
-    {"type": "user", "message": {…}}                              the last, which starts the turn
+    {"type": "user", "message": {…}, "shouldQuery": false}        a past turn
+    {"type": "assistant", "message": {…}}                         the model's turn with its calls and reasoning
+    {"type": "user", "message": {…}}                              the last message, which starts the response
 
-The messages are those of the Messages API, as its dialect writes them for a server. The client's tools are a server of
-MCP whose name stands before theirs; past calls have it too.
+The messages are those of the Messages API, as its dialect writes them for an upstream server. The client's tools are
+those of an MCP server, whose name is their prefix; past calls have the same prefix.
 
 Source: the CLI itself, 2.1.329 (tests/test_claude_cli.py); its `initialize` and `control_request` as claude-agent-sdk
 0.2.186 has them; November 2026.
@@ -29,21 +29,21 @@ from dragoman.core.messages import Message, Part, Request, ToolCall, ToolResult,
 from dragoman.wire.translation import client_run_tools
 
 STRUCTURED: Final = "StructuredOutput"
-"""The CLI's own tool by which it has a reply of a schema."""
+"""The CLI's own tool by which the model writes a structured reply."""
 CommandGuard: TypeAlias = Callable[[Sequence[object]], list[object]]
 _PREFIX: Final = f"mcp__{SERVER}__"
 _MARK: Final = "cache_control"
 
 
 class ConversationTurn(msgspec.Struct, frozen=True):
-    """A message of the conversation."""
+    """One message of the conversation."""
 
     role: Literal["user", "assistant"]
     content: msgspec.Raw
 
 
 class ClientTool(msgspec.Struct, frozen=True, rename="camel"):
-    """A tool, as MCP lists it."""
+    """A client's tool, as MCP lists it."""
 
     name: str
     input_schema: msgspec.Raw
@@ -51,24 +51,24 @@ class ClientTool(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Conversation(NamedTuple):
-    """All that a process is told."""
+    """Everything that a process is sent."""
 
     spec: ModelSpec
     system: str
     said: Sequence[ConversationTurn]
-    """The last is the user's."""
+    """The messages; the last is the user's."""
     tools: Sequence[ClientTool] = ()
     schema: str = ""
-    """Of the reply."""
+    """JSON Schema of the reply, or ""."""
     names: Mapping[str, str] = {}
-    """The client's names of the tools, by the model's."""
+    """The client's tool names, by the names that the model sees."""
     requirement: ReplyRequirement = ReplyRequirement()
-    """What the answer must have."""
+    """What the response must contain."""
     warnings: Sequence[Notice] = ()
     in_words: bool = False
-    """Tools are told, and called, in the text; none are mounted."""
+    """Tools are described, and called, in the text; there is no MCP server."""
     told_at_start: bool = False
-    """The process takes nothing of the model once it runs."""
+    """The process must get all settings of the model at its start."""
 
 
 class _Tool(msgspec.Struct):
@@ -87,18 +87,18 @@ _body: Final = msgspec.json.Decoder(_Body).decode
 
 
 def to_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = append_command_guard) -> Conversation:
-    """The request as such a conversation, in the words of whose user the CLI finds nothing to do.
+    """Returns the request as a conversation in native mode; the CLI executes nothing that the messages contain.
 
-    Raises: UnsupportedError: a part of it cannot be said to the model.
+    Raises: UnsupportedError: a part of the request cannot be sent to the model.
     """
     client_run_tools(request, "claude")
     return map_conversation(request, spec, unread)
 
 
 def map_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = append_command_guard) -> Conversation:
-    """The same of a request whose tools have been checked, or are described in its text.
+    """Returns the conversation for a request whose tools have been checked, or are described in its text.
 
-    Raises: UnsupportedError: a part of it cannot be said to the model.
+    Raises: UnsupportedError: a part of the request cannot be sent to the model.
     """
     hosted = [tool.kind for tool in request.tools if tool.kind != "function"]
     request, names = _with_sent_tool_names(request)
@@ -126,7 +126,7 @@ def map_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = a
 
 
 def _with_sent_tool_names(request: Request) -> tuple[Request, Mapping[str, str]]:
-    """The request with its tools, and their calls, by the names that the model knows; and the client's by those."""
+    """Returns the request with the tool names that the model sees, and the client's names by those."""
     tools = tuple(tool for tool in request.tools if tool.kind == "function")
     table = ToolNameMap((tool.name for tool in tools), NAME_FORM)
 
@@ -143,7 +143,7 @@ def _with_sent_tool_names(request: Request) -> tuple[Request, Mapping[str, str]]
 
 
 def _without_cli_fields(request: Request) -> Request:
-    """The request without what the CLI says itself, or is told otherwise, of the client's own API if it is that one."""
+    """Returns the request without fields that the CLI sets itself, or that it gets by other means."""
     return replace(
         request,
         dialect="" if request.dialect == MESSAGES else request.dialect,
@@ -159,7 +159,7 @@ def _without_cli_fields(request: Request) -> Request:
 
 
 def _without_cache_marks(message: Message) -> Message:
-    """The message without marks for the cache: the CLI sets its own, and there may be four."""
+    """Returns the message without cache marks: the CLI sets its own, and at most four are allowed."""
     return replace(
         message, parts=tuple(map(_part_without_cache_marks, message.parts)), extra=_without_cache_mark(message.extra)
     )
@@ -180,7 +180,7 @@ def _without_cache_mark(extra: Mapping[str, msgspec.Raw]) -> Mapping[str, msgspe
 
 
 def _full_description(tool: _Tool) -> str:
-    """What it says of itself; by an API key the CLI would pass on the first paragraph alone, where there is one."""
+    """Returns the complete description; with an API key, the CLI passes only the first paragraph of some on."""
     return "\n\n" + tool.description if "\n\n" in tool.description else tool.description
 
 
@@ -193,10 +193,10 @@ def _system_text(system: str | list[dict[str, Any]]) -> str:
 
 
 def _guarded_turn(said: ConversationTurn, unread: CommandGuard, *, keep: bool = False) -> ConversationTurn:
-    """The message, in which the CLI finds no file or command of the machine.
+    """Returns the message in a form in which the CLI runs no command and reads no file.
 
-    `keep` all up to here in the cache, for the next request to find: the CLI's own mark stands behind a date of its
-    own, with which that does not go on. It sets three, of four that there may be.
+    With `keep`, everything up to here is cached for the next request: the CLI's own mark follows a date that it
+    inserts, which the next request does not repeat. The CLI sets three marks, of four that are allowed.
     """
     if said.role == "assistant":
         return said

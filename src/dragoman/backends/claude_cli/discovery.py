@@ -1,4 +1,4 @@
-"""What is installed, and what it can do: its version says that, and is asked for once.
+"""Finds the installed CLI; its capabilities follow from its version, which is queried once.
 
 2.1.329 (Claude Code)
 """
@@ -25,13 +25,13 @@ _INSTALL: Final = "npm install -g @anthropic-ai/claude-code"
 _UPDATE: Final = f"run: claude update (or: {_INSTALL})"
 _AT: Final = "at claude_cli.command"
 _DEADLINE_S: Final = 20.0
-"""It takes a tenth of a second, on a busy machine a few."""
+"""It takes 0.1 s, on a busy machine a few seconds."""
 _VERSION: Final = re.compile(r"(?<![\d.])(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 _SAID_CHARS: Final = 200
 
 
 class ClaudeInstall(NamedTuple):
-    """The program."""
+    """The installed program."""
 
     path: str
     version: Version
@@ -39,14 +39,14 @@ class ClaudeInstall(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its version in words, `2.1.329`."""
+        """The version as text, `2.1.329`."""
         return version_string(self.version)
 
 
 async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> ClaudeInstall:
-    """The program that the settings name, and the mode in which it is used.
+    """Returns the program that the settings name, and the mode in which it is used.
 
-    Raises: ConfigError: it is not there, does not say its version, or cannot do what it must; what to do is said.
+    Raises: ConfigError: it is not installed, reports no version, or is too old; the message says what to run.
     """
     if config.mode not in _MODES:
         raise ConfigError(
@@ -55,7 +55,7 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
     found_at = shutil.which(os.path.expanduser(config.command), path=environ.get("PATH"))
     if found_at is None:
         raise ConfigError(f"there is no program {quote(config.command)}; install it: {_INSTALL} - {_AT}")
-    path = os.path.abspath(found_at)  # its processes work elsewhere
+    path = os.path.abspath(found_at)  # its processes run in another folder
     said = await _version_output(path, command.environment(environ, config.variables, command.ModelSpec(""), 0))
     found = _VERSION.search(said)
     if not found:
@@ -73,7 +73,7 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
 
 
 async def _version_output(path: str, environment: Mapping[str, str]) -> str:
-    """What it says of its version."""
+    """Returns the output of `claude --version`."""
     try:
         child = await asyncio.create_subprocess_exec(
             *(path, "--version"),
@@ -93,7 +93,7 @@ async def _version_output(path: str, environment: Mapping[str, str]) -> str:
     except TimeoutError:
         raise ConfigError(f"{path} --version says nothing within {_DEADLINE_S:g} s; try it by hand - {_AT}") from None
     finally:
-        kill(child.pid)  # whom it left behind, or itself
+        kill(child.pid)  # the process, or what it left behind
         with contextlib.suppress(ProcessLookupError):
             await child.wait()
     if child.returncode:
@@ -105,6 +105,6 @@ async def _version_output(path: str, environment: Mapping[str, str]) -> str:
 
 
 def _postinstall_hint(path: str) -> str:
-    """What to run where the npm package was installed without its own install step."""
+    """Returns what to run if the npm package was installed without its postinstall step."""
     step = npm_postinstall(path)
     return f": its install step did not run; run: {step}" if step else ""

@@ -1,4 +1,4 @@
-"""What a process must not have: it says at the beginning of its answer what tools and servers it has."""
+"""Checks that a process has no tools or MCP servers but the client's; it reports both before its response."""
 
 from typing import Final
 
@@ -20,9 +20,10 @@ class _Server(msgspec.Struct):
 
 
 def check_isolation(line: OutputLine, conversation: Conversation) -> set[str]:
-    """Refuse an answer of a model that could do something on this machine; gives the client's tools that it has not.
+    """Refuses the response of a model that could act on this machine.
 
-    Raises: BackendUnavailableError: it has other tools than the client's, or servers of its own.
+    Returns: the client's tools that the process did not accept.
+    Raises: BackendUnavailableError: it has other tools or servers than the client's.
     """
     offered = {f"mcp__{SERVER}__{tool.name}" for tool in conversation.tools}
     own = offered | ({STRUCTURED} if conversation.schema else set())

@@ -1,8 +1,8 @@
-"""The client's tools as a server of MCP, which the CLI asks over its own standard output.
+"""The client's tools as an MCP server, which the CLI queries over its own standard output.
 
-It is told what tools there are. That it calls one is how it goes on from an answer with calls; it is not answered, as
-the client runs the tool, and sends what came of it with the next request. Only where the client will never see the
-call is it told so, and asks the model again.
+The server lists the tools. After a response with calls the CLI sends them to this server; they are not answered, since
+the client runs the tools and sends the results with its next request. Only a call that the client will never see is
+answered, with an error, and then the CLI asks the model again.
 
 Source: Model Context Protocol 2025-11-25 (initialize, tools/list, tools/call); `mcp_message` of the control protocol as
 claude-agent-sdk 0.2.186 has it, November 2026.
@@ -29,17 +29,17 @@ class _ControlRequest(msgspec.Struct):
 
 
 class ClientToolsServer:
-    """Answers what the CLI asks of us."""
+    """Answers the control requests of the CLI."""
 
     def __init__(self, tools: Sequence[ClientTool]) -> None:
         self._tools = tools
         self._called: list[tuple[str, _Message]] = []
         self._refusal = ""
         self.listed = False
-        """It knows the tools."""
+        """The CLI has listed the tools."""
 
     def answer(self, id: str, asked: msgspec.Raw) -> object | None:
-        """The line that answers this request of its; None: none does."""
+        """Returns the line that answers a control request, or None if it is not answered."""
         try:
             request = msgspec.json.decode(asked, type=_ControlRequest)
         except msgspec.DecodeError:
@@ -67,13 +67,13 @@ class ClientToolsServer:
         return _answer(id, message, result)
 
     def refuse(self, why: str) -> list[object]:
-        """The lines that answer all calls of an answer: nobody runs them, nor those of it that still come."""
+        """Returns the lines that refuse all calls of a response, and refuses those of it that still arrive."""
         self._refusal = why
         called, self._called = self._called, []
         return [_answer(id, message, self._refused()) for id, message in called]
 
     def accept(self) -> None:
-        """Another answer begins."""
+        """The next response begins: calls are no longer refused."""
         self._refusal = ""
 
     def _refused(self) -> object:

@@ -1,16 +1,16 @@
-"""Models of the CLI, by the names that clients know, and how one is asked to think.
+"""Model names of the CLI as clients know them, and the settings for reasoning.
 
-    opus, sonnet, haiku, fable        as the CLI itself has them: the newest of each
-    sonnet[1m]                        with a context of a million tokens
-    claude-sonnet-4-5-20250929        by full name, also as `claude-sonnet-4.5`
-    claude-code-cli/opus              any of them, so that it cannot be mistaken for that of another backend
+    opus, sonnet, haiku, fable        the CLI's own aliases: the newest model of each
+    sonnet[1m]                        with a context window of a million tokens
+    claude-sonnet-4-5-20250929        the full name, also as `claude-sonnet-4.5`
+    claude-code-cli/opus              any of them, distinct from the models of other backends
 
-Any other name is none of its models, rather than its default.
+Any other name is unknown; the CLI's default model is not used for it.
 
-    effort                 `--effort` as it comes, `minimal` as `low`; `none`: no thoughts
-    thoughts, Messages     as its `thinking` has it: none where it is absent, and so many tokens where it names them
-    thoughts, other APIs   as the model has it by itself, or at that effort
-    a short limit          no thoughts, unless they were asked for: there is no room for them below `_LEAST_TOKENS`
+    effort                   `--effort` as it is, `minimal` as `low`; `none`: no reasoning
+    reasoning, Messages      as the request's `thinking`: none if absent, else the budget that it names
+    reasoning, other APIs    the model's default, or the effort's
+    a small max_tokens       no reasoning unless requested: below `_MIN_THINKING_TOKENS` there is no room for it
 
 Source: `claude --help` and requests of 2.1.329 (tests/test_claude_cli_mapping.py);
 https://code.claude.com/docs/en/model-config; MODEL_MAP of claude-max-api-proxy and its forks;
@@ -30,16 +30,16 @@ from dragoman.core.messages import Request
 MESSAGES: Final = "anthropic_messages"
 PREFIX: Final = "claude-code-cli/"
 _PREFIXES: Final = (PREFIX, "claude-max-api-proxy/", "claude-proxy/", "maxproxy/", "anthropic/")
-"""What bridges to the CLI, and clients of several vendors, put before a name."""
+"""Prefixes of model names in bridges to the CLI, and in clients of several providers."""
 _ALIASES: Final = ("opus", "sonnet", "haiku", "fable")
-_SHORT: Final = re.compile(r"claude-(opus|sonnet|haiku)-4")
-"""Names that bridges to the CLI have for its aliases."""
+_BRIDGE_NAME: Final = re.compile(r"claude-(opus|sonnet|haiku)-4")
+"""Names of the aliases in bridges to the CLI."""
 _KNOWN: Final = re.compile(r"(?:opus|sonnet|haiku|fable|best|default|opusplan|claude-[\w.-]+)(?:\[1m\])?")
 _VERSION: Final = re.compile(r"(?<=-\d)\.(?=\d)")
-"""`4.5`, as other vendors write it; the model's own service has `4-5`."""
-_LEAST_TOKENS: Final = 1024
-"""Of thoughts, which an answer must have room for."""
-_LEAST_EFFORT: Final = {"minimal": "low"}
+"""`4.5`, as other providers write it; the model's own service writes `4-5`."""
+_MIN_THINKING_TOKENS: Final = 1024
+"""The smallest budget for reasoning, in tokens; a response needs room for more."""
+_EFFORT_ALIASES: Final = {"minimal": "low"}
 
 
 class _Thinking(msgspec.Struct):
@@ -48,18 +48,18 @@ class _Thinking(msgspec.Struct):
 
 
 def list_models(more: Sequence[str]) -> tuple[ServedModel, ...]:
-    """All that can be asked for by a list."""
+    """Returns the models of the list."""
     return tuple(ServedModel(PREFIX + name, None, "anthropic", (name,)) for name in dict.fromkeys((*_ALIASES, *more)))
 
 
 def resolve_model(name: str) -> str | None:
-    """The model's own name under the CLI, of a full name or one with a prefix; None: it is none of its."""
+    """Returns the model's name, or None if it is not one of the CLI's."""
     return name if _KNOWN.fullmatch(_without_prefix(name)) else None
 
 
 def model_spec(request: Request) -> ModelSpec:
-    """What a process for this request is told of the model."""
-    effort = _LEAST_EFFORT.get(request.effort, request.effort)
+    """Returns the settings of a process for this request."""
+    effort = _EFFORT_ALIASES.get(request.effort, request.effort)
     limit = request.max_tokens or 0
     return ModelSpec(_cli_name(request.model), effort if effort in EFFORTS else "", _thinking_tokens(request), limit)
 
@@ -71,23 +71,23 @@ def _without_prefix(name: str) -> str:
 
 def _cli_name(name: str) -> str:
     bare = _without_prefix(name)
-    found = _SHORT.fullmatch(bare)
+    found = _BRIDGE_NAME.fullmatch(bare)
     return found[1] if found else _VERSION.sub("-", bare)
 
 
 def _thinking_tokens(request: Request) -> int | None:
-    """Tokens for thoughts: 0 for none, None for as many as the model takes."""
+    """Returns the budget for reasoning in tokens: 0 for none, None for the model's default."""
     if request.effort == "none":
         return 0
     if request.dialect == MESSAGES:
         return _thinking_field_tokens(request.extra.get("thinking"))
-    return 0 if request.max_tokens is not None and request.max_tokens <= _LEAST_TOKENS else None
+    return 0 if request.max_tokens is not None and request.max_tokens <= _MIN_THINKING_TOKENS else None
 
 
 def _thinking_field_tokens(thinking: msgspec.Raw | None) -> int | None:
     try:
         told = msgspec.json.decode(thinking or b"{}", type=_Thinking | None) or _Thinking()
-    except msgspec.DecodeError:  # what is wrong with it is for the model's service to say; it gets none
+    except msgspec.DecodeError:  # the model's service reports what is wrong; there is no reasoning
         return 0
     if told.type == "enabled" and told.budget_tokens:
         return max(told.budget_tokens, 0)

@@ -1,9 +1,8 @@
-"""One process of the claude CLI: lines of JSON in, lines of JSON out, and its certain end.
+"""One process of the claude CLI: lines of JSON in, lines of JSON out. It is always terminated.
 
-It is the head of a process group of its own. What it writes for the time of its life, sockets and the like, goes to a
-folder of its own that is removed with it. Ended it is by SIGTERM, upon which it takes its leave of its files, and
-SIGKILL where that does not help, both to the whole group; a `Reaper` does the same where this program itself was
-killed. On Windows, which has neither groups nor SIGTERM, it is ended at once, and alone.
+It leads a process group of its own. Its temporary files and sockets are in a folder of its own, which is removed with
+it. It is terminated by SIGTERM, which lets it clean up, then by SIGKILL, both sent to the group; a `Reaper` does the
+same if the gateway itself was killed. On Windows, which has neither groups nor SIGTERM, the process alone is killed.
 """
 
 import asyncio
@@ -30,57 +29,57 @@ from dragoman.off_loop import off_loop
 log = logging.getLogger("dragoman.backends.claude_cli")
 
 LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
-"""Of what it says in one line; a whole answer stays well below."""
-_POLITE_S: Final = 2.0
-"""Time to go after SIGTERM; it needs a tenth of that."""
-_LAST_S: Final = 0.5
-"""Time for what it said last to be read; it stands in a pipe already."""
-_WORDS: Final = 20
-"""Lines of its complaints that are kept."""
-_TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
-"""What names the folder for temporary files, on one system or another."""
+"""Maximum length of an output line; a whole response is far shorter."""
+_TERMINATE_S: Final = 2.0
+"""Time to exit after SIGTERM; it needs 10 % of that."""
+_LAST_OUTPUT_S: Final = 0.5
+"""Time to read the last output after the exit; it is in a pipe already."""
+_STDERR_LINES: Final = 20
+"""Number of lines of standard error that are kept."""
+_TEMP_VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")
+"""The variables for the folder of temporary files, on different systems."""
 
 _encode = msgspec.json.Encoder().encode
-_NONE: Final = msgspec.Raw(b"null")
+_NULL: Final = msgspec.Raw(b"null")
 
 
 class OutputLine(msgspec.Struct, frozen=True):
-    """What it says, as far as anybody here looks at it."""
+    """The fields of an output line that are used here."""
 
     type: str = ""
     subtype: str = ""
-    event: msgspec.Raw = _NONE
-    """Of a `stream_event`: an event of the Messages API, as it came."""
-    message: msgspec.Raw = _NONE
+    event: msgspec.Raw = _NULL
+    """Of a `stream_event`: the unchanged event of the Messages API."""
+    message: msgspec.Raw = _NULL
     request_id: str = ""
-    request: msgspec.Raw = _NONE
-    response: msgspec.Raw = _NONE
-    tools: msgspec.Raw = _NONE
-    mcp_servers: msgspec.Raw = _NONE
-    rate_limit_info: msgspec.Raw = _NONE
+    request: msgspec.Raw = _NULL
+    response: msgspec.Raw = _NULL
+    tools: msgspec.Raw = _NULL
+    mcp_servers: msgspec.Raw = _NULL
+    rate_limit_info: msgspec.Raw = _NULL
     is_error: bool = False
-    error: msgspec.Raw = _NONE
-    """Of an `assistant` message that the CLI wrote itself: the word for what went wrong."""
-    error_status: msgspec.Raw = _NONE
-    result: msgspec.Raw = _NONE
-    api_error_status: msgspec.Raw = _NONE
-    retry_delay_ms: msgspec.Raw = _NONE
-    total_cost_usd: msgspec.Raw = _NONE
+    error: msgspec.Raw = _NULL
+    """Of an `assistant` message that the CLI wrote itself: the code of the error."""
+    error_status: msgspec.Raw = _NULL
+    result: msgspec.Raw = _NULL
+    api_error_status: msgspec.Raw = _NULL
+    retry_delay_ms: msgspec.Raw = _NULL
+    total_cost_usd: msgspec.Raw = _NULL
     parent_tool_use_id: str | None = None
 
 
 _line: Final = msgspec.json.Decoder(OutputLine).decode
 _BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _COLOURS: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|\xef\xbb\xbf")
-"""Escapes for terminals (ECMA-48 control sequences, and the operating system commands of xterm), a byte order mark."""
+"""Terminal escapes (ECMA-48 control sequences, and the operating system commands of xterm), and a byte order mark."""
 
 
 class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
-    """Its output ends when it does, though a process that it left behind may hold it still."""
+    """Closes the output when the process exits, even if a process that it left behind still holds the pipe."""
 
     def process_exited(self) -> None:
         super().process_exited()
-        asyncio.get_running_loop().call_later(_LAST_S, self._close)
+        asyncio.get_running_loop().call_later(_LAST_OUTPUT_S, self._close)
 
     def _close(self) -> None:
         transport: asyncio.SubprocessTransport | None = getattr(self, "_transport", None)
@@ -90,32 +89,32 @@ class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
 
 
 class Process:
-    """One that runs."""
+    """A running process."""
 
     def __init__(
         self,
         transport: asyncio.SubprocessTransport,
         child: asyncio.subprocess.Process,
         folder: str,
-        keeper: Reaper,
+        reaper: Reaper,
     ) -> None:
-        self._transport, self._child, self._folder, self._keeper = transport, child, folder, keeper
-        self._complaints: deque[str] = deque(maxlen=_WORDS)
+        self._transport, self._child, self._folder, self._reaper = transport, child, folder, reaper
+        self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
         self._listening = asyncio.ensure_future(self._listen())
         self._ending: asyncio.Task[None] | None = None
         self.over = asyncio.ensure_future(child.wait())
-        """Done when it has come to its end, by itself or not."""
+        """Done when the process has exited."""
 
     @classmethod
-    async def start(cls, command: Sequence[str], environment: Mapping[str, str], keeper: Reaper) -> "Process":
-        """One of this command line.
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str], reaper: Reaper) -> "Process":
+        """Starts a process with this command line.
 
         Raises: BackendUnavailableError: it cannot be started.
         """
         folder = ""
         try:
             folder = tempfile.mkdtemp(prefix="dragoman-")
-            await keeper.start()
+            await reaper.start()
             loop = asyncio.get_running_loop()
             transport, protocol = await loop.subprocess_exec(
                 lambda: _Pipes(LINE_LIMIT_BYTES, loop),
@@ -124,36 +123,42 @@ class Process:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=working_directory(),
-                env={**environment, **dict.fromkeys(_TEMPORARY, folder)},
+                env={**environment, **dict.fromkeys(_TEMP_VARIABLES, folder)},
                 start_new_session=True,
             )
-        except BaseException as e:  # a client that has gone, too
+        except BaseException as e:  # also if the client has disconnected
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
             if isinstance(e, OSError):
                 log.warning("cannot start %s: %s", command[0], e)
                 raise BackendUnavailableError(f"cannot start claude: {(e.strerror or str(e)).lower()}") from None
             raise
-        keeper.watch(transport.get_pid(), folder)
-        return cls(transport, asyncio.subprocess.Process(transport, protocol, loop), folder, keeper)
+        reaper.watch(transport.get_pid(), folder)
+        return cls(transport, asyncio.subprocess.Process(transport, protocol, loop), folder, reaper)
 
     @property
     def pid(self) -> int:
-        """Of the process, and of its group."""
+        """The id of the process, and of its group."""
         return self._child.pid
 
     @property
     def runs(self) -> bool:
-        """It has not come to its end."""
+        """Whether the process is running and is not being terminated."""
         return self._child.returncode is None and self._ending is None
 
-    async def say(self, *lines: object, silence_s: float, large: bool = False) -> None:
-        """Tell it these, a line each; that it has gone is found by whoever listens. `large` ones are made in a thread.
+    async def send(self, *lines: object, silence_s: float, large: bool = False) -> None:
+        """Sends each object as a line. A process that has exited is noticed by the reader of its output.
 
-        Raises: UpstreamTimeoutError: it did not take them in for so long.
+        Args:
+            lines: objects to write as JSON.
+            silence_s: seconds for the process to accept them.
+            large: whether to encode them in a thread.
+
+        Raises:
+            UpstreamTimeoutError: the process did not accept them in time.
         """
         assert self._child.stdin is not None
-        data = await off_loop(large, lambda: b"".join(map(one_line, lines)))
+        data = await off_loop(large, lambda: b"".join(map(encode_line, lines)))
         try:
             async with asyncio.timeout(silence_s):
                 self._child.stdin.write(data)
@@ -163,11 +168,15 @@ class Process:
         except ConnectionError:
             pass
 
-    async def hear(self, silence_s: float) -> OutputLine:
-        """What it says next; whatever is none of its lines is passed over.
+    async def receive(self, silence_s: float) -> OutputLine:
+        """Returns the next line; other output is skipped.
 
-        Raises: UpstreamTimeoutError: nothing for so long. BackendUnavailableError: it has ended, or a line of an
-            answer is broken.
+        Args:
+            silence_s: seconds to wait.
+
+        Raises:
+            UpstreamTimeoutError: there was no line in time.
+            BackendUnavailableError: the process has exited, or a line of a response is damaged.
         """
         assert self._child.stdout is not None
         while True:
@@ -180,12 +189,12 @@ class Process:
                 raise BackendUnavailableError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
             if not said.endswith(b"\n"):
                 raise BackendUnavailableError(f"claude ended before its answer did: {await self._last_words()}")
-            if (line := _read(said)) is not None:
+            if (line := _parse_line(said)) is not None:
                 return line
 
     async def _last_words(self) -> str:
         try:
-            async with asyncio.timeout(_POLITE_S):
+            async with asyncio.timeout(_TERMINATE_S):
                 status = await self._child.wait()
                 await self._listening
         except TimeoutError:
@@ -194,7 +203,7 @@ class Process:
         return f"{how}{': ' if self._complaints else ''}{self._complaints[-1] if self._complaints else ''}"
 
     async def _listen(self) -> None:
-        """Take its complaints, which would make it wait if nobody did."""
+        """Reads standard error, since the process would block if nothing did."""
         assert self._child.stderr is not None
         with contextlib.suppress(ValueError):
             async for said in self._child.stderr:
@@ -203,44 +212,45 @@ class Process:
                     self._complaints.append(text[:300])
 
     def end(self, *, at_once: bool = False) -> "asyncio.Task[None]":
-        """Have it ended, and its group; waiting for that is up to the caller.
+        """Terminates the process and its group; the returned task is done when it has exited.
 
-        `at_once`: before it does another thing.
+        Args:
+            at_once: whether to send SIGKILL, so that it can do nothing more.
         """
         if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
+            self._ending = asyncio.ensure_future(self._terminate())
             if at_once:
                 kill(self._child.pid)
         return self._ending
 
-    async def _end(self) -> None:
+    async def _terminate(self) -> None:
         for end in (_ask_to_end, kill):
             end(self._child.pid)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_POLITE_S):
+                async with asyncio.timeout(_TERMINATE_S):
                     await self._child.wait()
                 break
         await self._child.wait()
-        kill(self._child.pid)  # whom it left behind
-        self._keeper.forget(self._child.pid)
+        kill(self._child.pid)  # what it left behind
+        self._reaper.forget(self._child.pid)
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
-        self._transport.close()  # else its pipes are closed by chance
+        self._transport.close()  # else its pipes are closed at a random time
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def one_line(said: object) -> bytes:
-    """What is said, as one line, whatever JSON of a client's is in it as it came.
+def encode_line(said: object) -> bytes:
+    """Returns the object as one line of JSON, even if raw JSON of a client contains line breaks.
 
-    A line of its own in that would be told to the CLI as ours: it takes orders to run programs.
+    A further line from the client's JSON would be a command to the CLI, which can run programs.
     """
     return msgspec.json.format(_encode(said), indent=-1) + b"\n"
 
 
-def _read(said: bytes) -> OutputLine | None:
-    """The line; None: it is none of its, as others may write to its output.
+def _parse_line(said: bytes) -> OutputLine | None:
+    """Parses a line of output; None if it is not from the CLI, since other programs may write to the same output.
 
-    Raises: BackendUnavailableError: it is one of an answer, of which a part would be missing.
+    Raises: BackendUnavailableError: a line of a response is damaged, so a part would be missing.
     """
     for text in (said, _COLOURS.sub(b"", said)):
         with contextlib.suppress(*_BROKEN):
@@ -251,10 +261,12 @@ def _read(said: bytes) -> OutputLine | None:
 
 
 def working_directory() -> Path:
-    """Where all of them work: an empty folder, the same each time. Raises: OSError: there can be none.
+    """Returns the folder in which all processes run: an empty one, always the same.
 
-    They are not to find anything there, and they name it to the model, whose service keeps the beginnings of
-    conversations; and in its home the CLI keeps a folder for each that it was ever started in.
+    It must not contain files that the CLI would read. The CLI names the folder to the model, whose service caches
+    prompt prefixes, and keeps a folder in its home for each folder in which it was ever started.
+
+    Raises: OSError: the folder cannot be created.
     """
     folder = weights.home() / "claude"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -264,7 +276,7 @@ def working_directory() -> Path:
 if sys.platform == "win32":
 
     def kill(pid: int) -> None:
-        """End it, where it has not come to its end."""
+        """Kills the process if it is still running."""
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
 
@@ -276,7 +288,7 @@ else:
         _signal(pid, signal.SIGTERM)
 
     def kill(pid: int) -> None:
-        """End all of its group that have not come to their end."""
+        """Kills all processes of the group that are still running."""
         _signal(pid, signal.SIGKILL)
 
     def _signal(group: int, sign: int) -> None:

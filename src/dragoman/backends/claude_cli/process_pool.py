@@ -1,6 +1,7 @@
-"""Processes that are started before they are needed: that takes half a second, which a request need not wait for.
+"""Starts processes before they are needed: the start takes 0.5 s, which a request would have to wait for.
 
-Each answers one request. Which are kept waiting follows the latest requests, as those of one agent are alike.
+Each serves one request. The processes that wait are of the kinds that were requested last, because the requests of one
+agent are alike.
 """
 
 import asyncio
@@ -18,8 +19,8 @@ from dragoman.core.errors import BackendUnavailableError
 log = logging.getLogger("dragoman.backends.claude_cli")
 
 _MB: Final = 1024 * 1024
-_LATELY_S: Final = 60.0
-"""For so long a kind that gave way to another does not take its place back."""
+_REPLACED_S: Final = 60.0
+"""Time during which a kind that was replaced by another does not replace it."""
 
 
 class ProcessPool:
@@ -35,22 +36,22 @@ class ProcessPool:
         self._one_by_one = asyncio.Lock()
         self._closed = False
         self._gave_way_s: dict[ModelSpec, float] = {}
-        """When one of a kind that waited was ended for another kind."""
+        """When a waiting process of each kind was terminated to make room for another kind."""
         self.cold = 0
-        """How often a request had to wait for the start."""
+        """Number of requests that had to wait for a process to start."""
 
     @property
     def waiting(self) -> int:
-        """Processes that wait for a request."""
+        """Number of processes that wait for a request."""
         return len(self._waiting)
 
     @property
     def processes(self) -> int:
-        """All, with those that answer and those that are coming to their end."""
+        """Number of all processes, including those that serve a request or are exiting."""
         return len(self._all)
 
     async def take(self, spec: ModelSpec) -> tuple[Process, bool]:
-        """One of this kind, for one request, and whether it has waited; give it back to `end`.
+        """Returns a process of this kind, and whether it was already running; pass it to `end` after the request.
 
         Raises: BackendUnavailableError: it cannot be started.
         """
@@ -70,13 +71,13 @@ class ProcessPool:
         return process
 
     def end(self, process: Process) -> None:
-        """It is not needed any more."""
+        """Terminates a process that is no longer needed."""
         if held := self._waiting.pop(process, None):
             held[1].cancel()
         process.end().add_done_callback(lambda _: self._all.discard(process))
 
     def warm(self, spec: ModelSpec) -> None:
-        """Have one of this kind wait for the next request."""
+        """Starts a process of this kind in the background, for the next request."""
         if self._most and not self._closed:
             task = asyncio.ensure_future(self._warm(spec))
             self._warming.add(task)
@@ -89,7 +90,7 @@ class ProcessPool:
             if len(self._waiting) >= self._most:
                 if self._gave_way_lately(
                     spec
-                ):  # of kinds in turn each would end the other's, and none be there in time
+                ):  # kinds in alternation would terminate each other's processes, and none would be ready in time
                     return
                 oldest, (kind, _) = next(iter(self._waiting.items()))
                 self._gave_way_s[kind] = asyncio.get_running_loop().time()
@@ -101,24 +102,24 @@ class ProcessPool:
                 process.over.add_done_callback(lambda _: self._lost(process))
 
     def _gave_way_lately(self, kind: ModelSpec) -> bool:
-        since_s = asyncio.get_running_loop().time() - _LATELY_S
+        since_s = asyncio.get_running_loop().time() - _REPLACED_S
         self._gave_way_s = {each: at_s for each, at_s in self._gave_way_s.items() if at_s > since_s}
         return kind in self._gave_way_s
 
     def _lost(self, process: Process) -> None:
-        """It has come to its end; where it still waited, nobody else will tidy up."""
+        """Removes a waiting process that has exited."""
         if process in self._waiting:
             self.end(process)
 
     def _has_room(self) -> bool:
-        """As much as its processes take on average must be free."""
+        """Whether one more process of the average size fits into the memory limit."""
         if not self._memory_mb or not self._all:
             return True
         took = memory_bytes(self._all)
         return took * (1 + 1 / len(self._all)) <= self._memory_mb * _MB
 
     async def close(self) -> None:
-        """End all."""
+        """Terminates all processes."""
         self._closed = True
         await asyncio.gather(*self._warming, return_exceptions=True)
         for process in list(self._all):
@@ -127,7 +128,7 @@ class ProcessPool:
 
 
 def memory_bytes(processes: set[Process]) -> int:
-    """What they have in memory."""
+    """Returns the resident memory of the processes, in bytes."""
     total = 0
     for process in processes:
         with contextlib.suppress(psutil.Error):

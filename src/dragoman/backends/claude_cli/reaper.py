@@ -1,8 +1,8 @@
-"""Ends processes when this program is gone, however it went: SIGKILL leaves nobody to tidy up.
+"""Terminates the CLI's processes when the gateway has exited for whatever reason, including SIGKILL.
 
-A small process of its own holds the other end of a pipe, and hears on it of each process group that begins and ends,
-and of the folder that is to go with it (`+123 /tmp/dragoman-x`, `-123`). When the pipe closes, which the system sees
-to, it ends those that are left. On Windows, which has no groups, it ends the processes themselves.
+A small process holds the other end of a pipe, on which it is told of each process group that begins and ends, and of
+the folder to remove with it (`+123 /tmp/dragoman-x`, `-123`). When the operating system closes the pipe, it terminates
+the groups that are left. On Windows, which has no groups, it terminates the processes themselves.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from typing import Final
 
 _CHILD: Final = Path(__file__).with_name("reaper_process.py")
 _NEEDED: Final = ("SYSTEMROOT",)
-"""Without which Python does not start on Windows."""
+"""Variables without which Python does not start on Windows."""
 
 
 class Reaper:
-    """Tells that process what there is to be ended."""
+    """Starts that process, and sends it the groups to terminate."""
 
     def __init__(self) -> None:
         self._child: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()
         self._folders: dict[int, str] = {}
-        """Of what there is to be ended."""
+        """The folders of the running groups."""
 
     async def start(self) -> None:
-        """Have it run; again where somebody ended it."""
+        """Starts the process, or starts it again if it was killed."""
         async with self._starting:
             if self._child is None or self._child.returncode is not None:
                 self._child = await asyncio.create_subprocess_exec(
@@ -42,17 +42,17 @@ class Reaper:
                     self._tell(f"+{group} {folder}")
 
     def watch(self, group: int, folder: str) -> None:
-        """End this group when we are gone, and remove its folder."""
+        """Has this group terminated, and its folder removed, when the gateway exits."""
         self._folders[group] = folder
         self._tell(f"+{group} {folder}")
 
     def forget(self, group: int) -> None:
-        """It has come to its end."""
+        """Removes a group that has exited."""
         self._folders.pop(group, None)
         self._tell(f"-{group}")
 
     async def close(self) -> None:
-        """End it, and what it still knows of."""
+        """Ends the process, which terminates the groups that are left."""
         if self._child is not None and self._child.stdin is not None:
             self._child.stdin.close()
             await self._child.wait()

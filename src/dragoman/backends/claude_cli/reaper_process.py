@@ -1,4 +1,4 @@
-"""The process that outlives this program for a moment, to end what it left; see `reaper`."""
+"""The process that terminates what a gateway left behind, after the gateway has exited; see `reaper`."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ _POLITE_S = 2.0
 
 
 def reap_processes() -> None:
-    """What the small process does."""
+    """Reads groups from standard input until it closes, then terminates those that are left."""
     folders: dict[int, str] = {}
     for line in sys.stdin:
         pid, _, folder = line[1:].strip().partition(" ")
@@ -24,7 +24,7 @@ def reap_processes() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-if sys.platform == "win32":  # there are no groups, and no asking
+if sys.platform == "win32":  # no groups and no SIGTERM
 
     def _end(pids: list[int]) -> None:
         for pid in pids:
@@ -41,7 +41,7 @@ else:
 
 
 def _signal(tell: Callable[[int, int], None], pid: int, sign: int) -> bool:
-    """Whether there was anybody to be told."""
+    """Sends a signal; returns whether the process or group still exists."""
     try:
         tell(pid, sign)
     except OSError:

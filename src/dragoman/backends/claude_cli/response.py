@@ -1,6 +1,4 @@
-"""The lines of an answer, as events for the client: stop strings heeded, and once more asked for where it is not what
-the client must have.
-"""
+"""Turns the lines of a response into events for the client: applies stop strings, and re-asks if needed."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -22,16 +20,16 @@ from dragoman.wire import sse
 
 
 class ClaudeResponse:
-    """One, on its way."""
+    """One response."""
 
     def __init__(self, request: Request, turn: ExchangeContext, conversation: Conversation) -> None:
         self._request, self._turn, self._conversation = request, turn, conversation
         self._stops = StopStrings(request.stop)
         self._usage = Usage()
-        """Of all that was asked so far."""
+        """Usage of all attempts so far."""
 
     async def events(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
-        """All of them.
+        """Yields all events.
 
         Raises: RemoteError: see `Session.answer`.
         """
@@ -51,23 +49,23 @@ class ClaudeResponse:
                         yield warning
 
     async def _asked(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
-        """The answer, or the second one where the first has not what it must."""
+        """Yields the response, or a second one if the first lacks what is required."""
         wanted, names = self._conversation.requirement, self._conversation.names
         attempt, is_over = Attempt(wanted, names), False
         async with aclosing(self._given(session, attempt)) as events:
             async for event in events:
                 yield event
-        if attempt.may_be_asked_again and not self._turn.reasked:
+        if attempt.needs_reask and not self._turn.reasked:
             yield Notice("reasked", f"{wanted.missed}; the model was asked once more")
             called = attempt.called and not self._conversation.in_words
-            if called or not wanted.reply:  # for a reply alone the CLI itself asks
-                await session.again(wanted.again, called=called)
+            if called or not wanted.reply:  # if only the structured reply is missing, the CLI itself re-asks
+                await session.reask(wanted.again, called=called)
             first, attempt = attempt, Attempt(wanted, names)
             try:
                 async with aclosing(self._given(session, attempt)) as events:
                     async for event in (event async for event in events if not isinstance(event, Start)):
                         yield event
-            except BackendUnavailableError:  # so it ends where it does not take the schema
+            except BackendUnavailableError:  # how it ends if the model does not match the schema
                 if not wanted.reply or attempt.called or attempt.replied:
                     raise
                 attempt, is_over = first, True
@@ -77,26 +75,26 @@ class ClaudeResponse:
             return
         if attempt.replied and session.objection:
             yield Notice("constraint_not_applied", "the reply is not of its schema", session.objection)
-        elif attempt.rests and not (is_over or self._request.stream):  # a stream's end would come later for it
+        elif attempt.is_final and not (is_over or self._request.stream):  # the end of a stream would be delayed by that
             cost_usd = await session.cost_usd(called=attempt.called)
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
         yield attempt.finish
 
     async def _given(self, session: Session, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
-        """What of an answer can go to the client at once; what was used is that of all answers."""
+        """Yields the events of an attempt that can be sent; usage is that of all attempts."""
         before = self._usage
         async with aclosing(self._read(session)) as events:
             async for event in events:
                 if isinstance(event, UsageUpdate):
                     self._usage = add_usage(before, event.usage)
                     event = UsageUpdate(self._usage)
-                for each in attempt.add(event):
+                for each in attempt.feed(event):
                     yield each
 
     async def _read(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
-        """One answer, with the calls that are written in its text where those are."""
+        """Yields the events of one message; in text mode, with the calls in its text."""
         reader = dialects.get(MESSAGES).reader(self._as_theirs(), self._turn)
-        # a call of another tool than the one that is named is read as such, for the attempt to drop it
+        # a call of a tool that is not the named one is parsed too, so that the attempt can drop it
         named = self._conversation.requirement.name
         free = replace(self._request, tool_choice=ToolChoice()) if named else self._request
         text = single_prompt.parse_text_reply(free, self._turn) if self._conversation.in_words else None
@@ -105,14 +103,14 @@ class ClaudeResponse:
             async for event in answer:
                 for each in made(reader.feed(sse.encode(event))):
                     yield each
-                if text is not None and text.over:  # what still comes is not wanted
+                if text is not None and text.over:  # the rest is discarded
                     break
         over = text is not None and text.over
         for each in made([Finish("stop")] if over else reader.close()):
             yield each
 
     def _as_theirs(self) -> Request:
-        """The request as the model's service knows it, by the names that it knows."""
+        """Returns the request with the tool names that the model sees, as one of the Messages API."""
         tools = [Tool(name) for name in self._conversation.names]
         if self._conversation.schema:
             tools.append(Tool(STRUCTURED))

@@ -1,7 +1,7 @@
-"""One conversation with one process: it is told what was said so far, and its answer's lines are handed on.
+"""One conversation with one process: sends the messages, and yields the lines of the response.
 
-A `stream_event` is an event of the Messages API as the model's service sent it. The answer is over with `message_stop`:
-what the CLI does behind that, such as running the tools, is none of ours.
+A `stream_event` is an unchanged event of the Messages API. The response is complete with `message_stop`: what the CLI
+does after that, such as calling the tools, is ignored.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from dragoman.core.events import Notice
 
 _BEGIN: Final = "begin"
 _LARGE_BYTES: Final = 256 * 1024
-_AT_ONCE_S: Final = 1.0
-"""Time for what it tells at the end of a turn; it needs a tenth of that."""
+_RESULT_WAIT_S: Final = 1.0
+"""Time for the result line at the end of a turn; it needs 10 % of that."""
 
 
 class _Delta(msgspec.Struct):
@@ -36,11 +36,12 @@ class _Event(msgspec.Struct):
 
 _STOP: Final = b'{"type":"message_stop"}'
 _REFUSAL: Final = "model_refusal_no_fallback"
-"""What it says where the model declines; it takes the reason out of the message then."""
+"""Reported when the model refuses; the CLI removes the reason from the message."""
 _REFUSAL_EVENT: Final = b'{"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null}}'
 _FINAL_STOP_REASONS: Final = ("end_turn", "stop_sequence", "tool_use")
-"""Behind a message that ended for any other reason, the CLI asks for more of its own accord, which is somebody's money:
-its process is ended before."""
+"""After a message with any other stop reason the CLI sends a further request by itself, at the user's cost: the process
+is killed before that.
+"""
 
 
 class _Result(msgspec.Struct):
@@ -71,27 +72,27 @@ _decode: Final = msgspec.json.Decoder(_Event).decode
 
 
 class Session:
-    """A process and what it is told."""
+    """A process and its conversation."""
 
     def __init__(self, process: Process, conversation: Conversation, silence_s: float) -> None:
         self._process, self._conversation, self._silence_s = process, conversation, silence_s
-        self._mounted = ClientToolsServer(conversation.tools)
+        self._tools_server = ClientToolsServer(conversation.tools)
         self._limits = errors.RateLimits()
         self._is_large = sum(len(memoryview(said.content)) for said in conversation.said) >= _LARGE_BYTES
         self._model = conversation.spec.model
-        """Its full name, once it is known."""
+        """The model's full name, once it is known."""
         self.warnings: list[Notice] = []
         self._is_safe = False
-        """It has said which tools it has, and they are the client's."""
+        """The process has reported its tools, and they are only the client's."""
         self.objection = ""
-        """What of the schema its reply does not hold to."""
+        """How the reply violates the schema, as the CLI reports it."""
         self._over = 0
-        """Answers that are over, but whose `result` is still to come."""
+        """Number of complete responses whose `result` line has not arrived yet."""
 
     async def begin(self) -> None:
-        """Tell it who it is, what tools there are, and what was said before.
+        """Sends the settings, the tools and the messages.
 
-        Raises: RemoteError: it cannot be had.
+        Raises: RemoteError: the process failed.
         """
         conversation = self._conversation
         request: dict[str, object] = {"subtype": "initialize"}
@@ -105,18 +106,18 @@ class Session:
         settings = {str(n): each for n, each in enumerate(controls)}
         asked: dict[str, object] = {**settings, _BEGIN: request}
         lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in asked.items())
-        await self._say(*lines)
-        while _BEGIN in asked or not (conversation.in_words or self._mounted.listed):
-            line = await self._hear()
+        await self._send(*lines)
+        while _BEGIN in asked or not (conversation.in_words or self._tools_server.listed):
+            line = await self._receive()
             if line.type == "control_response":
-                asked.pop(self._answered(line), None)
+                asked.pop(self._accept_response(line), None)
         *past, last = conversation.said
         for said in past:
-            await self._tell(said)
-        await self._say(_user(last))
+            await self._send_past_turn(said)
+        await self._send(_user(last))
 
-    def _answered(self, line: OutputLine) -> str:
-        """The id of the request that this answers; what it says of the model is noted."""
+    def _accept_response(self, line: OutputLine) -> str:
+        """Returns the id of the answered control request, and records the model's full name."""
         try:
             response = msgspec.json.decode(line.response, type=_Response)
         except msgspec.DecodeError:
@@ -130,83 +131,92 @@ class Session:
                 self._model = model.resolved
         return response.request_id
 
-    async def _tell(self, said: ConversationTurn) -> None:
-        """A turn of the past; it has taken one of the user's when it says what came of it.
+    async def _send_past_turn(self, said: ConversationTurn) -> None:
+        """Sends a past turn; for a user's turn, waits for the line that confirms it.
 
-        Thoughts are kept of the very model alone that is asked now, so all of the model's turns are said to be its.
+        The model keeps reasoning only of the model that is asked now, so its name is put on all past turns of the
+        model.
         """
         if said.role == "assistant":
             message = {"role": said.role, "model": self._model, "content": said.content}
-            await self._say({"type": "assistant", "message": message})
+            await self._send({"type": "assistant", "message": message})
             return
-        await self._say({**_user(said), "shouldQuery": False})
-        while (line := await self._hear()).type != "result":
+        await self._send({**_user(said), "shouldQuery": False})
+        while (line := await self._receive()).type != "result":
             pass
         if line.is_error:
             raise errors.error_from_result(line, self._limits)
 
-    async def again(self, words: str, *, called: bool) -> None:
-        """Have it answer once more, told so by the user, or by what came of the calls that it made."""
+    async def reask(self, text: str, *, called: bool) -> None:
+        """Has the model respond again.
+
+        Args:
+            text: what the model is told.
+            called: whether the model made calls; then this text is their result, else a user's message.
+        """
         if called:
-            await self._say(*self._mounted.refuse(words))
+            await self._send(*self._tools_server.refuse(text))
             return
         self._over += 1
-        said: list[object] = [{"type": "text", "text": words}]
+        said: list[object] = [{"type": "text", "text": text}]
         blocks = msgspec.json.encode(said if self._conversation.told_at_start else append_command_guard(said))
-        await self._say(_user(ConversationTurn("user", msgspec.Raw(blocks))))
+        await self._send(_user(ConversationTurn("user", msgspec.Raw(blocks))))
 
     async def cost_usd(self, *, called: bool) -> float | None:
-        """What all its answers cost; None where it does not say so at once. Nothing more can be had from it.
+        """Returns the cost of all responses in US dollars, or None if it is not reported within 1 s.
 
-        It tells that when its turn is over, which it is not while it waits for what came of calls.
+        The CLI reports the cost at the end of its turn, which is interrupted here if it waits for results of calls. The
+        conversation is over then.
         """
         asked = {"type": "control_request", "request_id": "over", "request": {"subtype": "interrupt"}}
         with contextlib.suppress(DragomanError, TimeoutError, msgspec.DecodeError):
-            async with asyncio.timeout(_AT_ONCE_S):
-                await self._say(*([asked] if called else []))
-                while (line := await self._hear()).type != "result":
+            async with asyncio.timeout(_RESULT_WAIT_S):
+                await self._send(*([asked] if called else []))
+                while (line := await self._receive()).type != "result":
                     pass
                 return msgspec.json.decode(line.total_cost_usd, type=float)
         return None
 
     async def answer(self) -> AsyncGenerator[bytes, None]:
-        """The events of the answer, to `message_stop`.
+        """Yields the events of the response, to `message_stop`.
 
-        Raises: RemoteError: there is none, or no more of it. ContextOverflowError: the conversation is too long.
+        Raises:
+            RemoteError: there is no response, or it broke off.
+            ContextOverflowError: the conversation is too long.
         """
         message = _Message()
         while True:
-            line = await self._hear()
+            line = await self._receive()
             match line.type:
                 case "stream_event" if not self._is_safe:
                     raise BackendUnavailableError(isolation_check.TOOLS_UNKNOWN)
                 case "system" if line.subtype == _REFUSAL:
                     message.refused = True
                 case "stream_event" if line.parent_tool_use_id is None:
-                    self._mounted.accept()
+                    self._tools_server.accept()
                     events = message.add(bytes(line.event))
-                    if message.goes_on and self._conversation.spec.again:  # no budget keeps it from that
+                    if message.continues and self._conversation.spec.again:  # no budget stops the next request
                         self._process.end(at_once=True)
                     for event in events:
                         yield event
                     if message.is_whole:
                         return
                 case _:
-                    if (error := self._trouble(line)) is not None:
+                    if (error := self._error_from(line)) is not None:
                         raise error
 
-    def _trouble(self, line: OutputLine) -> DragomanError | None:
-        """The error that this line tells of."""
+    def _error_from(self, line: OutputLine) -> DragomanError | None:
+        """Returns the error that this line reports, or None."""
         match line.type:
             case "system" if line.subtype == "api_retry":
                 return errors.long_retry_error(line)
             case "rate_limit_event":
-                self._limits.hear(line.rate_limit_info)
+                self._limits.update(line.rate_limit_info)
                 return None
             case "assistant":
                 return errors.error_from_line(line, self._limits)
             case "user" if self._conversation.schema:
-                self._object(line)
+                self._note_violation(line)
                 return None
             case "result" if self._over and not line.is_error:
                 self._over -= 1
@@ -217,64 +227,64 @@ class Session:
                 return None
 
     def check(self, line: OutputLine) -> None:
-        """Look at what it says that it has.
+        """Checks the tools that the process reports.
 
-        Raises: BackendUnavailableError: it could do something on this machine.
+        Raises: BackendUnavailableError: the model could act on this machine.
         """
         missing = isolation_check.check_isolation(line, self._conversation)
-        if missing and not self._is_safe:  # it says so with each turn of the past as well
+        if missing and not self._is_safe:  # reported again with each past turn
             names = ", ".join(sorted(self._conversation.names.get(name, name) for name in missing))
             told = f"claude does not take these tools, for what is in their schemas (a property's name, say): {names}"
             self.warnings.append(Notice("content_dropped", told, detail="tools"))
         self._is_safe = True
 
-    async def _say(self, *lines: object) -> None:
-        await self._process.say(*lines, silence_s=self._silence_s, large=self._is_large)
+    async def _send(self, *lines: object) -> None:
+        await self._process.send(*lines, silence_s=self._silence_s, large=self._is_large)
 
-    def _object(self, line: OutputLine) -> None:
-        """Note where a reply is not of the schema, which the CLI tells the model as what came of its call."""
+    def _note_violation(self, line: OutputLine) -> None:
+        """Records a violation of the schema, which the CLI sends to the model as the result of its call."""
         with contextlib.suppress(msgspec.DecodeError):
             results = msgspec.json.decode(line.message, type=_UserMessage).content
             self.objection = next((str(each.content) for each in results if each.is_error), self.objection)
 
-    async def _hear(self) -> OutputLine:
-        """Its next line; where it asks something, that is answered.
+    async def _receive(self) -> OutputLine:
+        """Returns the next line; a control request is answered here.
 
-        Raises: BackendUnavailableError: it could do something on this machine.
+        Raises: BackendUnavailableError: the model could act on this machine.
         """
-        line = await self._process.hear(self._silence_s)
+        line = await self._process.receive(self._silence_s)
         if line.type == "control_request":
-            answer = self._mounted.answer(line.request_id, line.request)
+            answer = self._tools_server.answer(line.request_id, line.request)
             if answer is not None:
-                await self._say(answer)
+                await self._send(answer)
         if line.type == "system" and line.subtype == "init":
             self.check(line)
         return line
 
 
 class _Message:
-    """The events of one message, which may break off and be begun anew: the CLI closes it all the same."""
+    """The events of one message. A message may break off and begin again; the CLI closes the broken one too."""
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
-        """Its beginning, until there is more of it: one that breaks off there is as good as none."""
+        """The first event, held until the next: a message that breaks off here is discarded."""
         self._given = False
         self._stopped = False
-        """The model has come to its end."""
+        """The model has ended the message."""
         self.refused = False
-        """It declines."""
+        """The model refuses."""
         self.is_whole = False
-        self.goes_on = False
-        """The CLI will ask for more of its own accord."""
+        self.continues = False
+        """The CLI would send a further request by itself."""
 
     def add(self, data: bytes) -> list[bytes]:
-        """The events that can be passed on with this one.
+        """Returns the events that can be passed on with this one.
 
-        Raises: UpstreamError: the message broke off when some of it was out already.
+        Raises: UpstreamError: the message broke off after a part of it was sent.
         """
         try:
             event = _decode(data)
-        except msgspec.DecodeError:  # for the reader to tell of
+        except msgspec.DecodeError:  # the reader reports it
             event = _Event()
         match event.type:
             case "message_start" if not self._given:
@@ -288,14 +298,14 @@ class _Message:
             case "message_stop":
                 self.is_whole = True
             case "message_delta" if self.refused and event.delta.stop_reason is None:
-                self._stopped = self.is_whole = self.goes_on = True
+                self._stopped = self.is_whole = self.continues = True
                 return self._out(data, _REFUSAL_EVENT, _STOP)
             case "message_delta":
                 self._stopped = event.delta.stop_reason is not None
-                self.is_whole = self.goes_on = self._stopped and event.delta.stop_reason not in _FINAL_STOP_REASONS
+                self.is_whole = self.continues = self._stopped and event.delta.stop_reason not in _FINAL_STOP_REASONS
             case _:
                 pass
-        return self._out(data, *([_STOP] if self.goes_on else []))
+        return self._out(data, *([_STOP] if self.continues else []))
 
     def _out(self, *events: bytes) -> list[bytes]:
         out = [*self._held, *events]

@@ -1,4 +1,4 @@
-"""A request as one line of the user's, for versions of the CLI that can be told no conversation.
+"""A request as a single user message, for versions of the CLI that accept no past turns.
 
     What does a.txt say?
     <previous_response>
@@ -10,11 +10,11 @@
     pomegranate
     </tool_result>
 
-Tools and how to call them stand behind the client's own system prompt, in the words and the form by which models are
-asked that know no tools (Hermes). A single turn of the user's stays as it is. Of several each is a block of its own,
-the next behind those of before, so that over a conversation the line only grows and a cache of its beginning stays
-good; pictures and files are blocks at their place. What looks like these tags in anybody's words is made harmless. The
-model's past thoughts are left out, which would go from the line in its middle.
+The tools and the call format follow the client's system prompt, as in prompt mode for models without tool support
+(Hermes). A single user turn stays unchanged. Of several turns each is a block, appended to the earlier ones, so that
+the message only grows during a conversation and the prompt cache stays valid; images and files are blocks at their
+place. Text that looks like these tags is escaped. The model's past reasoning is left out: it would later disappear
+from the middle of the message.
 
 Source of the tags: those of claude-max-api-proxy, November 2026; formats/hermes.py.
 """
@@ -68,7 +68,7 @@ _NOTE: Final = (
     "stand around it. Give your next answer alone, without those tags.)"
 )
 _MARK: Final = "\ufdd0"
-"""Stands, with a number, for a picture or a file until its block is made. A noncharacter, so in nobody's words."""
+"""Placeholder, with a number, of an image or a file until its block is made. A noncharacter: no text has it."""
 _MARKS: Final = re.compile(rf"\n?{_MARK}(\d+){_MARK}\n?")
 _MARKERS: Final = ("<previous_response", "</previous_response", _MARK)
 _SCHEMA: Final = (
@@ -77,7 +77,7 @@ _SCHEMA: Final = (
 
 
 def _format() -> Format:
-    """Hermes, with results that say which call they are of, and whether it failed."""
+    """Returns Hermes, with results that name their call and whether it failed."""
     hermes = formats.get("hermes")
     example = hermes.write_call(EXAMPLE)
     return remade(
@@ -88,21 +88,23 @@ def _format() -> Format:
 
 
 FORMAT: Final = _format()
-"""Of calls and results."""
+"""The format of calls and results."""
 
 
 class SinglePrompt(NamedTuple):
-    """A request in which the user says it all."""
+    """A request as a single user message."""
 
     request: Request
-    """Its system prompt, and one message of the user's."""
+    """The system prompt and one user message."""
     warnings: tuple[Notice, ...] = ()
 
 
 def to_single_prompt(request: Request) -> SinglePrompt:
-    """The request as such a line.
+    """Returns the request as a single user message.
 
-    Raises: RequestError: a part cannot be shown as text. UnsupportedError: a tool must be called that its vendor runs.
+    Raises:
+        RequestError: a part cannot be shown as text.
+        UnsupportedError: the request requires a tool that its vendor runs.
     """
     client_run_tools(request, "claude")
     messages, warnings = repair_history(request.messages)
@@ -113,7 +115,7 @@ def to_single_prompt(request: Request) -> SinglePrompt:
         system, said = _flatten(replace(request, messages=messages))
     hosted = tuple(tool for tool in request.tools if tool.kind != "function")
     plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
-    if request.response_schema and text_mode_request.offered(request):  # which would let no call through
+    if request.response_schema and text_mode_request.offered(request):  # it would prevent calls
         schema = escape_markers_json(escape_markers_json(request.response_schema, FORMAT.markers), _MARKERS)
         system = (*system, Message("system", (Text(_SCHEMA + schema),)))
         plain = replace(plain, response_schema="")
@@ -122,13 +124,13 @@ def to_single_prompt(request: Request) -> SinglePrompt:
 
 
 def _is_plain(request: Request, said: Sequence[Message]) -> bool:
-    """The user says one thing, and there are no tools."""
+    """Whether there is a single user message, and no tools."""
     alone = len(said) == 1 and said[0].role == "user" and not text_mode_request.offered(request)
     return alone and not any(isinstance(part, ToolResult) for part in said[0].parts)
 
 
 def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The system's words and the user's."""
+    """Returns the system messages and the user message."""
     shown = escape_markers_in_request(readable(_without_thoughts(request)), _MARKERS, include_assistant=True)
     media: list[Part] = []
     messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(shown.messages))
@@ -145,7 +147,7 @@ def _without_thoughts(request: Request) -> Request:
 
 
 def _set_media_apart(message: Message, media: list[Part]) -> Message:
-    """The message with marks where it has pictures and files, which join the others."""
+    """Returns the message with placeholders for images and files, which are appended to `media`."""
     if message.role in ("system", "developer"):
         return message
 
@@ -164,7 +166,7 @@ def _set_media_apart(message: Message, media: list[Part]) -> Message:
 
 
 def _parts(turns: Sequence[ChatTurn], media: Sequence[Part]) -> Iterator[Part]:
-    """The turns, one behind the other."""
+    """Yields the parts of the turns, in order."""
     noted = False
     for turn in turns:
         text = turn.text
@@ -180,9 +182,9 @@ def _parts(turns: Sequence[ChatTurn], media: Sequence[Part]) -> Iterator[Part]:
 
 
 def to_conversation(request: Request, spec: ModelSpec, version: Version) -> Conversation:
-    """The request as a conversation of one line with this version.
+    """Returns the conversation with a single user message, for this version.
 
-    Raises: see `to_single_prompt`; UnsupportedError: a part of it cannot be said to the model.
+    Raises: see `to_single_prompt`; UnsupportedError: a part of the request cannot be sent to the model.
     """
     said, warnings = to_single_prompt(request)
     old = version < NATIVE_SINCE
@@ -193,7 +195,7 @@ def to_conversation(request: Request, spec: ModelSpec, version: Version) -> Conv
 
 
 def _callable_tools(request: Request) -> tuple[Tool, ...]:
-    """The tools of which a call counts."""
+    """Returns the tools that the model may call."""
     choice = request.tool_choice
     return tuple(
         tool for tool in text_mode_request.offered(request) if choice.mode != "named" or tool.name == choice.name
@@ -201,7 +203,7 @@ def _callable_tools(request: Request) -> tuple[Tool, ...]:
 
 
 def parse_text_reply(request: Request, turn: ExchangeContext) -> Reread:
-    """What reads the calls in the answer's text."""
+    """Returns the reader for the calls in the response text."""
     tools = _callable_tools(request)
     leaks = (
         text_mode_request.leaks(request, partial(text_mode_request.reader, request=request, tools=tools, turn=turn))
@@ -210,7 +212,7 @@ def parse_text_reply(request: Request, turn: ExchangeContext) -> Reread:
     )
     past = [part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall)]
 
-    def reader(begins: bool) -> ReplyReader:  # not lenient: these models keep to a form, and what they fence they show
+    def reader(begins: bool) -> ReplyReader:  # not lenient: code blocks are examples
         return ReplyReader(
             FORMAT, tools, new_id=turn.new_id, used_ids=past, enabled_repairs=READER_REPAIRS.difference(turn.leave)
         )

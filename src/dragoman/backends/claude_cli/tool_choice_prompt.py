@@ -1,4 +1,4 @@
-"""How free the model is to answer, in words: the CLI has no other way to say it. And what an answer must have then."""
+"""The tool choice as text, since the CLI has no setting for it, and what a response must then contain."""
 
 from typing import NamedTuple
 
@@ -6,20 +6,20 @@ from dragoman.core.messages import ToolChoice
 
 
 class ReplyRequirement(NamedTuple):
-    """What an answer must have; one without is asked for once more, and the second is given as it comes."""
+    """What a response must contain; without it the model is re-asked once, and any second response is sent."""
 
     call: bool = False
-    """A call, before all else."""
+    """A tool call."""
     name: str = ""
-    """Of this tool."""
+    """The name of the required tool."""
     reply: bool = False
-    """A reply of the schema, or a call."""
+    """A reply that matches the schema, or a call."""
     words: bool = False
     """No call."""
 
     @property
     def again(self) -> str:
-        """What the model is told where an answer has not."""
+        """The message that re-asks the model."""
         if self.words:
             return "No tool may be called now, and this call was not run. Answer in words."
         if self.name:
@@ -28,7 +28,7 @@ class ReplyRequirement(NamedTuple):
 
     @property
     def missed(self) -> str:
-        """What an answer has not, for people."""
+        """What is missing, for the warning."""
         if self.words:
             return "a tool was called where none may be"
         if self.name:
@@ -37,7 +37,13 @@ class ReplyRequirement(NamedTuple):
 
 
 def reply_requirement(choice: ToolChoice, *, tools: bool, schema: bool) -> ReplyRequirement:
-    """What an answer to such a request must have, where there are tools, and a schema of the reply."""
+    """Returns what the response must contain.
+
+    Args:
+        choice: the request's tool choice.
+        tools: whether there are tools.
+        schema: whether there is a schema of the reply.
+    """
     must = tools and choice.mode in ("required", "named")
     return ReplyRequirement(
         call=must,
@@ -48,7 +54,7 @@ def reply_requirement(choice: ToolChoice, *, tools: bool, schema: bool) -> Reply
 
 
 def tool_choice_instruction(choice: ToolChoice) -> str:
-    """What stands behind the system prompt; "" where the model is free."""
+    """Returns the text that follows the system prompt, or "" if the choice is free."""
     told = []
     match choice.mode:
         case "none":

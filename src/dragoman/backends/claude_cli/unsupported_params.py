@@ -1,4 +1,4 @@
-"""What a request says that the CLI has no way to be told: left out, and named where it would have mattered.
+"""Parameters that the CLI cannot express: they are dropped, and reported if they could change the response.
 
 Source: `claude --help` of 2.1.329; the members of a request in https://docs.anthropic.com/en/api/messages,
 https://platform.openai.com/docs/api-reference/chat/create and …/responses/create; November 2026.
@@ -20,7 +20,7 @@ _SUPPORTED: Final = frozenset(
         *("reasoning_effort", "response_format", "thinking"),
     )
 )
-"""Told in the CLI's own way, or read into values."""
+"""Parameters that the CLI has a setting for, or that are fields of `Request`."""
 _WITHOUT_EFFECT: Final = frozenset(
     (
         *("background", "cache_control", "client_metadata", "generate_summary", "include", "metadata"),
@@ -28,9 +28,9 @@ _WITHOUT_EFFECT: Final = frozenset(
         *("stream_options", "summary", "truncation", "user", "x-anthropic-billing-header"),
     )
 )
-"""About the account, the connection, or what is kept: the model's answer is the same without them."""
+"""About the account, the connection, or storage: the response is the same without them."""
 _NESTED: Final = ("output_config", "reasoning", "text")
-"""Objects whose members are looked at one by one."""
+"""Objects whose members are checked one by one."""
 _EMPTY: Final = (b"null", b"false", b"{}", b"[]", b'""')
 _DEFAULTS: Final[Mapping[str, Sequence[object]]] = {
     "frequency_penalty": (0,),
@@ -44,15 +44,20 @@ _DEFAULTS: Final[Mapping[str, Sequence[object]]] = {
     "top_p": (1,),
     "verbosity": ("medium",),
 }
-"""Values that ask for nothing but what is done anyhow."""
+"""Values that are the default, so dropping them changes nothing."""
 
 
 _TOOL_MEMBERS: Final = frozenset(("tools.allowed_callers", "tools.input_examples", "tools.strict"))
-"""Of a tool's own members, those that change its calls."""
+"""Members of a tool that change its calls."""
 
 
 def unsupported_warnings(request: Request, hosted: Sequence[str]) -> tuple[Notice, ...]:
-    """A warning for each; `hosted` are the kinds of tools that the vendor would have to run."""
+    """Returns a warning for each parameter that is dropped.
+
+    Args:
+        request: the request.
+        hosted: the kinds of tools that the vendor would have to run.
+    """
     sampling = {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
     members = {**sampling, **dict(_members(request.extra))}
     named = [name for name, value in members.items() if value not in _DEFAULTS.get(name, ())]

@@ -1,4 +1,4 @@
-"""`dragoman ask`: one question with a tool, and what becomes of the model's words, side by side."""
+"""`dragoman ask`: asks one question with a tool, and shows the model's text next to what the client receives."""
 
 import argparse
 import asyncio
@@ -42,7 +42,7 @@ _EXAMPLES: Final = """
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "ask",
         help="ask one question, and see what becomes of the model's words",
@@ -84,15 +84,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, and show.
+    """Asks the model, and shows the exchange; returns 1 if the response has a fault.
 
-    Raises: ConfigError: the settings, a tool or the choice is wrong. DragomanError: no answer can be had.
+    Raises:
+        ConfigError: the settings, a tool or the tool choice is wrong.
+        DragomanError: there is no response.
     """
     tools = _tools(args)
     choice = _choice(args.choice or ("required" if tools and not args.prompt else "auto"), tools)
     config, embedded = _set_up(args)
     require_extras("server", *(("embedded",) if embedded else ()), doing="asking")
-    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what goes wrong is on the page
+    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are shown with the exchange
     line = ProgressLine(sys.stderr)
     asked = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
     request = Request(args.model or "", asked, tools, choice, stream=True, stream_usage=True)
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tools(args: argparse.Namespace) -> tuple[Tool, ...]:
-    """Raises: ConfigError: `--no-tools` contradicts another flag."""
+    """Returns the tools. Raises: ConfigError: `--no-tools` contradicts another flag."""
     if not args.no_tools:
         return tuple(tool for text in args.tool for tool in demo.parse_tool(text)) or (demo.WEATHER,)
     if args.tool or args.result is not None or args.choice not in (None, "auto", "none"):
@@ -126,7 +128,7 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
 
 
 def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
-    """The settings with what is to be asked, and nothing else; whether the embedded model is."""
+    """Returns the settings with only the backend that is asked, and whether that is the embedded model."""
     flags = {**upstream_flags(args), "servers.behind.key_env": args.key_env}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     if args.url:
@@ -152,7 +154,7 @@ def _only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.C
 async def _ask(
     request: Request, args: argparse.Namespace, config: settings.Config, gateway: Gateway, line: ProgressLine
 ) -> str:
-    """Returns what is wrong with the model's answer, or ""."""
+    """Returns the fault of the model's response, or ""."""
     from dragoman.cli.ask.dialogue import Dialogue
 
     page, says = _page(args), partial(demo.tool_result, said=args.result)
@@ -177,7 +179,7 @@ def _head(request: Request, where: str) -> Head:
 
 
 def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
-    """The one that is meant; where none is named, the first."""
+    """Returns the model that is named, else the first."""
     if named:
         return alias_targets(config.aliases[named])[0] if named in config.aliases else named
     models = gateway.models()
@@ -191,7 +193,7 @@ def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
 
 
 def _where(backend: Backend, model: str) -> str:
-    """Whose model it is, and how it is asked, for people."""
+    """Returns the backend and its tool mode, as a phrase."""
     state = backend.state()
     facts = backend.facts(model) if isinstance(backend, SupportsReplay) else {}
     way = facts.get("way")
@@ -201,7 +203,7 @@ def _where(backend: Backend, model: str) -> str:
 
 
 def _page(args: argparse.Namespace) -> View:
-    """How it is shown: side by side where there is room."""
+    """Returns the view: two columns if the terminal is wide enough."""
     if args.raw:
         return RawView(sys.stdout)
     if args.plain or not sys.stdout.isatty():

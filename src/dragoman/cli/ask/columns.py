@@ -1,7 +1,7 @@
-"""The two columns at a terminal: left what the model writes, right what its client gets, each row as far as it goes.
+"""Two columns on a terminal: on the left the model's text, on the right what the client receives.
 
-A row is a block of the answer (thoughts, words, a call) with the text that made it. The last row is written over while
-it grows; those above are done.
+A row is one block of the response (reasoning, text, a call) with the text that it was read from. The last row is
+redrawn while it grows; those above are complete.
 """
 
 import time
@@ -19,7 +19,7 @@ from dragoman.core.events import AnyEvent, BlockChange
 from dragoman.core.messages import FinishReason
 
 NARROWEST: Final = 72
-"""Columns of a terminal that two of ours need."""
+"""Minimum width of the terminal."""
 _WIDEST: Final = 112
 _BETWEEN: Final = Box("    \n  │ \n    \n  │ \n    \n    \n  │ \n    \n")
 _STYLES: Final = {
@@ -38,7 +38,7 @@ _DRAW_EVERY_S: Final = 0.04
 
 
 class ColumnsView:
-    """Two of them."""
+    """A view with two columns."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -48,13 +48,13 @@ class ColumnsView:
         self._left = ""
         self._right = Text()
         self._made = 0
-        """As much of the left as the right is made of so far."""
+        """Length of the part of the left column that the right column was read from."""
         self._titled = False
         self._live: Live | None = None
         self._drawn_s = 0.0
 
     def begin(self, head: Head) -> None:
-        """The question, above."""
+        """Shows the question."""
         rows = [("model", f"{head.model}  ·  {head.where}"), ("asked", head.question)]
         rows.append(("tools", f"{', '.join(head.tools) or 'none'}  ·  choice: {head.choice}"))
         for title, text in rows:
@@ -62,7 +62,7 @@ class ColumnsView:
         self._console.print()
 
     def turn(self) -> None:
-        """The titles of the columns, the first time."""
+        """Shows the titles of the columns, the first time."""
         if self._titled:
             self._rule("┬")
             return
@@ -71,17 +71,17 @@ class ColumnsView:
         self._rule("┼")
 
     def again(self) -> None:
-        """A row of its own."""
+        """Begins a new row."""
         self._flush(len(self._left))
         self._console.print(self._row(Text("asked once more, it says", "dim"), Text()))
 
     def raw(self, text: str) -> None:
-        """On the left."""
+        """Appends to the left column."""
         self._left += text
         self._draw()
 
     def event(self, event: AnyEvent, step: BlockChange) -> None:
-        """On the right."""
+        """Appends to the right column."""
         if step.opens and self._right:
             self._flush(self._made)
         said, style = event_text(event)
@@ -96,26 +96,26 @@ class ColumnsView:
             self._draw()
 
     def over(self, reason: FinishReason) -> None:
-        """The last row, and the reason."""
+        """Completes the last row, and shows the finish reason."""
         self._flush(len(self._left))
         self._console.print(self._row(Text(), Text(f"finish: {reason}", "dim")))
         self._rule("┴")
 
     def result(self, name: str, arguments: str, result: str) -> None:
-        """Between two turns."""
+        """Shows the result between two turns."""
         line = Text(f" {printable(name)} ", "bold cyan") + Text(printable(arguments), "cyan") + Text("  →  ", "dim")
         self._console.print(line + Text(printable(result), "bold"))
 
     def close(self) -> None:
-        """Leave the last row as it is."""
+        """Completes the last row as it is."""
         self._flush(len(self._left))
 
     def end(self, sum: Totals) -> None:
-        """What it took."""
+        """Shows the totals."""
         self._console.print(Text(f" {sum.words()}", "dim"))
 
     def _draw(self) -> None:
-        """The row that grows, at most so often; one that fills the screen is done, and goes on in another."""
+        """Redraws the last row, at most every `_DRAW_EVERY_S`; one that fills the screen is continued."""
         now_s = time.monotonic()
         if now_s - self._drawn_s < _DRAW_EVERY_S:
             return
@@ -132,7 +132,7 @@ class ColumnsView:
             self._live.update(row, refresh=True)
 
     def _flush(self, upto: int) -> None:
-        """The row is done; it has this much of the left."""
+        """Completes the row with the left column up to this length."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -1,4 +1,4 @@
-"""The tools of a demonstration: one of our own, or those that the user names."""
+"""The tools of a demonstration: a built-in one, or those that the user defines."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ WEATHER: Final = Tool(
 )
 SUNNY: Final = "sunny, 22 degrees Celsius"
 DONE: Final = "done"
-"""What any other tool says, unless the user says what."""
+"""The result of any other tool, unless the user sets one."""
 
 _TYPES: Final = {
     "str": "string",
@@ -31,7 +31,7 @@ _TYPES: Final = {
 
 
 def parse_tool(text: str) -> tuple[Tool, ...]:
-    """The tools of a file, in OpenAI's or Anthropic's shape, or the one that a Python signature tells.
+    """Returns the tools of a file, in OpenAI's or Anthropic's shape, or the tool of a Python signature.
 
     Raises: ConfigError: it is neither; the message says what was expected.
     """
@@ -46,7 +46,7 @@ def parse_tool(text: str) -> tuple[Tool, ...]:
 
 
 def _of_signature(text: str) -> Tool:
-    """`add(a: int, b: int = 0)`: what has a default need not be given."""
+    """Returns the tool for `add(a: int, b: int = 0)`; a parameter with a default is optional."""
     try:
         (made,) = ast.parse(f"def {text.strip().rstrip(':')}: ...").body
         assert isinstance(made, ast.FunctionDef)
@@ -65,7 +65,7 @@ def _schema(annotation: ast.expr | None) -> dict[str, str]:
 
 
 def signature(tool: Tool) -> str:
-    """`get_weather(city: string)`, for people."""
+    """Returns `get_weather(city: string)`."""
     try:
         schema: dict[str, Any] = json.loads(tool.parameters)
         given = {name: of.get("type", "") for name, of in schema.get("properties", {}).items()}
@@ -75,5 +75,5 @@ def signature(tool: Tool) -> str:
 
 
 def tool_result(call: ToolCall, said: str | None) -> str:
-    """What the tool says."""
+    """Returns the result of a call: `said`, or that of the built-in tool."""
     return said if said is not None else SUNNY if call.name == WEATHER.name else DONE

@@ -1,7 +1,7 @@
-"""One question, the calls that come of it, what their tools say, and the answer: asked of the gateway's own parts.
+"""Runs one question with its tool calls and their results, by the parts of the gateway itself.
 
-Request ─Gateway.answer→ events → page.event
-             └ tap: what the model writes → page.raw
+Request ─Gateway.answer→ events → view.event
+             └ observer: what the model writes → view.raw
 """
 
 import json
@@ -31,9 +31,9 @@ from dragoman.wire.dialect import ResponseReader
 T = TypeVar("T")
 
 _TURNS: Final = 4
-"""A model that always calls again is left then."""
+"""Maximum number of turns, for a model that calls tools again and again."""
 _IGNORED_AT_MOST: Final = 2
-"""Identical calls after which the model has had the same result, and ignored it, as often as this."""
+"""Number of times that the model may ignore a result and repeat an identical call."""
 _IGNORED: Final = (
     "the model does not use the tool's result: it called {} with the same arguments again, twice; "
     "try a larger model, or another mode: dragoman probe URL"
@@ -43,24 +43,24 @@ _MESSAGES: Final = "anthropic_messages"
 
 
 class Dialogue:
-    """One of them."""
+    """One dialogue with a model."""
 
     def __init__(
         self, gateway: Gateway, page: View, line: ProgressLine, says: Callable[[ToolCall], str], turns: int = _TURNS
     ) -> None:
-        """`says` is what a tool answers to a call."""
+        """`says` returns the result of a tool call."""
         self._gateway, self._page, self._line, self._says, self._turns = gateway, page, line, says, turns
         self._asked = 0
-        """Models, in this turn: a backend may ask its own once more, and the guard any."""
+        """Number of requests to models in this turn: a backend and the guard may re-ask."""
         self._request = Request("", ())
         self._began_s = time.monotonic()
         self._first_s: float | None = None
 
     async def run(self, request: Request) -> str:
-        """Runs all turns and shows them on the page.
+        """Runs and shows all turns.
 
-        Returns: what is wrong with the model's answer, or "".
-        Raises: DragomanError: no answer can be had, or not to its end.
+        Returns: the fault of the model's response, or "".
+        Raises: DragomanError: there is no response, or it broke off.
         """
         self._began_s = time.monotonic()
         replies: list[Reply] = []
@@ -108,20 +108,20 @@ class Dialogue:
         return collector.reply()
 
     def asks(self, backend: Backend, request: Request) -> None:
-        """A backend is asked: see `Tap`."""
+        """A backend is called: see `ExchangeObserver`."""
         self._request = request
 
     def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """What it gives is shown as it leaves the guard."""
+        """Events are shown as they leave the guard."""
         return events
 
     async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """What the model says goes to the page, and on as it came."""
+        """Shows the model's output, and passes it on unchanged."""
         self._asked += 1
         if self._asked > 1:
             self._page.again()
         wire = RawTextReader(self._reader(to))
-        framed = bytes if to.startswith("/") else sse.encode  # the CLI gives a server's events bare
+        framed = bytes if to.startswith("/") else sse.encode  # the CLI yields events without SSE framing
         async with aclosing(pieces):
             async for piece in pieces:
                 if text := wire.feed(framed(piece)) if isinstance(piece, bytes) else _text(piece):
@@ -135,7 +135,7 @@ class Dialogue:
         self._page.raw(text)
 
     def _reader(self, to: str) -> ResponseReader:
-        """What reads the stream of a server that was asked at this path; the CLI's is that of its vendor's API."""
+        """Returns the reader for responses from this path; the CLI's are those of its vendor's API."""
         turn = ExchangeContext("", 0, lambda: "")
         if to == completions.PATH:
             return completions.Reader(self._request, turn)
@@ -166,5 +166,5 @@ def _on_one_line(arguments: str) -> str:
 
 
 def _text(piece: object) -> str:
-    """What an engine writes."""
+    """Returns the text of an engine's output."""
     return piece.text if isinstance(piece, Piece) else ""

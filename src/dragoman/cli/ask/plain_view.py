@@ -1,4 +1,4 @@
-"""What is shown of an exchange; and the plain way to, one thing after the other, for pipes and narrow screens."""
+"""What is shown of an exchange, and the plain view, which prints line by line for pipes and narrow terminals."""
 
 from typing import NamedTuple, Protocol, TextIO
 
@@ -21,19 +21,19 @@ from dragoman.core.messages import FinishReason
 
 
 class Head(NamedTuple):
-    """What is asked, and whom."""
+    """The question and the model."""
 
     model: str
     where: str
-    """Whose model it is."""
+    """The backend and its tool mode."""
     question: str
     tools: tuple[str, ...]
-    """As people write functions, `get_weather(city: string)`."""
+    """Signatures of the tools, such as `get_weather(city: string)`."""
     choice: str
 
 
 class Totals(NamedTuple):
-    """What it took."""
+    """The totals of an exchange."""
 
     turns: int
     input_tokens: int
@@ -41,10 +41,10 @@ class Totals(NamedTuple):
     cost_usd: float | None
     seconds: float
     first_s: float | None
-    """Until the model's first word."""
+    """Seconds to the first token."""
 
     def words(self) -> str:
-        """On one line."""
+        """Returns the totals in one line."""
         turns = f"{self.turns} turn{'s' * (self.turns > 1)}"
         tokens = f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out"
         first = "" if self.first_s is None else f", {self.first_s:.1f} s to the first word"
@@ -53,38 +53,38 @@ class Totals(NamedTuple):
 
 
 class View(Protocol):
-    """Shows an exchange as it goes on."""
+    """Shows an exchange while it happens."""
 
     def begin(self, head: Head) -> None:
-        """The question."""
+        """Shows the question."""
 
     def turn(self) -> None:
-        """The model is asked."""
+        """A request to the model begins."""
 
     def again(self) -> None:
-        """It is asked once more for the same, which its client does not see."""
+        """The model is re-asked, which the client does not see."""
 
     def raw(self, text: str) -> None:
-        """It writes."""
+        """The model wrote this text."""
 
     def event(self, event: AnyEvent, step: BlockChange) -> None:
-        """What becomes of that; `step` says which block the event opens or ends."""
+        """The client receives this event; `step` says which block it opens or closes."""
 
     def over(self, reason: FinishReason) -> None:
-        """The answer is complete."""
+        """The response is complete."""
 
     def result(self, name: str, arguments: str, result: str) -> None:
-        """A tool was called, and said this."""
+        """A tool was called with this result."""
 
     def close(self) -> None:
-        """Nothing more comes of this turn, whatever happened."""
+        """The turn is over, also after an error."""
 
     def end(self, sum: Totals) -> None:
-        """The last words."""
+        """Shows the totals."""
 
 
 def notice_text(event: AnyEvent) -> tuple[str, str]:
-    """What is said of an event that has no words of the model's, and its style; nothing of most."""
+    """Returns the text and the style of an event without model text; ("", "") for most."""
     match event:
         case ToolCallEnd(_, mended, valid, reasked):
             fits = {True: "whole, and fits its schema", False: "whole, but does not fit its schema", None: "whole"}
@@ -101,7 +101,7 @@ def notice_text(event: AnyEvent) -> tuple[str, str]:
 
 
 def event_text(event: AnyEvent) -> tuple[str, str]:
-    """What an event adds to what the client gets, and its style."""
+    """Returns the text that an event adds to the response, and its style."""
     match event:
         case TextDelta(text) | RefusalDelta(text):
             return text, "text"
@@ -118,38 +118,38 @@ def event_text(event: AnyEvent) -> tuple[str, str]:
 
 
 class PlainView:
-    """Line by line: what the model writes as it comes, then what its client gets."""
+    """Prints the model's text as it arrives, then what the client receives."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._said: list[str] = []
-        """What the client gets, with remarks; shown after the model's own text."""
+        """What the client receives, with remarks; printed after the model's text."""
         self._text = ""
         """The same without remarks."""
         self._told: list[str] = []
         """The remarks."""
         self._raw: list[str] = []
-        """The model's own text of this answer."""
+        """The model's text of this response."""
         self._line_open = False
 
     def begin(self, head: Head) -> None:
-        """The question."""
+        """Prints the question."""
         tools = ", ".join(head.tools) or "none"
         self._print(f"model: {head.model}, of {head.where}\nasked: {head.question}\ntools: {tools}")
         self._print(f"choice: {head.choice}")
 
     def turn(self) -> None:
-        """A title above the model's words."""
+        """Prints a title above the model's text."""
         self._print("\n-- what comes from the model")
 
     def again(self) -> None:
-        """A title for the second time."""
+        """Prints a title for the second attempt."""
         self._close_line()
         self._raw.clear()
         self._print("-- asked once more, it says")
 
     def raw(self, text: str) -> None:
-        """As it comes."""
+        """Prints the text as it arrives."""
         shown = printable(text)
         self._raw.append(text)
         self._out.write(shown)
@@ -157,7 +157,7 @@ class PlainView:
         self._line_open = not shown.endswith("\n") if shown else self._line_open
 
     def event(self, event: AnyEvent, step: BlockChange) -> None:
-        """Kept for behind the model's words."""
+        """Stores the event for printing after the model's text."""
         said, told = event_text(event)[0], notice_text(event)[0]
         if (step.opens or told) and self._said:
             self._said.append("\n")
@@ -166,7 +166,7 @@ class PlainView:
         self._told += [f"\n  ({told})"] if told else []
 
     def over(self, reason: FinishReason) -> None:
-        """What the client gets, all of it."""
+        """Prints what the client receives."""
         self.close()
         said, raw = "".join(self._said).strip(), "".join(self._raw).strip()
         is_same = self._text.strip() == raw != ""
@@ -179,15 +179,15 @@ class PlainView:
             kept.clear()
 
     def result(self, name: str, arguments: str, result: str) -> None:
-        """On one line."""
+        """Prints the call and its result in one line."""
         self._print(f"\n-- {name} says\n{result}")
 
     def close(self) -> None:
-        """End the line that is being written."""
+        """Ends the open line."""
         self._close_line()
 
     def end(self, sum: Totals) -> None:
-        """What it took."""
+        """Prints the totals."""
         self._print(f"\n-- {sum.words()}")
 
     def _close_line(self) -> None:
@@ -200,36 +200,36 @@ class PlainView:
 
 
 class RawView:
-    """Only what the model writes, for another program to read."""
+    """Prints only the model's text, for another program to read."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def raw(self, text: str) -> None:
-        """As it is."""
+        """Prints the text unchanged."""
         self._out.write(text)
         self._out.flush()
 
     def begin(self, head: Head) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def turn(self) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def again(self) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def event(self, event: AnyEvent, step: BlockChange) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def over(self, reason: FinishReason) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def result(self, name: str, arguments: str, result: str) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def end(self, sum: Totals) -> None:
-        """Nothing."""
+        """Prints nothing."""

@@ -1,7 +1,7 @@
-"""What comes back from a model, as people may read it: its own text, or the JSON that a server has in place of that.
+"""Shows the output of a model: its own text, or the JSON of a server that parses calls itself.
 
-A server that reads calls itself tells them in pieces of JSON, in which most of each piece repeats the one before; what
-repeats is left out here, and nothing else.
+Such a server streams pieces of JSON, in which most of each piece repeats the previous one; only the differences are
+shown.
 """
 
 import json
@@ -15,7 +15,7 @@ _SAME: Final = object()
 
 
 class RawTextReader:
-    """Reads one answer of a server beside the one who has to."""
+    """Reads one response of a server, independently of the gateway's own reader."""
 
     def __init__(self, reader: ResponseReader) -> None:
         self._reader = reader
@@ -24,7 +24,7 @@ class RawTextReader:
         self._line_open = False
 
     def feed(self, piece: bytes) -> str:
-        """What this piece shows."""
+        """Returns what to show of this piece."""
         return "".join(self._shown(event.data) for event in self._decoder.feed(piece))
 
     def _shown(self, data: bytes) -> str:
@@ -46,7 +46,7 @@ class RawTextReader:
 
 
 def difference(new: Any, old: Any) -> Any:
-    """What of this JSON is not the same, at the same place, as in the JSON before it."""
+    """Returns the parts of this JSON that differ from the previous JSON at the same place."""
     if isinstance(new, dict) and isinstance(old, dict):
         members = {name: difference(value, old.get(name, _SAME)) for name, value in new.items()}
         return {name: value for name, value in members.items() if value is not _SAME} or _SAME

@@ -1,4 +1,4 @@
-"""`dragoman doctor`: whether what is set up here works, and what to type where it does not."""
+"""`dragoman doctor`: checks the installation and the settings, and prints the commands that fix problems."""
 
 import argparse
 import asyncio
@@ -45,7 +45,7 @@ _EXAMPLES: Final = """
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "doctor",
         help="see whether what is set up here works",
@@ -67,7 +67,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, and tell."""
+    """Prints the findings; returns 1 if something does not work."""
     flags = {"claude_cli.enabled": args.claude, "servers.behind.url": args.server}
     line = ProgressLine(sys.stderr)
     looking = partial(local.weights_found, thorough=args.weights, say=line.say)
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 async def _found(
     named: Path | None, flags: Mapping[str, object], weights_found: "partial[list[Finding]]"
 ) -> list[Sequence[Finding]]:
-    """What belongs together in a group each."""
+    """Returns the findings in groups."""
     itself = Finding("dragoman", "ok", f"{__version__}, Python {platform.python_version()} at {sys.executable}")
     path = compose.settings_path(named)
     try:
@@ -110,7 +110,7 @@ async def _found(
 
 
 def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
-    """The line that starts a gateway with the settings that were looked at."""
+    """Returns the command that starts a gateway with the checked settings."""
     words = ["dragoman", "serve"]
     if config is not None:
         words += ["--config", str(config)]
@@ -122,7 +122,7 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
 
 
 async def _without_settings(said: list[Finding], weights_found: "partial[list[Finding]]") -> list[Sequence[Finding]]:
-    """What there is to say where they cannot be used: what is installed, and what runs."""
+    """Returns the findings that need no settings: the installation, and what is running."""
     usual = settings.Config()
     claude, unconfigured_servers = await asyncio.gather(
         local.claude(ClaudeCliConfig()), server_checks.unconfigured_servers((), usual.server)

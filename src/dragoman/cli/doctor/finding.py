@@ -1,4 +1,4 @@
-"""What is found of one thing: whether it works, and what to type where it does not."""
+"""One result of `dragoman doctor`: whether something works, and the command that fixes it."""
 
 import re
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -9,28 +9,35 @@ if TYPE_CHECKING:
     from dragoman.cli.doctor.metrics_client import Calls
 
 Verdict: TypeAlias = Literal["ok", "no", "note"]
-"""`no`: it is to be used, and does not work; `note`: worth knowing, and in nobody's way."""
+"""`no`: it is needed and does not work; `note`: worth knowing, but not a problem."""
 
 _TO_TYPE: Final = re.compile(r"(?:; (?:run|install it): |: (?=(?:pip|pipx|uv) ))(.+?)(?: - at \S+)?", re.DOTALL)
-"""Where our messages have the line to type."""
+"""Where our messages contain a command to run."""
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was found of one thing."""
+    """The result of one check."""
 
     what: str
     verdict: Verdict
     words: str
     fix: str = ""
-    """What to type or do: it mends what does not work, or makes use of what is noted."""
+    """The command or the action that fixes the problem, or makes use of what is noted."""
     lines: tuple[str, ...] = ()
-    """More of it, each on a line of its own."""
+    """Further lines of text."""
     models: "tuple[Calls, ...]" = ()
-    """What became of the calls of each; a table below the words."""
+    """Outcomes of the tool calls of each model, for the table below the text."""
 
 
 def check(what: str, verdict: Verdict, message: str, fix: str = "") -> Finding:
-    """Of an error's message: its line to type apart from its words; `fix` where it has none."""
+    """Returns a finding for an error's message.
+
+    Args:
+        what: the subject.
+        verdict: whether it works.
+        message: the message, whose command to run is separated from its text.
+        fix: the command to run if the message has none.
+    """
     for joint in _TO_TYPE.finditer(message):
         if found := _TO_TYPE.fullmatch(message, joint.start()):
             return Finding(what, verdict, message[: joint.start()], found[1])

@@ -1,4 +1,4 @@
-"""The gateway's own address: who listens there, and what one that runs with these settings has counted."""
+"""Checks the gateway's address: the program that listens there, and the metrics of a gateway with these settings."""
 
 import errno
 import socket
@@ -12,11 +12,16 @@ from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.server.port_owner import port_owner
 
 _TRIED = 20
-"""Ports above the taken one that are looked at for a free one."""
+"""Number of ports above the one in use among which a free one is sought."""
 
 
 async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list[Finding]:
-    """Whether one runs, and how it does; or whether one could. `command` starts one with the settings in question."""
+    """Returns whether a gateway is running, with its metrics, or whether one could be started.
+
+    Args:
+        config: address and keys.
+        command: the command that starts a gateway with these settings.
+    """
     if missing_extras("server"):
         return [_place(config, command)]
     from dragoman.cli.doctor.metrics_client import ForeignError, fetch_metrics, gateway_url
@@ -39,7 +44,7 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
 
 
 def _place(config: ServerConfig, command: str) -> Finding:
-    """Whether its address can be had; nobody who listens there is told a key, or anything else."""
+    """Returns whether the address is free; nothing is sent to a program that listens there."""
     host, port = config.host, config.port
     if port == 0:
         return Finding("gateway", "ok", f"none is looked for, as it takes any free port of {host}; {_let_in(config)}")
@@ -58,7 +63,7 @@ def _place(config: ServerConfig, command: str) -> Finding:
 
 
 def port_finding(host: str, port: int) -> OSError | None:
-    """Why this address cannot be listened on; None: it can. It is tried as the gateway does, and left at once."""
+    """Returns why the address cannot be listened on, or None if it can; it is bound for a moment to find out."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with closing(socket.socket(family, kind, protocol)) as tried:
@@ -71,7 +76,7 @@ def port_finding(host: str, port: int) -> OSError | None:
 
 
 def _let_in(config: ServerConfig) -> str:
-    """Who gets in."""
+    """Returns who may use the gateway, as a phrase."""
     if config.keys:
         return f"{_number(len(config.keys), 'key')} let in"
     return "loopback only, no key needed" if config.host in LOOPBACK else "no key needed"
@@ -82,7 +87,7 @@ def _number(count: int, what: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`5 s`, `3 min`, `2 h`, `4 days`."""
+    """Returns `5 s`, `3 min`, `2 h`, `4 days`."""
     for unit, size_s in (("days", 2 * 86_400), ("h", 2 * 3600), ("min", 2 * 60)):
         if seconds >= size_s:
             return f"{seconds * 2 / size_s:.0f} {unit}"

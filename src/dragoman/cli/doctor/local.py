@@ -1,4 +1,4 @@
-"""What is on this machine: settings, extras, weights, and the installed claude."""
+"""Checks this machine: settings, extras, weights, agents, and the installed `claude`."""
 
 import asyncio
 import os
@@ -26,19 +26,19 @@ from dragoman.cli.doctor.finding import Finding, Verdict, check
 from dragoman.core.errors import ConfigError, DragomanError
 
 _EXTRAS: Final = [extra for extra in optional.PACKAGES if extra != "guard"]
-"""That of the guard is part of the server's."""
+"""The extra of the guard is part of the server's."""
 _MODES: Final = {
     "native": "asked natively, with the client's tools",
     "text": "asked by text (`claude update` brings a version that is asked natively, unless the settings say text)",
 }
 _VERSION_S: Final = 5.0
-"""For an agent to say its version; some take a second to start."""
+"""Time for an agent to report its version; some take a second to start."""
 _CLAUDE_S: Final = 10.0
-"""For both questions to it, which take half a second; on a busy machine a few."""
+"""Time for both queries of `claude`, which take 0.5 s, or a few seconds on a busy machine."""
 
 
 def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
-    """They cannot be used, so nothing can be said of what they name."""
+    """Returns the finding for settings that cannot be used."""
     if error.message.endswith(", from flag"):
         return check("settings", "no", error.message)
     if path is None:
@@ -49,7 +49,7 @@ def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
 
 
 def settings_found(path: Path | None, config: settings.Config, origin: Mapping[str, str]) -> list[Finding]:
-    """Where they are, and which are not as they are without any."""
+    """Returns the finding with the settings file, and the settings that differ from their defaults."""
     changed = tuple(_changed(config, origin))
     words = str(path) if path else f"no file, so all is as usual; they go to {settings.default_path()}"
     lines = (f"set: {' · '.join(changed)}",) if changed else ()
@@ -60,7 +60,7 @@ def settings_found(path: Path | None, config: settings.Config, origin: Mapping[s
 
 
 def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str]:
-    """Settings that are not at their default, without keys; servers have findings of their own."""
+    """Yields the settings that differ from their defaults, without keys; servers have findings of their own."""
     defaults = {key: default for key, _, default, _ in settings.setting_docs()}
     for key, default in defaults.items():
         section, _, name = key.partition(".")
@@ -74,13 +74,13 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
 
 
 def hide_credentials(url: str) -> str:
-    """A URL without the password that may stand in it."""
+    """Returns the URL without a password."""
     at = urlsplit(url)
     return at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
 
 
 def extras_findings(*needed: str) -> Finding:
-    """Which are there, and which is missing that is needed."""
+    """Returns which extras are installed, and which required one is missing."""
     others = optional.missing(*_EXTRAS)
     there = [extra for extra in _EXTRAS if extra not in others]
     if missing := missing_extras(*needed):
@@ -92,9 +92,13 @@ def extras_findings(*needed: str) -> Finding:
 def weights_found(
     config: settings.Config, *, served: bool, thorough: bool = False, say: Callable[[str], None] = lambda words: None
 ) -> list[Finding]:
-    """Those that are here; whether those of the embedded model are and are right, where it is to be served.
+    """Returns the downloaded weights, and whether those of the embedded model are usable if it is served.
 
-    `thorough`: all of the list that are here are read, whatever their size and time say; `say` is told how far it is.
+    Args:
+        config: the settings.
+        served: whether the embedded model is served.
+        thorough: whether to verify the checksums of all downloaded weights.
+        say: receives the progress.
     """
     name = config.embedded.model or models.default().name
     used = _used(config, name) if served else None
@@ -107,7 +111,7 @@ def weights_found(
 
 
 def _used(config: settings.Config, name: str) -> Finding:
-    """Those of the embedded model."""
+    """Returns the finding for the embedded model."""
     try:
         compose.embedded_model_name(config.embedded)
         if compose.is_weights_file(name) or weights.have(name):
@@ -121,7 +125,7 @@ def _used(config: settings.Config, name: str) -> Finding:
 
 
 def _read(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
-    """What the bytes of each model's weights say that is here; those that are not `used` are in nobody's way."""
+    """Yields a finding for each model whose weights are downloaded; only damage of the `used` one is a problem."""
     listed = [model.name for model in models.models()]
     used = models.get(used).name if used and not compose.is_weights_file(used) and not used.startswith("hf:") else used
     others = [used] if used.startswith("hf:") else []
@@ -144,7 +148,7 @@ def _read(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
 
 
 def _downloaded_models() -> Iterator[str]:
-    """Weights that were fetched, with their sizes; small ones first."""
+    """Yields the names and sizes of downloaded weights, smallest first."""
     folder = weights.home() / "weights"
     try:
         found = sorted((file.stat().st_size, file.stem) for file in folder.glob("*.gguf"))
@@ -154,7 +158,7 @@ def _downloaded_models() -> Iterator[str]:
 
 
 async def agents_found() -> list[Finding]:
-    """Those that can be started on a gateway, and are installed, each with what it says of its version."""
+    """Returns the installed agents with their versions."""
     there = [(name, shutil.which(program)) for name in agents.names() for program in agents.get(name).programs[:1]]
     found = [(name, path) for name, path in there if path]
     if not found:
@@ -169,15 +173,16 @@ async def agents_found() -> list[Finding]:
 
 
 def _broken(name: str, path: str) -> Finding:
-    """An agent that is installed and does not start."""
+    """Returns the finding for an agent that is installed and does not start."""
     agent = agents.get(name)
     words = f"{agent.title} at {path} does not start"
     return Finding(name, "note", words, optional.npm_postinstall(path) or agent.install)
 
 
 async def _version(program: str) -> str | None:
-    """The first number in what it says; "" where it says none in time, None where it fails. Nothing of the user's is
-    there for it to read or to write.
+    """Returns the first version number in the program's output; "" if there is none in time, None if the program fails.
+
+    It runs in an empty home folder, so that it cannot read or change files of the user.
     """
     with tempfile.TemporaryDirectory(prefix="dragoman-") as home:
         places = ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
@@ -210,7 +215,7 @@ async def _version(program: str) -> str | None:
 
 
 async def claude(config: ClaudeCliConfig) -> list[Finding]:
-    """The program, and its login; where it is not to be used, nothing is amiss."""
+    """Returns the finding for `claude` and its login; none if it is not used."""
     amiss: Verdict = "no" if config.enabled else "note"
     try:
         async with asyncio.timeout(_CLAUDE_S):
@@ -226,7 +231,7 @@ async def claude(config: ClaudeCliConfig) -> list[Finding]:
 
 async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
     from dragoman.backends.claude_cli import auth_status, discovery
-    from dragoman.backends.claude_cli.errors import LOGIN
+    from dragoman.backends.claude_cli.errors import NOT_LOGGED_IN
 
     found = await discovery.find_claude(config, os.environ)
     use = "" if config.enabled else "dragoman serve --claude"
@@ -237,7 +242,7 @@ async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
             words = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
             return [program, Finding("claude's login", "ok", words, use)]
         case False:
-            return [program, check("claude's login", amiss, LOGIN)]
+            return [program, check("claude's login", amiss, NOT_LOGGED_IN)]
         case None:
             words = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
             return [program, Finding("claude's login", "note", words)]

@@ -1,6 +1,6 @@
-"""What a running gateway has counted, asked over HTTP: for `dragoman doctor`.
+"""Reads the metrics of a running gateway over HTTP, for `dragoman doctor`.
 
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (2026-11); it is read by Prometheus' own parser.
+Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (2026-11); parsed by Prometheus' own parser.
 """
 
 import time
@@ -19,17 +19,17 @@ from dragoman.server.observe.call_outcomes import FAILED
 
 _TIMEOUT_S: Final = 5.0
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""Who listens on all addresses is asked on this machine's own."""
+"""A gateway that listens on all addresses is reached on this machine's own."""
 _ROOT_LIMIT_BYTES: Final = 4096
 
 
 class Calls(msgspec.Struct, frozen=True):
-    """What became of the tool calls of one model; see `tally`."""
+    """Outcomes of the tool calls of one model; see `call_outcomes`."""
 
     model: str
     calls: int
     valid: int
-    """As the model wrote them, the first time."""
+    """Valid as the model wrote them, at the first attempt."""
     mended: int
     reasked: int
     failed: int
@@ -37,13 +37,13 @@ class Calls(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float | None:
-        """Of the calls that were checked, those that were valid at first; None: none was."""
+        """Returns the share of valid calls among the validated ones, or None if there are none."""
         checked = self.calls - self.unchecked
         return self.valid / checked if checked else None
 
 
 class MetricsSnapshot(msgspec.Struct, frozen=True):
-    """By one gateway, since it was started."""
+    """The metrics of one gateway since its start."""
 
     version: str
     up_s: float
@@ -51,13 +51,13 @@ class MetricsSnapshot(msgspec.Struct, frozen=True):
     failures: int
     in_flight: int
     not_ready: tuple[str, ...]
-    """Backends."""
+    """Names of the backends that are not ready."""
     models: tuple[Calls, ...]
-    """Those with calls, the most first."""
+    """The models with calls, most calls first."""
 
 
 class ForeignError(ConfigError):
-    """What answers there is no gateway."""
+    """The program that responds is not a gateway."""
 
 
 class _Root(msgspec.Struct):
@@ -66,16 +66,18 @@ class _Root(msgspec.Struct):
 
 
 def gateway_url(config: ServerConfig) -> str:
-    """Where a gateway with these settings is to be found on this machine."""
+    """Returns the URL of a gateway with these settings on this machine."""
     host = _EVERYWHERE.get(config.host, config.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
 
 
 async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
-    """What the gateway has counted that runs with these settings.
+    """Returns the metrics of the gateway that runs with these settings.
 
-    Raises: BackendUnavailableError: none answers there. ForeignError: something else does, and was told no key.
-        ConfigError: it tells nothing, or not to us; the message says why.
+    Raises:
+        BackendUnavailableError: nothing listens there.
+        ForeignError: another program does; no key was sent to it.
+        ConfigError: the gateway has no metrics, or refuses access; the message says why.
     """
     where = gateway_url(config)
     try:
@@ -83,7 +85,7 @@ async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
         async with aiohttp.ClientSession(where, timeout=timeout) as session:
             async with session.get("/", allow_redirects=False) as answer:
                 root = _read(await answer.content.read(_ROOT_LIMIT_BYTES))
-            if root is None:  # before it is told a key
+            if root is None:  # before a key is sent
                 raise ForeignError(f"what answers at {where} is no gateway; server.port chooses another port")
             key = {"authorization": f"Bearer {config.keys[0]}"} if config.keys else {}
             async with session.get("/metrics", headers=key, allow_redirects=False) as answer:

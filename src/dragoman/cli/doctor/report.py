@@ -1,4 +1,4 @@
-"""What was found, for people: a row each, broken where the screen ends, what mends it behind an arrow."""
+"""Formats the findings: one row each, wrapped at the width of the terminal, with fixes after an arrow."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import fill
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 _HEADS: Final = ("model", "calls", "valid at first", "mended", "asked again", "failed", "unchecked")
 _MODELS: Final = 20
-"""Rows of the table."""
+"""Maximum number of rows of the table."""
 _NAME_CHARS: Final = 32
 _COLOURS: Final = {"ok": "32", "no": "1;31", "note": "33"}
 
 
 def format_report(groups: Iterable[Sequence[Finding]], width: int = 100, *, colour: bool = False) -> str:
-    """All of it: the groups apart, and what it comes to."""
+    """Returns the report: the groups, separated by empty lines, and the summary."""
     told = [group for group in groups if group]
     what_chars = max(len(found.what) for group in told for found in group)
     blocks = ["\n".join(line for found in group for line in rows(found, what_chars, width, colour)) for group in told]
@@ -26,7 +26,7 @@ def format_report(groups: Iterable[Sequence[Finding]], width: int = 100, *, colo
 
 
 def rows(found: Finding, what_chars: int, width: int = 100, colour: bool = False) -> list[str]:
-    """One finding."""
+    """Returns the lines of one finding."""
     head, margin = f"{found.what.ljust(what_chars)}  {found.verdict.ljust(4)}  ", " " * (what_chars + 8)
     first, *more = _broken(found.words, width, head, margin).split("\n")
     if colour:
@@ -53,7 +53,7 @@ def _broken(text: str, width: int, first: str, others: str) -> str:
 
 
 def _sum(findings: Sequence[Finding]) -> str:
-    """What it comes to."""
+    """Returns the summary."""
     amiss = [found.what for found in findings if found.verdict == "no"]
     if not amiss:
         return "Everything that these settings use works."
@@ -61,7 +61,7 @@ def _sum(findings: Sequence[Finding]) -> str:
 
 
 def _table(models: "Sequence[Calls]") -> list[str]:
-    """The table of calls."""
+    """Returns the table of tool calls by model."""
     if not models:
         return []
     cells = [_HEADS, *map(_cells, models[:_MODELS])]

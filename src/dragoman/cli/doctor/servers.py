@@ -1,4 +1,4 @@
-"""The servers behind: whether each answers, and how its models are asked; and servers here that nobody has named."""
+"""Checks the upstream servers: whether each responds, and its tool modes; finds unconfigured local servers."""
 
 import asyncio
 import os
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from dragoman.catalog.servers import ServerKind
 
 _KIND_S: Final = 2.0
-"""To find out what a server is, which is asked a dozen short questions for that."""
+"""Time to identify a server, by a dozen short requests."""
 _SHOWN_AT_MOST: Final = 4
-"""Models of a server, each on a line of its own; and names, where there are more."""
+"""Maximum number of models of a server that are listed in full, or by name."""
 
 
 async def server_finding(name: str, config: HttpConfig) -> Finding:
-    """Whether it answers, takes the key, and what is known of its models; none of them is asked."""
+    """Returns whether the server responds and accepts the key, and what is known of its models; no model is called."""
     what = f"server {name}"
     try:
         from dragoman.backends.http.model_modes import ModelModes
@@ -72,7 +72,7 @@ def _mending(name: str, config: HttpConfig, error: DragomanError, environ: Mappi
 def _ways(
     models: Iterable[str], config: HttpConfig, ways: "ModelModes", kind: "ServerKind | None"
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """How each model is asked, as far as that is settled; and those that were not measured yet."""
+    """Returns the tool mode of each model that has one, and the models that have not been probed yet."""
     from dragoman.backends.http.auto_mode import mode_from
     from dragoman.backends.probe.cache import recall
 
@@ -113,7 +113,7 @@ def _probing(config: HttpConfig, model: str) -> str:
 
 
 async def unconfigured_servers(servers: Iterable[HttpConfig], gateway: ServerConfig) -> list[Finding]:
-    """Servers that run on this machine and that the settings do not name, with the line that uses each."""
+    """Returns the servers that run on this machine and are not in the settings, with the command that uses each."""
     try:
         from dragoman.backends.probe.discover import nearby, ports
     except ImportError:
@@ -132,7 +132,7 @@ async def unconfigured_servers(servers: Iterable[HttpConfig], gateway: ServerCon
 
 
 def _port(url: str) -> int | None:
-    """Where on this machine it is."""
+    """Returns the port of a URL on this machine, else None."""
     at = urlsplit(url)
     return at.port if at.hostname in LOOPBACK else None
 

@@ -1,4 +1,4 @@
-"""`dragoman run AGENT`: start an agent wired to a gateway, which ends with it; nothing of the user's is changed."""
+"""`dragoman run AGENT`: starts an agent on a gateway, which ends with it; the user's configuration stays unchanged."""
 
 import argparse
 import os
@@ -36,7 +36,7 @@ _EXAMPLES: Final = """
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Registers the command."""
     command = commands.add_parser(
         "run",
         help="start an agent on a model of yours",
@@ -85,9 +85,10 @@ def _epilog() -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Start it, and give its exit status.
+    """Starts the agent, and returns its exit status.
 
-    Raises: ConfigError: the settings are wrong, the agent is not installed, or it is not clear what it is to run on.
+    Raises:
+        ConfigError: the settings are wrong, the agent is not installed, or it is not clear which model it should use.
     """
     name = args.agent or agents.ANY
     agent = agents.get(name)
@@ -118,9 +119,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _program(agent: Agent) -> str:
-    """Where it is installed; empty where the user names it.
+    """Returns the path of the agent's program; "" if the user names the command.
 
-    Raises: ConfigError: it is not; the message has the line that installs it.
+    Raises: ConfigError: it is not installed; the message has the command that installs it.
     """
     if not agent.programs:
         return ""
@@ -134,7 +135,7 @@ def _program(agent: Agent) -> str:
 
 def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]]:
     flags = {**upstream_flags(args), "server.capture": str(args.capture) if args.capture else None}
-    if args.server:  # those of the box are set where it is what stands behind: a setting of it would have it served
+    if args.server:  # those of the embedded model are set once it is selected: a setting for it would have it served
         flags |= {"servers.behind.context_tokens": args.context or None, "servers.behind.trim": args.trim}
     for unknown in settings.unknown_variables(os.environ):
         print_status(unknown)

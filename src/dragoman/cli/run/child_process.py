@@ -1,4 +1,4 @@
-"""The agent as a child that has the terminal: its signals, its stops, its end."""
+"""Runs the agent as a child process in the foreground: passes on signals, and follows its stop and its end."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from dragoman.core.errors import ConfigError
 
 _PASSED_ON: Final = ("SIGTERM", "SIGHUP")
 _TERMINALS: Final = ("SIGINT", "SIGQUIT")
-"""The terminal sends them to the agent as well as to us, and they are for the agent."""
+"""The terminal sends them to the agent as well as to this process; they are for the agent."""
 _SETTLE_S: Final = 0.1
-"""Within which a whole job that was stopped is gone on with: then the agent's stop is no news."""
+"""A job that was stopped as a whole is continued within this time: then the agent is not reported as stopped."""
 
 
 class InterruptedBySignal(Exception):
-    """A signal came before there was an agent to pass it on to."""
+    """A signal arrived before there was an agent to pass it on to."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -29,9 +29,9 @@ class InterruptedBySignal(Exception):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block, which holds up the event loop, Ctrl-C ends it; else that would wait for the loop.
+    """Within the block, which blocks the event loop, Ctrl-C raises at once; else it would wait for the loop.
 
-    Raises: KeyboardInterrupt: it came, in the block or shortly before it.
+    Raises: KeyboardInterrupt: it was pressed in the block or shortly before.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -44,7 +44,7 @@ def interruptible() -> Iterator[None]:
 
 
 class ForegroundProcess:
-    """The signals of this process while a block runs, and the one child that gets them."""
+    """Handles signals while a block runs, and passes them on to one child process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,9 +52,9 @@ class ForegroundProcess:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Within the block they are ours: before the agent runs they end the block, then they are the agent's.
+        """Within the block signals are handled here: before the agent runs they end the block, then they are passed on.
 
-        Raises: InterruptedBySignal: one of them has ended it.
+        Raises: InterruptedBySignal: a signal ended the block.
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
@@ -78,7 +78,7 @@ class ForegroundProcess:
             raise InterruptedBySignal(self._number) from None
 
     async def run(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
-        """Start it and wait for its end; its exit status as a shell has it.
+        """Starts the command, waits for its end, and returns its exit status as a shell does.
 
         Raises: ConfigError: it cannot be started.
         """
@@ -86,20 +86,20 @@ class ForegroundProcess:
             self._process = subprocess.Popen(command, env=environ)
         except OSError as error:
             raise ConfigError(f"{command[0]} cannot be started: {(error.strerror or str(error)).lower()}") from None
-        except ValueError as error:  # of a name in somebody's settings
+        except ValueError as error:  # of a name in the user's settings
             raise ConfigError(f"{command[0]} cannot be started with these settings: {error}") from None
         code = await asyncio.to_thread(self._ended, self._process)
         return code if code >= 0 else 128 - code
 
     def _ended(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait for it. Where it is stopped in a terminal we stop too, as the shell waits for us alone."""
+        """Waits for the end. If a terminal stops the child, this process stops too, as the shell waits for it."""
         if sys.platform == "win32" or not sys.stdin.isatty():
             return process.wait()
         status = _next(process.pid)
         while status is None or os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
             if status is None:  # it is still stopped
                 os.kill(os.getpid(), signal.SIGTSTP)
-                time.sleep(_SETTLE_S)  # until that has been taken
+                time.sleep(_SETTLE_S)  # until the signal has arrived
                 os.kill(process.pid, signal.SIGCONT)
                 status = _next(process.pid)
             elif os.WIFSTOPPED(status):
@@ -112,6 +112,6 @@ class ForegroundProcess:
 
 
 def _next(pid: int, flags: int = 0) -> int | None:
-    """What becomes of a child next, as `waitpid` tells it; None: nothing has."""
+    """Returns the next status of a child from `waitpid`, or None if there is none."""
     found, status = os.waitpid(pid, flags | os.WUNTRACED | os.WCONTINUED)
     return status if found else None

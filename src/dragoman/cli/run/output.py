@@ -1,4 +1,4 @@
-"""What `dragoman run` shows: the choice of a model, what would be started, and environments for shells."""
+"""The output of `dragoman run`: the choice of a model, the launch plan, and environments for shells."""
 
 import json
 import re
@@ -17,11 +17,11 @@ from dragoman.redaction.redact import Redactor, secret_variables
 SHELLS: Final = ("posix", "fish", "powershell", "json")
 _DIRECT: Final = ("127.0.0.1", "localhost")
 _SECRET: Final = re.compile(r"""((?:key|token|secret|password)(?:=|\\?":\s?\\?"))[^"\\\n]+""", re.IGNORECASE)
-"""A value whose name ends so, of a variable or in JSON, also in JSON within JSON."""
+"""The value of a variable or JSON key whose name ends so, also in JSON within JSON."""
 
 
 def ask_for_model(offers: Sequence[ModelOption]) -> ModelOption:
-    """The one that somebody chooses at the terminal."""
+    """Lets the user choose a model at the terminal."""
     for number, offer in enumerate(offers, 1):
         print(printable(f"  {number}  {offer.model}, {offer.title}"), file=sys.stderr)
     while True:
@@ -35,7 +35,7 @@ def ask_for_model(offers: Sequence[ModelOption]) -> ModelOption:
 
 
 def proxy_bypass(environ: Mapping[str, str]) -> dict[str, str]:
-    """What keeps requests to this machine from the user's proxy, where there is one."""
+    """Returns the variables that keep requests to this machine from the user's HTTP proxy, if there is one."""
     if not any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in environ):
         return {}
     listed = [entry.strip() for entry in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").split(",")]
@@ -46,9 +46,9 @@ def proxy_bypass(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def format_launch(launch: LaunchPlan, folder: Path, environ: Mapping[str, str]) -> str:
-    """The command, what of the environment changes, and the files of a launch; no key is shown.
+    """Returns the command, the changed variables, and the files of a launch, without keys.
 
-    Nor are the user's own values where they are merged into ours, as any of them may be a secret.
+    The user's own values that are merged into ours are not shown, since any of them may be a secret.
     """
     lines = ["command", f"  {shlex.join(launch.command)}", "environment"]
     for name, value in {**proxy_bypass(environ), **launch.environ}.items():
@@ -59,7 +59,7 @@ def format_launch(launch: LaunchPlan, folder: Path, environ: Mapping[str, str]) 
 
 
 def format_environment(launch: LaunchPlan, shell: str, environ: Mapping[str, str]) -> str:
-    """What of the environment changes as lines for a shell, or as JSON, in which null takes one away."""
+    """Returns the changed variables as lines for a shell, or as JSON, in which null removes one."""
     changes = {**proxy_bypass(environ), **launch.environ}
     if shell == "json":
         return json.dumps(changes, indent=2)
@@ -83,12 +83,12 @@ def _line(name: str, value: str | None, shell: str) -> str:
 
 
 def quote_command(command: Sequence[str], shell: str) -> str:
-    """A command as it is typed there."""
+    """Returns a command as it is typed in this shell."""
     return " ".join(_quote(word, shell) if shlex.quote(word) != word else word for word in command)
 
 
 def _quote(text: str, shell: str) -> str:
-    """In fish a backslash and a quote are written with one more backslash; PowerShell doubles a quote."""
+    """Quotes a text: fish escapes a backslash and a quote with a backslash; PowerShell doubles a quote."""
     match shell:
         case "fish":
             return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

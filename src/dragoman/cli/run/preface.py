@@ -1,4 +1,4 @@
-"""What `dragoman run` finds out before the agent starts: whether the server takes the key, how fast its model reads."""
+"""Checks before the agent starts: whether the server accepts the key, and how fast its model reads prompts."""
 
 import os
 import secrets
@@ -17,12 +17,12 @@ from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.messages import Message, Request, Text
 
 FIRST_ANSWER_S: Final = 60.0
-"""Time in which the first answer of a conversation should begin."""
+"""Time in which the first response of a conversation should begin."""
 ANY_TIME_S: Final = 86_400.0
-"""Reading is measured, and nothing is cut for it."""
+"""Set to measure the speed without trimming anything."""
 _WANTS_KEY: Final = (401, 403)
 _MEASURED_S: Final = 30.0
-"""Most time for a measurement; a server that takes longer is loading its model."""
+"""Maximum time for a measurement; a server that takes longer is loading its model."""
 _LINES: Final = 12
 STARTING_S: Final = 5.0
 """Time for a server to start listening."""
@@ -50,7 +50,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
                 break
             except BackendUnavailableError as error:
                 if not (required and isinstance(error.__cause__, ConnectionRefusedError)):
-                    return  # the agent's own request will say why
+                    return  # the agent's own request will report it
             now_s = time.monotonic()
             if until_s and now_s >= until_s:
                 raise BackendUnavailableError(
@@ -74,16 +74,16 @@ def is_local(server: HttpConfig) -> bool:
 
 
 async def reading_speed(server: HttpConfig, model: str) -> float:
-    """Tokens of a prompt that this model reads in a second, by two short ones; 0 where that cannot be told.
+    """Returns the speed at which this model reads prompts, in tokens per second, or 0 if it cannot be measured.
 
-    The first has the server load its model, and is not counted.
+    Sends two short prompts; the first has the server load its model, and is not counted.
     """
     from dragoman.backends.probe.connect import connected
 
     dialect, vocabulary = dialects.get(server.api), tokenizers.find(model)
     async with connected(server, os.environ) as connection:
         for _ in range(2):
-            text = "\n".join(secrets.token_hex(4) for _ in range(_LINES))  # never twice, or it is in the prompt cache
+            text = "\n".join(secrets.token_hex(4) for _ in range(_LINES))  # random, so never in the prompt cache
             request = Request(model, (Message("user", (Text(text),)),), max_tokens=1)
             body = dialect.write_request(request, "").body
             began_s = time.monotonic()
@@ -97,7 +97,14 @@ async def reading_speed(server: HttpConfig, model: str) -> float:
 
 
 def preface_lines(agent: Agent, model: str, tokens_per_s: float, budget_tokens: int) -> list[str]:
-    """What to tell before the agent starts; `budget_tokens`: what it is cut to, 0: to nothing."""
+    """Returns what to print before the agent starts.
+
+    Args:
+        agent: the agent.
+        model: the name of the model.
+        tokens_per_s: speed of reading prompts; 0: unknown.
+        budget_tokens: size to which the prompt is trimmed; 0: not trimmed.
+    """
     if not (tokens_per_s and agent.prompt_tokens):
         return []
     first_s = agent.prompt_tokens / tokens_per_s

@@ -1,4 +1,4 @@
-"""What stands behind a run, and which of its models the agent asks: by flags, settings, or what runs here."""
+"""Selects the backend and the model for a run: by flags, by settings, or from what runs on this machine."""
 
 import asyncio
 import os
@@ -21,30 +21,30 @@ from dragoman.gateway.gateway import alias_targets
 from dragoman.prompting.prompt_budget import budget_for
 
 NEARBY: Final = "nearby"
-"""The name of a server that was found, where its kind is not known."""
+"""Name of a server that was found and whose provider is unknown."""
 _LISTED_AT_MOST: Final = 12
 _OUTPUT_TOKENS: Final = 8192
-"""Most room for an answer: agents reserve it, and a file that is written in one call seldom has more."""
+"""Maximum length of a response: agents reserve it, and a file that is written in one call is rarely longer."""
 _UNKNOWN_S: Final = 2.0
-"""Time to reach a gateway, or a server, on the way to a list of models."""
+"""Time to get the list of models of a gateway or a server."""
 
 
 class ModelOption(NamedTuple):
-    """A model that may be asked."""
+    """A model that can be selected."""
 
     model: str
     server: str = ""
-    """Of the settings; empty: the embedded model, the installed claude, or a running gateway."""
+    """The server's name in the settings; empty: the embedded model, `claude`, or a running gateway."""
     url: str = ""
-    """Of a gateway that runs."""
+    """The URL of a running gateway."""
     title: str = ""
-    """Where it is, for people."""
+    """Where the model is, for the user."""
     line: str = ""
-    """The flags that name it, as they are typed."""
+    """The flags that select it."""
 
 
 class SelectedModel(NamedTuple):
-    """What was chosen."""
+    """The selected model."""
 
     config: settings.Config
     origin: dict[str, str]
@@ -52,38 +52,38 @@ class SelectedModel(NamedTuple):
     context_tokens: int
     thinks: bool
     tokens_per_s: float = 0.0
-    """How fast a server of this machine reads prompts; 0: not measured."""
+    """Speed at which a server on this machine reads prompts; 0: not measured."""
 
     @property
     def output_tokens(self) -> int:
-        """Room for one answer: a quarter of the context."""
+        """Maximum length of a response: a quarter of the context."""
         return min(_OUTPUT_TOKENS, self.context_tokens // 4)
 
 
 class Wanted(NamedTuple):
-    """What the command line says."""
+    """The arguments of the command."""
 
     agent: str
-    """As it is to be typed again; empty: none was named."""
+    """The agent as it is typed; empty: none was named."""
     args: tuple[str, ...]
-    """Behind `--`."""
+    """The arguments after `--`."""
     model: str
     named: bool
-    """Whether flags name what stands behind."""
+    """Whether flags name the backend."""
     new: bool
-    """A gateway of our own, whatever runs."""
+    """Start a new gateway, even if one is running."""
     context_tokens: int
     trim: str
     ask: Callable[[Sequence[ModelOption]], ModelOption] | None
-    """Chooses at a terminal; None: there is none."""
+    """Lets the user choose at a terminal; None: there is no terminal."""
     check: bool = False
     """Nothing is started, so nothing is measured."""
 
 
 async def select_model(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
-    """What stands behind, and the model.
+    """Selects the backend and the model.
 
-    Raises: ConfigError: it is not clear what is meant, or nothing is there; the message has the lines to type.
+    Raises: ConfigError: the choice is ambiguous, or nothing is available; the message has the commands to run.
     """
     offers = [] if wanted.named or wanted.new else await find_running_gateway(config)
     if not (wanted.model or "embedded.model" in origin):
@@ -109,14 +109,14 @@ async def select_model(config: settings.Config, origin: dict[str, str], wanted: 
             )
         return await _behind(found, origin, _pick(offers, wanted), wanted)
     if wanted.model:
-        model_catalog.get(wanted.model)  # which says that there is none
+        model_catalog.get(wanted.model)  # raises for an unknown model
     return await _behind(*_with_embedded(config, origin, _best_installed(), wanted), wanted)
 
 
 async def select_from_running(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
-    """The gateway that runs already, and the model, whatever that is fit for.
+    """Selects a model of the gateway that is already running, whether or not it suits agents.
 
-    Raises: ConfigError: none runs, or it is not clear which model is meant.
+    Raises: ConfigError: no gateway is running, or the choice is ambiguous.
     """
     offers = await find_running_gateway(config)
     if not offers:
@@ -125,7 +125,7 @@ async def select_from_running(config: settings.Config, origin: dict[str, str], w
 
 
 async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
-    """The models of a gateway that runs at the port of the settings; none where none does. No other is told its key."""
+    """Returns the models of a gateway at the port of the settings, or none; the key is sent to no other program."""
     from dragoman.backends.probe.connect import connected
     from dragoman.backends.probe.server_info import Telling
     from dragoman.cli.doctor.metrics_client import gateway_url
@@ -148,7 +148,7 @@ def _gateway(config: settings.Config, where: str) -> HttpConfig:
 
 
 def _fit_among(offers: list[ModelOption], config: settings.Config) -> list[ModelOption]:
-    """Without those of the box's models that are not fit for agents, which is said."""
+    """Returns the options without embedded models that are unsuitable for agents, and prints which were skipped."""
     unfit = {name for each in model_catalog.models() if not each.agents for name in (each.name, *each.aliases)}
     passed = [offer for offer in offers if _target(config, offer.model).rpartition("/")[2] in unfit]
     if passed:
@@ -160,7 +160,7 @@ def _fit_among(offers: list[ModelOption], config: settings.Config) -> list[Model
 
 
 def _target(config: settings.Config, model: str) -> str:
-    """The first that an alias of the settings stands for; any other name is its own."""
+    """Returns the first target of an alias; any other name is returned unchanged."""
     return alias_targets(config.aliases.get(model, model))[0]
 
 
@@ -169,19 +169,19 @@ def _flags(model: str, url: str = "") -> str:
 
 
 def _printable_names(models: Sequence[str]) -> list[str]:
-    """Without names that no variable or line can hold: those with control characters, which a terminal might obey."""
+    """Returns the names without control characters, which could control a terminal and do not fit into variables."""
     return [name for name in models if name.isprintable()]
 
 
 def _distinct(models: Sequence[str]) -> list[str]:
-    """Each once, and not by its other names."""
+    """Returns each model once, without its aliases."""
     whole = {name for name in models if "/" not in name}
     others = {alias for each in model_catalog.models() if each.name in whole for alias in each.aliases}
     return [name for name in models if name not in others and name.partition("/")[2] not in whole]
 
 
 async def _configured(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
-    """By settings or flags."""
+    """Selects by settings or flags."""
     offers, silent = list[ModelOption](), list[str]()
     listed = await asyncio.gather(*(_listed(server) for server in config.servers.values()))
     for (name, server), models in zip(config.servers.items(), listed, strict=True):
@@ -216,7 +216,7 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
 
 
 async def _listed(server: HttpConfig) -> tuple[str, ...] | None:
-    """The models of a server; None: it does not answer."""
+    """Returns the models of a server, or None if it does not respond."""
     if server.models:
         return server.models
     from dragoman.backends.probe.connect import connected, reached
@@ -230,7 +230,7 @@ async def _listed(server: HttpConfig) -> tuple[str, ...] | None:
 
 
 async def _nearby(config: settings.Config) -> settings.Config:
-    """With the servers that run on this machine, and the models that they list."""
+    """Returns the settings with the servers that run on this machine, and their models."""
     from dragoman.backends.probe.discover import nearby
 
     found = dict[str, HttpConfig]()
@@ -243,15 +243,15 @@ async def _nearby(config: settings.Config) -> settings.Config:
 
 
 def _is_embedded(model: str) -> bool:
-    """Whether this names a model that can run in the box."""
+    """Whether this names a model that can be embedded."""
     names = {name for each in model_catalog.models() for name in (each.name, *each.aliases)}
     return bool(model) and (compose.is_weights_file(model) or model.startswith("hf:") or model.lower() in names)
 
 
 def _best_installed() -> str:
-    """The embedded model that is fit for agents, if one is here.
+    """Returns a downloaded model that suits agents.
 
-    Raises: ConfigError: there is none; the message says what to type.
+    Raises: ConfigError: there is none; the message says what to run.
     """
     fit = [each for each in model_catalog.models() if each.agents]
     if here := [each for each in fit if weights.have(each)]:
@@ -267,7 +267,7 @@ def _best_installed() -> str:
 def _with_embedded(
     config: settings.Config, origin: dict[str, str], model: str, wanted: Wanted
 ) -> tuple[settings.Config, dict[str, str], ModelOption]:
-    """The embedded model, with the context that an agent's prompt needs, and for one conversation, as settings say."""
+    """Returns the settings for the embedded model, with the context that an agent needs, and for one conversation."""
     profile = (
         model_catalog.get(model) if model and not (compose.is_weights_file(model) or model.startswith("hf:")) else None
     )
@@ -286,9 +286,9 @@ def _with_embedded(
 
 
 def _pick(offers: Sequence[ModelOption], wanted: Wanted, config: settings.Config | None = None) -> ModelOption:
-    """The one that is meant, or the only one.
+    """Returns the option that is named, or the only one.
 
-    Raises: ConfigError: it is not clear which.
+    Raises: ConfigError: the choice is ambiguous.
     """
     if wanted.model:
         for offer in offers:
@@ -325,7 +325,7 @@ def _lines(offers: Sequence[ModelOption], wanted: Wanted) -> str:
 async def _behind(
     config: settings.Config, origin: dict[str, str], offer: ModelOption, wanted: Wanted, asked: str | None = None
 ) -> SelectedModel:
-    """With what is known of the model; `asked`: its own name."""
+    """Returns the selected model with what is known of it; `asked` is its own name."""
     model, speed = offer.model if asked is None else asked, 0.0
     if offer.url:
         found = await _reported_context(_gateway(config, offer.url), model)
@@ -344,9 +344,11 @@ async def _behind(
 async def _measured(
     config: settings.Config, origin: dict[str, str], name: str, model: str, wanted: Wanted
 ) -> tuple[settings.Config, float]:
-    """The settings by which a server of this machine gets no more than its model reads in time, and that speed.
+    """Returns the settings with a prompt limit that the model reads in time, and its speed.
 
-    Raises: ConfigError: the server does not take the key. BackendUnavailableError: nothing listens there.
+    Raises:
+        ConfigError: the server does not accept the key.
+        BackendUnavailableError: nothing listens there.
     """
     server = config.servers[name]
     others = alias_targets(config.aliases.get(wanted.model, wanted.model))[1:]
@@ -364,7 +366,7 @@ async def _measured(
 
 
 async def _reported_context(server: HttpConfig, model: str) -> tuple[int, bool]:
-    """The context of a server's model, 0 where it does not tell, and whether it has thoughts, as far as it tells."""
+    """Returns the context size that the server reports, or 0, and whether the model writes reasoning, if known."""
     from dragoman.backends.probe.connect import connected
     from dragoman.backends.probe.server_info import Telling
 
@@ -377,7 +379,7 @@ async def _reported_context(server: HttpConfig, model: str) -> tuple[int, bool]:
 
 
 def _of_weights(config: settings.Config, wanted: Wanted) -> tuple[int, bool]:
-    """The same of the embedded model: its file says so, where that is here already."""
+    """Returns the same for the embedded model, from its file if it is downloaded."""
     from dragoman.backends.embedded.backend import CONTEXT_TOKENS
 
     try:
@@ -388,5 +390,5 @@ def _of_weights(config: settings.Config, wanted: Wanted) -> tuple[int, bool]:
 
 
 def _thinks(template: str) -> bool:
-    """Whether a chat template knows of thoughts: those of models that think name them, by a tag or a field."""
+    """Whether the chat template mentions reasoning: those of reasoning models have a tag or a field for it."""
     return not template or any(word in template for word in ("think", "reason", "channel"))

@@ -1,4 +1,4 @@
-"""One run of an agent: its gateway, its private folder, its log, from the choice of a model to the agent's end."""
+"""One run of an agent: its gateway, its private folder and its log, from the selected model to the agent's exit."""
 
 import argparse
 import json
@@ -31,7 +31,7 @@ from dragoman.prompting.prompt_budget import budget_for
 from dragoman.server.run import serving
 
 _NO_KEY: Final = "none"
-"""For a gateway that asks for none: agents want one all the same."""
+"""For a gateway without keys: agents require one all the same."""
 _LOG: Final = "gateway.log"
 _PROGRESS: Final = "progress"
 _NOT_THERE: Final = (401, 404, 405)
@@ -39,14 +39,14 @@ _LEVELS: Final = (logging.INFO, logging.INFO, logging.DEBUG)
 
 
 class Session:
-    """An agent, and what the command line says of this run."""
+    """An agent, and the arguments of the command."""
 
     def __init__(self, agent: Agent, program: str, args: argparse.Namespace, wanted: Wanted) -> None:
         self._agent, self._program, self._args, self._wanted = agent, program, args, wanted
         self._attended = ForegroundProcess()
 
     async def run(self, config: settings.Config, origin: dict[str, str]) -> int:
-        """Start the agent, and give its exit status.
+        """Starts the agent, and returns its exit status.
 
         Raises:
             ConfigError: it is not clear which model the agent should use.
@@ -66,9 +66,9 @@ class Session:
                 return await self._on_a_new_one(behind, folder, log)
 
     async def printed(self, config: settings.Config, origin: dict[str, str]) -> int:
-        """Print what wires the agent to the gateway that runs; its files are put where they last.
+        """Prints the variables that connect the agent to the running gateway; its files go to a permanent folder.
 
-        Raises: ConfigError: none runs, or it is not clear which model is meant.
+        Raises: ConfigError: no gateway is running, or the choice of the model is ambiguous.
         """
         behind = await select_from_running(config, origin, self._wanted)
         folder = self._kept()
@@ -82,11 +82,11 @@ class Session:
         return 0
 
     async def _on_a_new_one(self, behind: SelectedModel, folder: Path, log: "_Log") -> int:
-        """On a gateway at a free port of loopback, with a key that nobody else has."""
+        """Runs the agent on a new gateway at a free loopback port, with a random key."""
         key = secrets.token_urlsafe(24)
         own = msgspec.structs.replace(behind.config.server, host="127.0.0.1", port=0, keys=(key,))
         config = msgspec.structs.replace(behind.config, server=own)
-        with interruptible():  # weights may have to be fetched first
+        with interruptible():  # weights may have to be downloaded first
             gateway = compose.build_gateway(
                 config, compose.serves_embedded(config, behind.origin), log.say, get_weights
             )
@@ -99,7 +99,7 @@ class Session:
                     return await self._start(self._launch(behind, url, key, folder, progress), behind, folder)
 
     def _preface(self, behind: SelectedModel, gateway: Gateway) -> None:
-        """Say how long the first answer will take, and what was cut for it."""
+        """Prints how long the first response will take, and what is trimmed."""
         embedded = behind.config.embedded
         server = behind.config.servers.get(behind.offer.server)
         speed, budget = behind.tokens_per_s, server.prompt_tokens if server else 0
@@ -114,7 +114,7 @@ class Session:
 
     @contextmanager
     def _status(self, gateway: Gateway, folder: Path) -> Iterator[Path]:
-        """Show how far a prompt has been read; gives the file that holds that line."""
+        """Shows the progress of reading prompts; yields the file with that line."""
         file = folder / _PROGRESS
         status = Status(file)
         gateway.progress = status.show
@@ -137,7 +137,7 @@ class Session:
         return await self._attended.run(launch.command, given)
 
     def _unknown_context(self, behind: SelectedModel) -> Iterator[str]:
-        """What to say where a server does not report its context window."""
+        """Yields a note if the server does not report its context window."""
         if not behind.context_tokens and self._agent.programs and (behind.offer.server or behind.offer.url):
             assumed = f"; {self._agent.assumes}" if self._agent.assumes else ""
             yield (
@@ -146,7 +146,7 @@ class Session:
             )
 
     def _kept(self) -> Path:
-        """Where the files last that printed variables lead to."""
+        """Returns the permanent folder for files that printed variables refer to."""
         return home() / "run" / (self._args.agent or agents.ANY)
 
     def _launch(
@@ -173,7 +173,7 @@ class Session:
 
 
 class _Log(logging.Handler):
-    """Sees whether anything went wrong, and says what there is to say: on the terminal until that is the agent's."""
+    """Counts errors, and prints messages to the terminal until the agent uses it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,12 +181,12 @@ class _Log(logging.Handler):
         self.wrong = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count what went wrong."""
+        """Counts warnings and errors."""
         said = record.getMessage()
         self.wrong += record.levelno >= logging.WARNING or ('"error":' in said and not _is_look_up(said))
 
     def say(self, text: str) -> None:
-        """What takes time, or is missing."""
+        """Prints what takes long or is missing."""
         if self.silent:
             logging.getLogger("dragoman").info("%s", text)
         else:
@@ -194,7 +194,7 @@ class _Log(logging.Handler):
 
 
 def _is_look_up(line: str) -> bool:
-    """Whether this is an agent's own question for what other servers have: `GET /api/tags`, `POST /api/show`."""
+    """Whether this is an agent's request for another server's API: `GET /api/tags`, `POST /api/show`."""
     try:
         facts = json.loads(line)
     except ValueError:
@@ -206,11 +206,11 @@ def _is_look_up(line: str) -> bool:
 
 @contextmanager
 def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
-    """The gateway's log in a file, which stays where that is asked for, or something went wrong."""
+    """Writes the gateway's log to a file, which is kept if that is asked for, or after an error."""
     file, log = args.log or folder / _LOG, _Log()
     text = "%(asctime)s %(levelname)s %(name)s %(message)s"
     try:
-        os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))  # made so that nobody else can read it
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))  # readable by the user only
         written = logging.FileHandler(file, mode="a" if args.log else "w", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write the log {file}: {(error.strerror or str(error)).lower()}") from None
@@ -234,13 +234,13 @@ def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A private one, gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="dragoman-run-") as folder:  # 0700, by its own documentation
+    """Yields a private folder, which is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="dragoman-run-") as folder:  # created with mode 0700
         yield Path(folder)
 
 
 def _write(files: Mapping[str, str], folder: Path) -> None:
-    """So that nobody else can read them: there are keys in them."""
+    """Writes the files, readable by the user only: they contain keys."""
     for name, text in files.items():
         with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""The line about a prompt that is being read while the terminal is the agent's: in a file and in the window's title."""
+"""Shows the progress of reading a prompt while the agent uses the terminal: in a file, and in the window's title."""
 
 import os
 import sys
@@ -7,22 +7,24 @@ from pathlib import Path
 from typing import Final
 
 _EVERY_S: Final = 1.0
-"""Between two writes of the title."""
+"""Minimum time between two writes of the title."""
 _LONGEST: Final = 120
 
 
 class Status:
-    """Shows the newest line until that is over."""
+    """Shows the latest line."""
 
     def __init__(self, file: Path) -> None:
-        """`file` gets the line, for agents that show one of their own."""
+        """Args:
+        file: receives the line, for agents that have a status line of their own.
+        """
         self._file = file
         self._terminal = _terminal()
         self._titled = False
         self._wrote_s = 0.0
 
     def show(self, line: str) -> None:
-        """Show a line; "" where there is nothing to show."""
+        """Shows a line; "" removes it."""
         written = self._file.with_suffix(".new")
         written.write_text(f"{line}\n" if line else "", encoding="utf-8")
         written.replace(self._file)
@@ -36,13 +38,13 @@ class Status:
             self._terminal, self._titled = None, False
 
     def close(self) -> None:
-        """Give the title back."""
+        """Restores the title."""
         if self._titled:
             self.show("")
 
 
 def _terminal() -> int | None:
-    """The terminal that the agent draws on, if there is one that has a title."""
+    """Returns the terminal that the agent uses, or None if it has no title."""
     if os.environ.get("TERM", "dumb") in ("dumb", "linux"):
         return None
     return next((stream.fileno() for stream in (sys.stderr, sys.stdout) if stream.isatty()), None)

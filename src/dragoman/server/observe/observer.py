@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ServerObserver:
-    """Base class that observes nothing. It is also the `Tap` of the exchange's turn."""
+    """Base class that observes nothing. It is also the `ExchangeObserver` of the exchange's turn."""
 
     def on_body(self, body: bytes) -> None:
         """The body has been received."""
@@ -31,14 +31,14 @@ class ServerObserver:
         return replace(turn, tap=self)
 
     def asks(self, backend: Backend, request: Request) -> None:
-        """See `Tap`."""
+        """See `ExchangeObserver`."""
 
     def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-        """See `Tap`."""
+        """See `ExchangeObserver`."""
         return events
 
     def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """See `Tap`."""
+        """See `ExchangeObserver`."""
         return pieces
 
     def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
