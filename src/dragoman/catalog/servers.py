@@ -1,13 +1,13 @@
-"""What is known of kinds of servers: rows of `servers.toml`.
+"""Facts about server types: the rows of `servers.toml`.
 
-A place in what a server tells of itself is written as
+The place of a fact in a server's responses is written as
 
     host                                        of its URL
-    /v1/models@server                           the header of that answer
-    /#name                                      the member of that answer's JSON
+    /v1/models@server                           the header of that response
+    /#name                                      the member of that response's JSON
     /props#default_generation_settings/n_ctx    a member within a member
-    /v1/models#data/{model}/max_model_len       of the item of a list whose id, key or name is the model's
-    POST /api/show#model_info/*.context_length  of the answer to {"model": "the model's"}; `*` stands for anything
+    /v1/models#data/{model}/max_model_len       of the list item whose id, key or name is the model's
+    POST /api/show#model_info/*.context_length  of the response to {"model": "the model's"}; `*` matches anything
 """
 
 import re
@@ -21,77 +21,77 @@ from msgspec import Struct
 from dragoman.core.errors import ConfigError, one_of, quote
 
 FactPath: TypeAlias = str
-"""Where a server tells something, as above."""
+"""The place of a fact in a server's responses, as above."""
 ChoiceForm: TypeAlias = Literal["auto", "required", "named", "none"]
 
 
 class ServerSign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a server of a kind tells."""
+    """A fact by which a server type is recognized."""
 
     at: FactPath
     words: str = msgspec.field(default="", name="is")
-    """A regular expression that is found in it; empty: anything."""
+    """A regular expression to find in the fact; empty: anything."""
     also: tuple["ServerSign", ...] = ()
-    """Signs without which this one is too common to count."""
+    """Further signs that are required, because this one alone is too common."""
 
     def matches(self, told: str) -> bool:
-        """Whether what is told there is this sign."""
+        """Returns whether the text found at this place is this sign."""
         return re.search(self.words, told) is not None
 
 
 class Quirk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that one should know, for people."""
+    """Something that users should know about a server type."""
 
     says: str
     source: str
 
 
 class ServerKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of server."""
+    """A server type, such as vLLM or Ollama."""
 
     name: str
     title: str
-    """For people."""
+    """The name as users know it."""
     source: str
     """Where the facts of this row come from, with the date."""
     port: int = 0
-    """Where it listens unless told otherwise; 0: nowhere, as it is a service."""
+    """The default port; 0: none, because it is a hosted service."""
     api: str = "openai_chat"
-    """The API that it is best asked by."""
+    """The API to use with it."""
     signs: tuple[ServerSign, ...]
-    """How it is recognised: any of them does."""
+    """How it is recognized: any one of these is enough."""
     version: FactPath = ""
     schemas: str = ""
-    """Whose JSON Schemas it takes (schema/targets.py); empty: those of its API."""
+    """Whose restrictions of JSON Schema apply (schema/targets.py); empty: those of its API."""
     native: Literal["trusted", "measured"] = "measured"
-    """Whether its own tool calls can be trusted whatever the model, or are to be measured."""
+    """Whether its own tool calls can be trusted for any model, or have to be measured."""
     trusted: bool = False
-    """Its streams are as its API has them: they go to clients of that API unread."""
+    """Whether its streams conform to its API, so that they are passed through to clients of that API."""
     tool_choice: tuple[ChoiceForm, ...] = ()
-    """The forms that it heeds."""
+    """The forms of `tool_choice` that it supports."""
     thoughts: Literal["reasoning_content", "reasoning", ""] = ""
-    """The field in which Chat Completions gives the model its past thoughts; empty: as the API has it."""
+    """The field for past reasoning in Chat Completions; empty: as the API has it."""
     constrain: tuple[str, ...] = ()
-    """Ways to hold the model to a grammar, best first: names of `constraints`."""
+    """Methods of constrained decoding, best first: names of `constraints`."""
     beside_tools: tuple[str, ...] = ()
-    """Those of them that hold a model which the server shows its tools, too: what it then writes comes as text."""
+    """Those of them that also work when the server shows the model its tools; the reply is then text."""
     context: tuple[FactPath, ...] = ()
-    """Where it tells the length of its context; the first that is there."""
+    """Where it reports the length of its context; the first place that exists counts."""
     cuts: bool = False
-    """A prompt that is longer than its context is cut without a word, and not refused."""
+    """Whether a prompt longer than its context is truncated without an error."""
     template: FactPath = ""
-    """Where it tells its chat template."""
+    """Where it reports its chat template."""
     quirks: tuple[Quirk, ...] = ()
 
 
 class Constraint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A way to have a server hold its model to a grammar."""
+    """A method to make a server constrain its model to a grammar."""
 
     name: str
     body: str
-    """JSON: the fields of a request for one odd word."""
+    """JSON: the fields of a request that constrains the reply to one unusual word."""
     says: str
-    """A regular expression that is found in the answer of a server that heeds it, and in no other's."""
+    """A regular expression that matches only responses of a server that supports the method."""
     source: str
 
 
@@ -101,9 +101,10 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(data: bytes) -> _File:
-    """The rows of a TOML file, in its order.
+    """Decodes the rows of a TOML file, in their order.
 
-    Raises: ConfigError: a field is unknown, missing or wrong.
+    Raises:
+        ConfigError: A field is unknown, missing or invalid.
     """
     try:
         return msgspec.toml.decode(data, type=_File)
@@ -117,19 +118,20 @@ def _file() -> _File:
 
 
 def server_kinds() -> tuple[ServerKind, ...]:
-    """All kinds of servers."""
+    """Returns all server types."""
     return _file().server
 
 
 def constraints() -> tuple[Constraint, ...]:
-    """All ways to hold a model to a grammar."""
+    """Returns all methods of constrained decoding."""
     return _file().constraint
 
 
 def get(name: str) -> ServerKind:
-    """The kind of this name.
+    """Returns the server type with this name.
 
-    Raises: ConfigError: there is none; the message offers the nearest.
+    Raises:
+        ConfigError: There is none; the message has the nearest name.
     """
     for kind in server_kinds():
         if kind.name == name:

@@ -1,4 +1,4 @@
-"""What a model counts as a token, by its name: rows of `tokenizers.toml`."""
+"""Token estimates by model name: the rows of `tokenizers.toml`."""
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -14,11 +14,11 @@ from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, TokenEst
 
 class _Family(NamedRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    """Of the tokenizer, for people and benchmarks."""
+    """Of the tokenizer, for users and benchmarks."""
     weights: dict[str, float]
-    """Of each shape, as `core.tokens` has them."""
+    """By shape, as in `core.token_estimate`."""
     image: int = IMAGE_TOKENS
-    """The most tokens that a picture costs."""
+    """Maximum of tokens for an image."""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,9 +26,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(data: bytes) -> tuple[_Family, ...]:
-    """The rows of a TOML file, in its order.
+    """Decodes the rows of a TOML file, in their order.
 
-    Raises: ConfigError: a field is unknown, missing or wrong, or a weight is.
+    Raises:
+        ConfigError: A field is unknown, missing or invalid, or the weights are not those of all shapes.
     """
     try:
         found = msgspec.toml.decode(data, type=_File).family
@@ -48,12 +49,12 @@ def _families() -> tuple[_Family, ...]:
 
 @cache
 def estimators() -> Mapping[str, TokenEstimator]:
-    """All that are known, by the name of the tokenizer."""
+    """Returns all estimators, by the name of the tokenizer."""
     return MappingProxyType({family.name: TokenEstimator(family.weights, family.image) for family in _families()})
 
 
 @lru_cache(maxsize=256)
 def find(model: str) -> TokenEstimator:
-    """That of a model of this name; the generic one where nothing is known of it."""
+    """Returns the estimator for a model with this name; the generic one if the model is not known."""
     family = first_match(_families(), model)
     return GENERIC if family is None else estimators()[family.name]

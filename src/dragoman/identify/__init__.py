@@ -1,6 +1,6 @@
-"""Which format an unknown model writes: by what its tokenizer says of replies, its chat template, its name.
+"""Detects the format in which an unknown model writes tool calls, by its tokenizer, its chat template or its name.
 
-found = format_for("my-tune-of-qwen", chat_template=tokenizer.chat_template)
+found = detect_format("my-tune-of-qwen", chat_template=tokenizer.chat_template)
 reader = ToolCallReader(found.format, tools, prompt_tail=found.prompt_tail)
 """
 
@@ -22,19 +22,20 @@ By: TypeAlias = Literal["response_template", "chat_template", "model", "nothing"
 
 @dataclass(frozen=True, slots=True)
 class FormatMatch:
-    """What is known of how a model writes."""
+    """The format of a model, and the evidence for it."""
 
     format: Format
-    """`auto` where nothing tells."""
+    """`auto` if there is no evidence."""
     by: By
-    """What told it."""
+    """The kind of evidence."""
     why: str
-    """The evidence, for people."""
+    """The evidence in a sentence."""
     prompt_tail: str = ""
-    """What the chat template's generation prompt leaves open, such as `<think>`: for the reader. Told only where the
-    extra `templates` is there to render it; `why` says where it is missing."""
+    """What the generation prompt of the chat template leaves open, such as `<think>`; pass it to the reader. Empty if
+    the extra
+    `templates`, which renders the template, is not installed; `why` reports that."""
     thoughts: tuple[str, str] | None = None
-    """What opens and closes thoughts, as the chat template has it."""
+    """The markers before and after reasoning, as in the chat template."""
 
 
 def detect_format(
@@ -82,7 +83,7 @@ def detect_format(
     if template.rendered or (template.format and named == "auto"):
         return identified(template.format, "chat_template", template.why)
     if family and named != "auto":
-        # That the template could not be rendered matters here too: what it leaves open is then not known.
+        # Why the template could not be rendered matters here too, because what it leaves open is not known then.
         beside = f"; {template.why}" if chat_template else ""
         return identified(named, "model", f"models of the name {quote(model)} write {named}: {family.source}{beside}")
     about_name = f"no format is known for the name {quote(model)}" if model else "no name was given"
@@ -90,7 +91,7 @@ def detect_format(
 
 
 def _text(chat_template: object) -> str:
-    """Of several templates that for tools."""
+    """The template for tools if there are several."""
     if isinstance(chat_template, Mapping):
         chat_template = chat_template.get("tool_use", chat_template.get("default", ""))
     if not isinstance(chat_template, str):

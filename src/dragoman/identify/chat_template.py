@@ -1,14 +1,15 @@
-"""Which format a model writes, by its chat template (Jinja).
+"""Detects a model's format by its chat template (Jinja).
 
-The template is given a conversation in which the model has made a call that nobody else would make, and what it writes
-is given to the readers of all formats. The one that reads exactly that call is it:
+The template renders a conversation in which the model has made a unique call, and the readers of all formats read the
+result. The format is the one that reads exactly that call:
 
     <tool_call>
     {"name": "probe_town", "arguments": {"town": "Probe Hill", "days": 3}}
     </tool_call>
 
-Several may: then the one that would write it so itself, and whose markers stand in the template. Where the template
-writes no past calls, or cannot be rendered, its literals are looked through for what opens a call.
+Of several formats the one is preferred that would write the call in the same way, and whose markers occur in the
+template.
+If the template does not render past calls, or cannot be rendered, its source is searched for markers that open a call.
 """
 
 import json
@@ -34,7 +35,7 @@ NAME: Final = "probe_town"
 PROBE_ARGUMENTS: Final[tuple[dict[str, Any], ...]] = ({"town": "Probe Hill", "days": 3}, {"town": "Probe Hill"})
 """Arguments of the call. Some templates write all values as strings, or nothing between two arguments."""
 CALL_ID: Final = "probe0001"
-"""Nine letters and digits: Mistral's templates refuse any other."""
+"""Nine letters and digits: Mistral's templates reject any other id."""
 TOOL: Final[dict[str, Any]] = {
     "type": "function",
     "function": {
@@ -53,37 +54,37 @@ TOOL: Final[dict[str, Any]] = {
 USER_MESSAGE: Final = {"role": "user", "content": "Please probe the hill."}
 CALLS: Final = tuple(ToolCall(CALL_ID, NAME, json.dumps(arguments)) for arguments in PROBE_ARGUMENTS)
 _EMPTY_FRAME: Final = re.compile(r"<\|(\w+)_start\|><\|\1_end\|>")
-"""Llama 4's template writes this before a call where there is nothing to be said."""
+"""Llama 4's template writes this before a call without text."""
 
 
 class TemplateMatch(NamedTuple):
-    """What a chat template tells."""
+    """What a chat template shows about its model's format."""
 
     format: str
-    """"" where it tells none."""
+    """The name of the format; "" if the template does not show it."""
     why: str
     prompt_tail: str
     """What the generation prompt leaves open."""
     thoughts: tuple[str, str] | None
-    """What opens and closes them."""
+    """The markers before and after reasoning."""
     rendered: bool
-    """A call was rendered and read back; otherwise only literals tell."""
+    """Whether a rendered call was read back; otherwise only literals of the template are evidence."""
 
 
 class _Rendered(NamedTuple):
     call: ToolCall
-    """What it has."""
+    """The call that was rendered."""
     reply: str
     """What the model would have written."""
     opened: str
-    """What the prompt had opened of that."""
+    """The part of the reply that the prompt had opened."""
     tail: str
-    """What the prompt leaves open where the reply begins."""
+    """What the prompt leaves open at the beginning of the reply."""
     prompt: str
 
 
 def match_template(source: str) -> TemplateMatch:
-    """What the template of this source tells; never fails, since models come with all kinds of templates."""
+    """Returns what the template with this source shows; never fails, because models have templates of any kind."""
     if not source:
         return TemplateMatch("", "no chat template was given", "", None, rendered=False)
     tail, problem = "", "it writes no calls"
@@ -101,7 +102,9 @@ def match_template(source: str) -> TemplateMatch:
 
 
 def _shows_other_format(rendered: _Rendered, fitting: Sequence[Format]) -> bool:
-    """Whether past calls stand bare, but the prompt shows how a format begins calls that could not have read them."""
+    """Whether past calls are written without markers, but the prompt shows markers of a format that could not have read
+    them.
+    """
     if rendered.reply.lstrip()[:1] not in ("{", "[") or _openers_in(fitting[0], rendered.reply):
         return False
     names = {format.name for format in fitting}
@@ -116,7 +119,7 @@ def _match(fitting: Sequence[Format], tail: str, source: str) -> TemplateMatch:
 
 
 def _match_literals(source: str, problem: str, tail: str) -> TemplateMatch:
-    """Of the formats with an opener in the template the one whose markers stand there most completely."""
+    """Of the formats with an opener in the template, the one with most of its markers there."""
     found = [f for f in known_formats() if _openers_in(f, source)]
     if not found:
         return TemplateMatch(
@@ -129,9 +132,10 @@ def _match_literals(source: str, problem: str, tail: str) -> TemplateMatch:
 
 
 def _renderings(source: str) -> Iterator[_Rendered]:
-    """The call as the template writes it, for each shape of a message that templates expect.
+    """Yields the rendered call, for each shape of a message that templates expect.
 
-    Raises: ConfigError: it cannot be rendered at all.
+    Raises:
+        ConfigError: The template cannot be rendered at all.
     """
     from dragoman.prompting import jinja_sandbox
 
@@ -158,20 +162,20 @@ def _render(template: "Renderable", call: ToolCall, said: Mapping[str, Any]) -> 
     tail = left_open(asked[_common_prefix_chars(before, asked) :])
     if whole.startswith(asked):
         return _Rendered(call, whole[len(asked) :], tail, tail, asked)
-    # Past thoughts are left out, or stand there closed: the reply begins where the prompt had not yet opened any.
+    # Past reasoning is omitted or closed: the reply begins before the prompt opens any.
     head = asked.removesuffix(tail)
     start = len(head) if whole.startswith(head) else _common_prefix_chars(before, whole)
     return _Rendered(call, whole[start:], "", tail, asked)
 
 
 def _common_prefix_chars(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """How many characters both texts begin with."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _matching_formats(rendered: _Rendered, source: str) -> list[Format]:
-    """The formats that read the call back, best first."""
+    """The formats that read the call back, the best first."""
     reply = _EMPTY_FRAME.sub("", rendered.reply, count=1)
 
     def rank(format: Format, left: int) -> tuple[object, ...]:
@@ -187,7 +191,7 @@ def _matching_formats(rendered: _Rendered, source: str) -> list[Format]:
 
 
 def _unread_chars(reply: str, format: Format, rendered: _Rendered) -> int | None:
-    """How much text the format's reader leaves beside the call; None where it reads anything else than the call."""
+    """How much text the format's reader leaves next to the call; None if it reads anything else than the call."""
     parts = parse(reply, format, [TOOL], prompt_tail=rendered.opened).parts
     calls = [(part.name, _decode_or_none(part.arguments)) for part in parts if isinstance(part, ToolCall)]
     if calls != [(NAME, json.loads(rendered.call.arguments))]:
@@ -203,7 +207,12 @@ def _decode_or_none(arguments: str) -> object:
 
 
 def native_rank(format: Format, source: str) -> tuple[int, int, int, str]:
-    """How little the template is this format's: by openers that it lacks, markers that it has, and all of them."""
+    """Returns a sort key: the smaller, the better the template matches the format.
+
+    It has the number of openers that the template lacks, the negative number of markers that it has, the number of all
+    markers,
+    and the name.
+    """
     own = [marker.strip() in source for marker in format.markers if marker not in GENERIC]
     return len(format.calls) - len(_openers_in(format, source)), -sum(own), len(own), format.name
 

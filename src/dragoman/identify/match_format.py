@@ -1,4 +1,4 @@
-"""Which of the formats a response template describes: one whose calls it reads as that format's own reader does."""
+"""Finds the known format that a response template describes: the one whose calls both read in the same way."""
 
 import json
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from dragoman.parsing.format import Format
 
 SAMPLE_REASONING: Final = "Where is it?"
 ReplyParts: TypeAlias = list[tuple[str, object]]
-"""The parts of a reply: their kind or the tool's name, their text or arguments."""
+"""The parts of a reply: their kind or the tool's name, and their text or arguments."""
 
 
 def match_known_format(template: Template) -> Format | None:
-    """The format; where several fit, the one with most markers in the template."""
+    """Returns the known format; of several the one with most markers in the template; None if there is none."""
     made = format_of(template)
     field = template.fields.get(template.implicit)
     ends = field.closes.literals if field and field.closes else ()
@@ -30,7 +30,7 @@ def match_known_format(template: Template) -> Format | None:
 
 
 def _reads_as(made: Format, format: Format, ends: tuple[str, ...]) -> bool:
-    """Whether both read what the format writes alike; the template may want the end of the turn behind it."""
+    """Whether both read the format's replies alike; the template can require the end of the turn after a reply."""
     for text, meant in _samples(made, format):
         if _read_reply(text, format) != meant or meant not in [_read_reply(text + end, made) for end in ends]:
             return False
@@ -38,7 +38,7 @@ def _reads_as(made: Format, format: Format, ends: tuple[str, ...]) -> bool:
 
 
 def _samples(made: Format, format: Format) -> Iterator[tuple[str, ReplyParts]]:
-    """Replies, and what is in them."""
+    """Replies, and the parts in them."""
     for call in CALLS:
         text = format.section[0] + format.write_call(call) + format.section[1]
         meant: ReplyParts = [(call.name, json.loads(call.arguments))]

@@ -1,1 +1,1 @@
-"""Requests as plain turns or prompt text, and what is cut from them for small models."""
+"""Requests as chat turns or prompt text, and prompt trimming for small models."""

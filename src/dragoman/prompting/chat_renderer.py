@@ -1,8 +1,9 @@
-"""A request as plain turns of text, for models and servers that know nothing of tools.
+"""Renders a request as chat turns of text, for models and servers without native tool calling.
 
-The tools and the policy stand at the end of the system turn, past calls and results in the format's own
-shape, so that over a conversation the text grows at its end and a prompt cache stays good; only the model's thoughts
-leave it, once the user says something new.
+The tools and the tool policy are at the end of the system turn; past calls and results are rendered in the format's own
+shape. So over a conversation the text grows only at its end and a prompt cache stays valid; only the model's reasoning
+is
+removed, as soon as the user writes something new.
 """
 
 from collections.abc import Iterable
@@ -21,30 +22,32 @@ from dragoman.core.messages import (
 )
 from dragoman.core.part_text import part_text
 from dragoman.parsing.format import Format
-from dragoman.text.control_tokens import CONTROL_TOKEN_START
-from dragoman.text.escape import escape_markers, escape_markers_in_request, escape_markers_in_strings
+from dragoman.text.control_tokens import CONTROL
+from dragoman.text.escape import neutralise, neutralise_request, neutralise_strings
 
 
 class ChatTurn(NamedTuple):
-    """What one side said."""
+    """One turn of the conversation."""
 
     role: Literal["system", "user", "assistant"]
     text: str
 
 
 def render_chat(request: Request, format: Format) -> list[ChatTurn]:
-    """The conversation as turns; no two in a row of the same role, a system turn only first.
+    """Renders the conversation as turns; consecutive turns have different roles, and only the first can be a system
+    turn.
 
-    System messages at the beginning are one turn; a later one becomes a reminder in the user's turn. What is
-    not text leaves a placeholder such as `[image]`. Thoughts are shown as long as the model works on what the user
-    said last, and left out from the user's next word on, as the models' own templates do.
+    System messages at the beginning become one turn; a later one becomes a reminder in the user's turn. Parts that are
+    not
+    text leave a placeholder such as `[image]`. Reasoning is shown while the model works on the user's last message, and
+    is
+    omitted after the user's next message, as the models' own chat templates do.
 
-    The format's markers are made harmless in all that the model did not write, control tokens in its own words too.
+    The format's markers are escaped in all text that the model did not write; control tokens also in the model's own
+    text.
     """
-    request = escape_markers_in_request(
-        request, CONTROL_TOKEN_START, include_assistant=True, keep_verbatim=model_markup(format)
-    )
-    request = _with_format_ids(escape_markers_in_request(request, format.markers), format)
+    request = neutralise_request(request, CONTROL, own_words=True, spared=model_markup(format))
+    request = _with_format_ids(neutralise_request(request, format.markers), format)
     last = max((i for i, m in enumerate(request.messages) if _is_new_user_message(m)), default=-1)
     names: dict[str, str] = {}
     spoken: list[tuple[Literal["system", "user", "assistant"], list[str]]] = []
@@ -67,9 +70,9 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
 
 
 def _join_texts(texts: list[str], role: str, format: Format) -> str:
-    """What one side said; a marker that goes over several lines must not come of several parts either."""
+    """Joins the texts of one turn; markers that span several lines are escaped, because several parts can form one."""
     text = "\n".join(texts)
-    return text if role == "assistant" else escape_markers(text, tuple(mark for mark in format.markers if "\n" in mark))
+    return text if role == "assistant" else neutralise(text, tuple(mark for mark in format.markers if "\n" in mark))
 
 
 def _to_turn(message: Message, names: dict[str, str], format: Format, *, first: bool) -> ChatTurn:
@@ -87,7 +90,7 @@ def _to_turn(message: Message, names: dict[str, str], format: Format, *, first: 
 
 
 def _with_format_ids(request: Request, format: Format) -> Request:
-    """The request, with calls and their results under the ids that the format wants."""
+    """The request with its calls and results under ids that the format accepts."""
     ids: dict[str, str] = {}
     count = 0
     messages = []
@@ -105,34 +108,32 @@ def _with_format_ids(request: Request, format: Format) -> Request:
 
 
 def _is_new_user_message(message: Message) -> bool:
-    """Whether the user says something new."""
+    """Whether the user writes something new."""
     return message.role == "user" and not all(isinstance(part, ToolResult) for part in message.parts)
 
 
 def model_markup(format: Format) -> tuple[str, ...]:
-    """The markers with which the model itself writes calls and thoughts."""
-    written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(
-        format.reasoning_wrapper
-    )
-    read = {*format.calls, *format.reasoning_tags, *format.reasoning_tags.values()}
+    """Returns the markers with which the model itself writes calls and reasoning."""
+    written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(format.thought)
+    read = {*format.calls, *format.thoughts, *format.thoughts.values()}
     read |= {*format.markup.closers, *format.markup.section} if format.markup else set()
     return tuple(marker for marker in format.markers if marker in written or marker in read)
 
 
 def reasoning_text(message: Message, format: Format) -> str:
-    """The thoughts of a message, in which nothing is the format's markup."""
+    """Returns the reasoning of a message, with the format's markers escaped."""
     text = "\n".join(filter(None, (part.text for part in message.parts if isinstance(part, Reasoning))))
-    return escape_markers(text, format.markers)
+    return neutralise(text, format.markers)
 
 
 def _wrapped_reasoning(message: Message, format: Format) -> str:
     text = reasoning_text(message, format)
-    before, behind = format.reasoning_wrapper
+    before, behind = format.thought
     return f"{before}{text}{behind}" if text and before else ""
 
 
 def _write_calls(calls: Iterable[Part], format: Format) -> str:
-    """Calls that the model asked for at once, as it writes them."""
+    """Renders parallel calls as the model writes them."""
     made = (call for call in calls if isinstance(call, ToolCall))
     if format.arguments == "JSON":
         return format.write_calls(made)
@@ -140,10 +141,10 @@ def _write_calls(calls: Iterable[Part], format: Format) -> str:
 
 
 def _escape_strings(call: ToolCall, format: Format) -> ToolCall:
-    """A call whose strings stand raw where the format has them: nothing in them ends a value, nor begins a call."""
-    shown = escape_markers_in_strings(call.arguments, format.markers)
-    for bracket in ("", ">", "]"):  # of the format's own, which may stand behind a value or a name
-        shown = escape_markers_in_strings(shown, CONTROL_TOKEN_START, bracket)
+    """The call with the format's markers escaped in its strings, for formats that write strings without quotes."""
+    shown = neutralise_strings(call.arguments, format.markers)
+    for bracket in ("", ">", "]"):  # brackets of the format that can follow a value or a name
+        shown = neutralise_strings(shown, CONTROL, bracket)
     return msgspec.structs.replace(call, arguments=shown)
 
 

@@ -1,4 +1,4 @@
-"""Tools whose schemas Anthropic's API loads late, for models of others.
+"""Resolves tools whose schemas are loaded later (Anthropic's API), for models behind other APIs.
 
     a placeholder tool        not offered: its description tells the model not to call it
     `tool_reference`          in a result, which promises the schema there: name, description and schema as text
@@ -19,7 +19,7 @@ _DEFERRED: Final = "defer_loading"
 
 
 def resolve_deferred_tools(request: Request) -> Request:
-    """Returns the request without placeholder tools, and with the schemas of tools that results refer to."""
+    """Returns the request without placeholder tools, and with the schemas of the tools that results refer to."""
     if request.dialect != "anthropic_messages":
         return request
     tools = tuple(tool for tool in request.tools if not _is_placeholder(tool))

@@ -1,4 +1,4 @@
-"""Lines in a conversation that say what to do next, for models that follow what they read last.
+"""Adds lines to a conversation that say what to do next, for models that follow what they read last.
 
     What does the file notes.txt say?
     Call one of Bash, Edit, Read, Write if this is about files or commands.
@@ -6,14 +6,15 @@
     (the result of Read)
     Above is the result of your call. From it, answer or go on: What does the file notes.txt say?
 
-The first is added to a user message about files or commands. With the system text alone, Qwen2.5-Coder 1.5B calls a
-tool for half of such requests; with the line in every message it calls tools for general questions too. The second
-comes after results: without it this model refuses to answer, or writes the file that it has read (docs/local.md).
+The first line is added to a user message about files or commands. With the system prompt alone, Qwen2.5-Coder 1.5B
+calls a
+tool for half of such requests; with the line in every message it calls tools for general questions too. The second line
+is added after results: without it this model refuses to answer, or writes the file that it has read (docs/local.md).
 
-A user message right after results does not get the first: there a model is re-asked that has called a tool, and would
-call it again.
+A user message directly after results does not get the first line: there the model is re-asked after a call, and would
+repeat the call.
 
-A line depends on what precedes it alone, so a conversation grows at its end and a prompt cache stays good.
+A line depends only on the messages before it, so a conversation grows at its end and a prompt cache stays valid.
 """
 
 import re
@@ -27,9 +28,9 @@ from dragoman.core.messages import Message, Part, Text, ToolResult
 CALL_HINT: Final = "Call {} if this is about files or commands."
 RESULT_HINT: Final = "Above is the result of your call. From it, answer or go on: "
 MAX_NAMED_TOOLS: Final = 8
-"""The most tools that `CALL` names."""
+"""Tools that `CALL_HINT` names at most."""
 MAX_QUESTION_CHARS: Final = 300
-"""The most of the user's text that `RESULT` repeats."""
+"""Characters of the user's text that `RESULT_HINT` repeats at most."""
 _CALL_LINE: Final = re.compile(r"\n" + re.escape(CALL_HINT).replace(r"\{\}", r"[\w, .-]+") + r"\Z")
 _ABOUT_FILES: Final = re.compile(
     r"\b((the|this|these|those|my|our|all) (\w+ ){0,2}|(what|which) )"
@@ -39,15 +40,15 @@ _ABOUT_FILES: Final = re.compile(
 )
 """The name of a file, a path, "run …", or certain files: after "How do I delete a folder?" the line led to `rm -rf`."""
 _REMINDER: Final = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re.DOTALL)
-"""Claude Code's and OpenCode's own text in a message of the user's."""
+"""Text of Claude Code or OpenCode itself in a user message."""
 
 
 def add_hints(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Message, ...]:
-    """Returns the messages with these lines.
+    """Returns the messages with the hints added.
 
     Args:
         messages: The conversation.
-        tools: Names of the offered tools for files or commands; none: no tools are named.
+        tools: Names of the offered tools for files or commands; empty: no tools are named.
     """
     some = ("one of " if tools[1:] else "") + ", ".join(tools[:MAX_NAMED_TOOLS])
     named = f"\n{CALL_HINT.format(some)}" if tools else ""
@@ -71,7 +72,7 @@ def add_hints(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Messag
 
 
 def remove_hints(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Returns the messages without these lines."""
+    """Returns the messages with the hints removed."""
     kept = (
         m
         for m in messages
@@ -86,7 +87,7 @@ def remove_hints(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def is_reminder(part: Part) -> bool:
-    """Returns whether this is an agent's own text in a message of the user's."""
+    """Returns whether this is text of an agent itself in a user message."""
     return isinstance(part, Text) and _REMINDER.fullmatch(part.text) is not None
 
 

@@ -1,8 +1,8 @@
-"""Chat templates (Jinja) as the transformers library renders them, in a sandbox.
+"""Renders chat templates (Jinja) as the transformers library does, in a sandbox.
 
 Source: https://huggingface.co/docs/transformers/chat_templating and `transformers/utils/chat_template_utils.py`
-(5.23, 2026-11): the environment, `tojson`, `raise_exception`, `strftime_now`, and the tag `generation`, which marks for
-training what the model writes.
+(5.23, 2026-11): the environment, `tojson`, `raise_exception`, `strftime_now`, and the tag `generation`, which marks the
+model's own text for training.
 """
 
 import json
@@ -33,7 +33,7 @@ RENDER_ERRORS: Final = (
     TypeError,
     ValueError,
 )
-"""What code in a template can raise; the sandbox's own limits are among them, and Python's."""
+"""Errors that code in a template can raise, including those of the sandbox's and Python's limits."""
 
 
 TemplateError: Final = jinja2.TemplateError
@@ -44,11 +44,11 @@ TRUSTED_TEMPLATES: Final = frozenset(
         "872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788",
     )
 )
-"""SHA-256 of templates that only go once through what they are given: ours, and those of the listed weights."""
+"""SHA-256 of templates that go through their input only once: our own, and those of the listed weights."""
 
 
 class VerbatimJson(dict[str, Any]):
-    """An object that `tojson` writes as it was written: a changed byte costs the model's prompt cache."""
+    """An object that `tojson` writes as it was written, because a changed byte invalidates the model's prompt cache."""
 
     def __init__(self, value: Any, text: JsonText) -> None:
         super().__init__(value)
@@ -56,51 +56,59 @@ class VerbatimJson(dict[str, Any]):
 
 
 class _Generation(Extension):
-    """`{% generation %}…{% endgeneration %}` is what stands between."""
+    """Makes `{% generation %}…{% endgeneration %}` render its content."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """What stands between."""
+        """Returns the nodes of the content."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class Renderable(Protocol):
-    """A template."""
+    """A chat template that can be rendered."""
 
     def render(self, **variables: Any) -> str:
-        """The text. Raises: one of `FAILURES`."""
+        """Returns the text of the prompt.
+
+        Raises:
+            Exception: One of `RENDER_ERRORS`.
+        """
 
 
 def load_template(source: str) -> Renderable:
-    """The template of this source; unless it is one of those known to be harmless, rendered in a process of its own.
+    """Loads a chat template; it is rendered in a separate process unless it is a trusted one.
 
-    Raises: ConfigError: it is no Jinja; the message says why.
+    Raises:
+        ConfigError: The source is not valid Jinja; the message says why.
     """
     if not source.isascii() or sha256(source.encode()).hexdigest() not in TRUSTED_TEMPLATES:
-        from dragoman.prompting.render_process import SandboxedTemplate  # which starts by this module
+        from dragoman.prompting.render_process import (
+            SandboxedTemplate,
+        )  # imported here because that module imports this one
 
         return SandboxedTemplate(source)
     return compile_template(source)
 
 
 def compile_template(source: str) -> jinja2.Template:
-    """The template of this source, to be rendered here.
+    """Compiles a chat template that is rendered in this process.
 
-    Raises: ConfigError: it is no Jinja; the message says why.
+    Raises:
+        ConfigError: The source is not valid Jinja; the message says why.
     """
     made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
     made.filters["tojson"] = _to_json
     made.globals |= {"raise_exception": _raise_exception, "strftime_now": date.today().strftime}
     try:
         return made.from_string(source)
-    except (*RENDER_ERRORS, SyntaxError) as e:  # Python's own limits, as what it is compiled to is Python
+    except (*RENDER_ERRORS, SyntaxError) as e:  # a template is compiled to Python, whose own limits it can exceed
         raise ConfigError(f"the model's chat template cannot be read: {e}") from e
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    """As transformers has it: not escaped for HTML, unlike Jinja's own."""
+    """Like `tojson` of transformers: unlike Jinja's own, it does not escape for HTML."""
     if isinstance(value, VerbatimJson):
         return value.text
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)

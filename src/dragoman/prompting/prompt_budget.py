@@ -1,12 +1,14 @@
-"""An agent's request cut to what a model reads in a given time: the mildest step that fits is taken.
+"""Trims an agent's request to what a model reads in a given time: the first step that fits is used.
 
-    tokens = reading speed (tokens/s) x time (s)
+    tokens = prompt speed (tokens/s) x time (s)
 
-    steps   the tiers of `trim` from the one that is set, then "lean" with the agent's ordinary tools alone, then
-            "least" with those, then with fewer of them, the least important left out first
+    steps   the tiers of `trim` from the configured one on; then "lean" with the agent's ordinary tools only; then
+    "least"
+            with those; then "least" with fewer of them, the least important omitted first
 
-Only what the agent says before the conversation counts: tools and system messages up to the first answer. So the step
-is the same for all requests of a conversation, and what the model has read stays in its prompt cache.
+Only what the agent sends before the conversation counts: tools and system messages before the first response. So the
+step
+is the same for all requests of a conversation, and the model's prompt cache stays valid.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,28 +22,28 @@ from dragoman.prompting import trim
 from dragoman.prompting.trim import TrimmedRequest
 
 INSTRUCTION_SHARE: Final = 0.6
-"""Of the time that is for reading instructions and tools. The rest is for the user's own text, for the first words of
-the answer, and for a machine that is busier than at the measurement.
-"""
+"""Share of the time for instructions and tools. The rest is for the user's own text, for the first tokens of the
+response,
+and for a machine that is busier than during the measurement."""
 _ROLES: Final = ("system", "developer")
 
 
 class Budget(NamedTuple):
-    """What an agent's instructions and tools may cost."""
+    """A limit of the size of an agent's instructions and tools."""
 
     tokens: int
-    """0: any number."""
+    """0: no limit."""
     tools: tuple[str, ...] = ()
     """Names of the agent's ordinary tools, the most important first."""
 
 
 def budget_for(seconds: float, tokens_per_s: float, tools: tuple[str, ...]) -> Budget:
-    """What is read in this time; no budget where the speed is not known."""
+    """Returns the budget for a prompt that is read in `seconds`; without a limit if the speed is not known (0)."""
     return Budget(max(1, round(seconds * tokens_per_s * INSTRUCTION_SHARE)) if tokens_per_s else 0, tools)
 
 
 class FittedRequest(NamedTuple):
-    """A request that fits, or the least that there is."""
+    """A request that fits the budget, or the smallest one that is possible."""
 
     trimmed: TrimmedRequest
     tier: str
@@ -50,7 +52,7 @@ class FittedRequest(NamedTuple):
 
 
 def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEstimator) -> FittedRequest:
-    """The request by the mildest step from `tier` on whose tools and system messages fit into the budget."""
+    """Trims the request by the first step, from `tier` on, whose tools and system messages fit the budget."""
     step = FittedRequest(TrimmedRequest(request, 0), tier, 0)
     before = head_tokens(request, vocabulary)
     for name, tools in _steps(tier, budget, request):
@@ -65,14 +67,14 @@ def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEs
 
 
 def head_tokens(request: Request, vocabulary: TokenEstimator) -> int:
-    """About how many tokens the tools and the system messages before the first answer are."""
+    """Returns the estimated tokens of the tools and the system messages before the first response."""
     said = next((n for n, message in enumerate(request.messages) if message.role == "assistant"), None)
     head = tuple(message for message in request.messages[:said] if message.role in _ROLES)
     return vocabulary.estimate_request(replace(request, messages=head, response_schema=""))
 
 
 def _steps(tier: str, budget: Budget, request: Request) -> Iterator[tuple[str, tuple[Tool, ...]]]:
-    """Tiers and the tools that stay, each step cutting more than the one before."""
+    """Pairs of a tier and the tools that stay; each step removes more than the one before."""
     offered = {tool.name for tool in request.tools}
     names = [name for name in budget.tools if name in offered]
     ordinary = _select_tools(request, names)
@@ -87,7 +89,9 @@ def _steps(tier: str, budget: Budget, request: Request) -> Iterator[tuple[str, t
 
 
 def _select_tools(request: Request, names: Sequence[str]) -> tuple[Tool, ...]:
-    """The tools of these names and the one that must be called; all where there are no names, or any must be called."""
+    """The tools with these names and the tool that must be called; all tools if there are no names, or if any tool must
+    be called.
+    """
     if not names or request.tool_choice.mode == "required":
         return request.tools
     return tuple(tool for tool in request.tools if tool.name in names or tool.name == request.tool_choice.name)

@@ -1,7 +1,7 @@
-"""Chat templates of others, rendered in a process of their own (`render_worker`), which is started once and kept.
+"""Renders untrusted chat templates in a separate process (`render_worker`), which is started once and kept.
 
-A template that takes too long or too much memory is refused, and for a while not tried again: it costs its requests an
-error, and nobody else more than a moment.
+A template that takes too much time or memory is rejected and blocked for a while: its requests get an error, and others
+are delayed only for a moment.
 """
 
 import atexit
@@ -22,32 +22,38 @@ from dragoman.prompting import jinja_sandbox
 from dragoman.prompting.render_worker import LENGTH
 
 CPU_S: Final = 1.0
-"""For one template; usual conversations take thousandths of that."""
+"""CPU time for one template, in seconds; usual conversations need a thousandth of it."""
 BYTES_PER_S: Final = 1024 * 1024
-"""As many of the conversation have another second."""
+"""A conversation gets one more second for each of so many bytes."""
 BLOCK_BELOW_BYTES: Final = 256 * 1024
-"""Of a conversation: with a larger one a client could make the template refused for others."""
+"""A template is blocked only if the conversation is smaller, so that a client cannot block it for others."""
 START_TIMEOUT_S: Final = 20.0
-"""For the process to start."""
+"""Time for the process to start, in seconds."""
 WAIT_FACTOR: Final = 5
-"""Times that time for an answer of the process, which may be slow on a busy machine."""
+"""Factor of the CPU time after which the process must have responded, because it can be slow on a busy machine."""
 BLOCK_S: Final = 60.0
-"""Time for which a template that took too much is refused unseen."""
+"""Time for which a template that took too much is blocked, in seconds."""
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "SYSTEMROOT")
 
 
 class SandboxedTemplate:
-    """One template, rendered in that process."""
+    """A chat template that is rendered in the separate process."""
 
     def __init__(self, source: str) -> None:
-        """Raises: ConfigError: it is no Jinja; the message says why."""
+        """Raises:
+        ConfigError: The source is not valid Jinja; the message says why.
+        """
         self._source = source
         self._key = sha256(source.encode("utf-8", "surrogatepass")).digest()
         _process.render(self._key, source, None)
 
     def render(self, **variables: Any) -> str:
-        """The text. Raises: one of `jinja.FAILURES`."""
+        """Returns the text of the prompt.
+
+        Raises:
+            Exception: One of `jinja_sandbox.RENDER_ERRORS`.
+        """
         return _process.render(self._key, self._source, variables)
 
 
@@ -56,11 +62,16 @@ class _RenderProcess:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._blocked: dict[bytes, tuple[float, str]] = {}
-        """Templates that took too much: until when they are not tried, and what to say."""
+        """Blocked templates: until when (monotonic time), and the error message."""
         atexit.register(self.close)
 
     def render(self, key: bytes, source: str, variables: dict[str, Any] | None) -> str:
-        """The text that it makes of this, or what `jinja` raises."""
+        """Renders a template in the process; `variables` None: only compiles it.
+
+        Raises:
+            TemplateError: It fails, takes too long, or is blocked.
+            ConfigError: It is not valid Jinja.
+        """
         until, why = self._blocked.get(key, (0.0, ""))
         if time.monotonic() < until:
             raise jinja_sandbox.TemplateError(why)
@@ -116,12 +127,12 @@ class _RenderProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={name: value for name, value in os.environ.items() if name in _ENVIRONMENT},
-                start_new_session=True,  # Ctrl-C is not for it
+                start_new_session=True,  # Ctrl-C is not sent to it
             )
         return self._child
 
     def close(self) -> None:
-        """End it; the next template starts another."""
+        """Terminates the process; the next template starts another."""
         child, self._child = self._child, None
         if child is None:
             return

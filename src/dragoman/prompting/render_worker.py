@@ -1,9 +1,10 @@
-"""The process in which chat templates of others are rendered: one may loop, or fill the memory, and only this ends.
+"""The process that renders untrusted chat templates: one can loop or fill the memory, and only ending a process stops
+that.
 
-    → length, pickle of (source, variables, seconds)      the source alone is compiled; None for its variables
-    ← length, JSON of {"text": …} or {"error": …, "config": whether it is no Jinja}
+    → length, pickle of (source, variables, seconds)      variables None: the source is only compiled
+    ← length, JSON of {"text": …} or {"error": …, "config": whether it is invalid Jinja}
 
-Started as `python -m`; it ends with its input.
+Started as `python -m`; it ends when its input ends.
 """
 
 import json
@@ -26,7 +27,7 @@ _compiled = lru_cache(maxsize=32)(jinja_sandbox.compile_template)
 
 
 def main() -> None:
-    """Render what comes until nothing more does."""
+    """Renders templates until the input ends."""
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     _limit_resources()
@@ -62,7 +63,7 @@ def _on_timer(number: int, frame: FrameType | None) -> None:
 
 
 def _set_timer(seconds: float) -> None:
-    if sys.platform != "win32":  # which has no such timers; the one that waits ends this process then
+    if sys.platform != "win32":  # Windows has no such timers; there the waiting process terminates this one
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
 
 

@@ -1,20 +1,24 @@
-"""A request made short for a small model: the words about tools, and of the agent's system prompt, in named tiers.
+"""Prompt trimming for small models: shortens descriptions of tools and the agent's system prompt, in named tiers.
 
-    none     as it came
-    tools    of each tool's description its first sentence, and of each parameter's a short one
-    lean     parameters without descriptions; of the system's words no examples, of long lines the first sentence, of
-             long sections the beginning
-    least    parameters that are required alone; of the system prompt the first sentence, facts such as the folder or
-             the date, and a project's own instructions, all of it before the conversation, with a sentence of ours on
-             when to call a tool; in the conversation the lines of `hints`
+    none     no change
+    tools    of each tool's description the first sentence, and of each parameter's a short one
+    lean     parameters without descriptions; of the system prompt no examples, of long lines the first sentence, of
+    long
+             sections the beginning
+    least    only required parameters; of the system prompt the first sentence, facts such as the folder or the date,
+    and a
+             project's own instructions, all of it before the conversation, with a sentence added on when to call a
+             tool;
+             in the conversation the lines of `hints`
 
-A tool keeps its name and kind, a schema all that says what is valid: names, types, what is required, choices. The
-user's text is never cut, and calls and results stay as they are. Of the system's words these stay: what stands behind a
-line that begins a project's own instructions (`_PROJECT`), lines that begin with a tag, short lines, named items of
-lists (skills, kinds of agents) and the file or tools at their end, and sentences that forbid or shout.
+A tool keeps its name and kind, and a schema keeps all that decides validity: names, types, required members, choices.
+The
+user's text is never cut, and calls and results stay as they are. Of the system prompt these parts stay: everything from
+the line on that begins a project's own instructions (`_PROJECT_START`), lines that begin with a tag, short lines, named
+list items (skills, kinds of agents) with the file or tools at their end, and sentences that forbid or emphasize.
 
-The same text is always cut alike, so a conversation that is trimmed grows at its end as one that is not. The rules are
-ours; what they leave of real agents' requests is in docs/local.md.
+The same text is always cut in the same way, so a trimmed conversation grows only at its end. docs/local.md shows what
+these rules leave of real agents' requests.
 """
 
 import json
@@ -34,30 +38,31 @@ from dragoman.prompting import hints
 from dragoman.schema.keywords import LISTED, NAMED, SINGLE
 
 MAX_TOOL_CHARS: Final = 200
-"""Most of a tool's description, where its first sentence is longer."""
+"""Maximum length of a tool's description whose first sentence is longer."""
 MAX_PARAMETER_CHARS: Final = 80
 MAX_LINE_CHARS: Final = 200
-"""A longer line of the system's is cut to its first sentence."""
+"""A longer line of the system prompt is cut to its first sentence."""
 MAX_SECTION_CHARS: Final = 1200
-"""Behind as much of a section, short lines and named items of lists stay."""
+"""After this length of a section, only short lines and named list items stay."""
 SHORT_LINE_CHARS: Final = 100
-"""Of a line that stays, as it may be a fact: a date, a folder, a name."""
+"""Length of a line that stays because it can be a fact: a date, a folder, a name."""
 
 _PROJECT_START: Final = re.compile(
     r"(Contents of |Instructions from: |--- Context from: |# [\w.]+\.md instructions"
     r"|(## )?(?i:user's custom instructions)|# Project Context|# claudeMd"
     r"|<(INSTRUCTIONS|user_instructions|project_instructions)>)"
 )
-"""Claude Code 2.1.329, OpenCode 1.18.33 and Codex 0.169.0 as they send them (2026-11); Gemini CLI and Qwen Code, Cline,
-Roo Code and Zed, Hermes and OpenClaw as their sources have them."""
+"""As Claude Code 2.1.329, OpenCode 1.18.33 and Codex 0.169.0 send them (2026-11); Gemini CLI and Qwen Code, Cline, Roo
+Code
+and Zed, Hermes and OpenClaw as in their sources."""
 _SENTENCE: Final = re.compile(r"(?<![A-Z])(?<!e\.g)(?<!i\.e)(?<!\beg)(?<!\bie)(?<!etc)[.!?](?=\s+[^a-z\s])|[。！？]")
 _EMPHASIS: Final = re.compile(r"\b(IMPORTANT|NEVER|MUST)\b|^(Never|Do not|Don't|Refuse)\b")
 _TRAILING_PARENTHESES: Final = re.compile(r" \([^()]{1,120}\)$")
-"""At the end of an item of a list: its file, its tools."""
+"""The parentheses at the end of a list item: its file, its tools."""
 _EXAMPLE: Final = re.compile(r"^<([\w-]*example[\w-]*)>\n.*?^</\1>\n?|^```.*?^```[ ]*$\n?", re.DOTALL | re.MULTILINE)
 _HEADING: Final = re.compile(r"#{1,6} ")
 _NAMED_ITEM: Final = re.compile(r"\s*[-*] [`*]*[\w./-]+[`*]*:")
-"""`- code-review: …`"""
+"""An item such as `- code-review: …`"""
 _FACT: Final = re.compile(r"\s*+[-*]?\s*+[A-Z][\w '()/-]{1,40}: \S|.*\b\d{4}-\d\d-\d\d\b")
 """A line such as `- Platform: linux` or `Today's date is 2026-11-22.`"""
 HINT: Final = "Call a tool only if the user asks for something that needs it; otherwise answer in words."
@@ -65,12 +70,12 @@ FILES_HINT: Final = (
     "To see or change files, or to run a command, call a tool: you cannot answer without it. "
     "Greetings and small talk you answer in words."
 )
-"""In its place where tools for files or commands are offered: with `HINT`, Qwen2.5-Coder 1.5B named the command instead
-of calling the tool (docs/local.md).
-"""
+"""Replaces `HINT` if tools for files or commands are offered: with `HINT`, Qwen2.5-Coder 1.5B named the command instead
+of
+calling the tool (docs/local.md)."""
 _FOR_FILES: Final = re.compile(r"\b(files?|commands?)\b", re.IGNORECASE)
 MAX_FACTS_CHARS: Final = 800
-"""Most of a message's facts that stay in the last tier."""
+"""Characters of a message's facts that stay in the last tier."""
 _DESCRIPTIVE_KEYWORDS: Final = frozenset({"description", "title", "examples", "$comment"})
 _DEPENDENCY_KEYWORDS: Final = (
     "anyOf",
@@ -82,21 +87,21 @@ _DEPENDENCY_KEYWORDS: Final = (
     "dependentSchemas",
     "minProperties",
 )
-"""Words of a schema by which an optional parameter may be needed after all."""
+"""Keywords of a schema that can make an optional parameter necessary."""
 _ROLES: Final = ("system", "developer")
 
 
 class TrimmedRequest(NamedTuple):
-    """A request made shorter."""
+    """A trimmed request."""
 
     request: Request
     saved_tokens: int
-    """About how many."""
+    """Estimated number of tokens saved."""
     omitted_tools: tuple[str, ...] = ()
-    """Tools that the model is not offered."""
+    """Names of tools that the model is not offered."""
 
     def warnings(self, tier: str) -> tuple[Notice, ...]:
-        """What to tell of it; nothing where nothing was done."""
+        """Returns the warning about the trimming by this tier; empty if nothing was saved."""
         told = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
         if self.omitted_tools:
             told += f"; tools that the model is not offered: {', '.join(self.omitted_tools)}"
@@ -104,23 +109,28 @@ class TrimmedRequest(NamedTuple):
 
 
 class Tier(NamedTuple):
-    """What is done to each kind of words."""
+    """What a tier does to each kind of text."""
 
     tool_description: Callable[[str], str]
-    """To a tool's description."""
+    """Shortens a tool's description."""
     parameter_description: Callable[[str], str]
-    """To a description in a schema; "" leaves it out."""
+    """Shortens a description in a schema; "" removes it."""
     system: Callable[[str], str]
     keep_optional: bool = True
     """Whether parameters that are not required stay."""
     gather_system: bool = False
-    """Whether system text within the first turn goes before it."""
+    """Whether system text within the first turn is moved before it."""
 
 
 def validate_tier(tier: str, path: str) -> str:
-    """The tier, which a setting at `path` names.
+    """Returns the tier unchanged.
 
-    Raises: ConfigError: there is none of this name.
+    Args:
+        tier: The name of a tier.
+        path: The setting that contains it, for the error.
+
+    Raises:
+        ConfigError: The tier is unknown.
     """
     if tier not in NAMES:
         raise ConfigError(f"unknown tier {quote(tier)}{one_of(tier, NAMES, 'there are ')} - at {path}")
@@ -128,7 +138,13 @@ def validate_tier(tier: str, path: str) -> str:
 
 
 def trim_request(request: Request, tier: str, vocabulary: TokenEstimator) -> TrimmedRequest:
-    """The request as this tier has it, and what that saves by these weights."""
+    """Trims a request by a tier.
+
+    Args:
+        request: The request to trim.
+        tier: The name of a tier; for "none" the request stays as it is.
+        vocabulary: Estimates how many tokens are saved.
+    """
     if tier not in TIERS:
         return TrimmedRequest(request, 0)
     tools = tuple(_tool(tool, tier) for tool in request.tools)
@@ -147,7 +163,7 @@ def _estimate(vocabulary: TokenEstimator, words: Iterable[str]) -> int:
 
 
 def _trimmable_texts(request: Request) -> Iterator[str]:
-    """All that may be trimmed."""
+    """All text that can be trimmed."""
     for tool in request.tools:
         if tool.kind == "function":
             yield tool.description
@@ -166,7 +182,7 @@ def _tool(tool: Tool, tier: str) -> Tool:
 
 
 def _required_only(schema: Any) -> Any:
-    """A tool's schema without the parameters that a call may leave out; as it is where all may be left out."""
+    """A tool's schema without its optional parameters; unchanged if no parameter is required."""
     if not (isinstance(schema, dict) and isinstance(schema.get("properties"), dict) and schema.get("required")):
         return schema
     kept = {name: each for name, each in schema["properties"].items() if name in schema["required"]}
@@ -191,8 +207,9 @@ def _call_hint(tools: Iterable[Tool]) -> tuple[Text, ...]:
 
 
 def _gather_system_text(messages: tuple[Message, ...], hint: tuple[Text, ...]) -> tuple[Message, ...]:
-    """What the agent says before the first answer in one system message at the beginning, so that the last words before
-    the answer are the user's: what comes last a small model takes for the task.
+    """Moves the agent's text before the first response into one system message at the beginning.
+
+    A small model takes what comes last for its task, so the user's text must be last.
     """
     end = next((n for n, message in enumerate(messages) if message.role == "assistant"), len(messages))
     told: list[Part] = []
@@ -218,7 +235,7 @@ def _system(text: str, tier: str) -> str:
 
 @lru_cache(maxsize=512)
 def _schema(schema: JsonText, tier: str) -> JsonText:
-    """The schema with its words cut; one that is no JSON, or nested without end, as it came."""
+    """The schema with its descriptions trimmed; unchanged if it is not JSON or is nested too deeply."""
     try:
         made = json.loads(schema, parse_int=_as_written, parse_float=_as_written)
         made = _trim_descriptions(
@@ -255,7 +272,7 @@ def _trim_descriptions(schema: Any, cut: Callable[[str], str]) -> Any:
 
 
 def first_sentence(text: str, most_chars: int) -> str:
-    """The first sentence of the first paragraph, or as many of its words as there is room for."""
+    """Returns the first sentence of the first paragraph, cut at a word if it is longer than `most_chars`."""
     paragraph = " ".join(text.strip().partition("\n\n")[0].split())
     end = _SENTENCE.search(paragraph)
     sentence = paragraph[: end.end()] if end else paragraph
@@ -266,7 +283,7 @@ def first_sentence(text: str, most_chars: int) -> str:
 
 
 def _lean_system(text: str) -> str:
-    """The system's words up to a project's own, cut."""
+    """Trims the system prompt up to a project's own instructions."""
     lines = text.split("\n")
     own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
     before = _EXAMPLE.sub("", "\n".join(lines[:own]) + "\n" if own else "")
@@ -275,7 +292,9 @@ def _lean_system(text: str) -> str:
 
 
 def _shorten_line(line: str) -> str:
-    """A line that is not long, or its first sentence, those that shout, and what an item of a list has at its end."""
+    """The line, or of a long one the first sentence, emphasized sentences and the parentheses at the end of a list
+    item.
+    """
     words = line.lstrip()
     if len(line) <= MAX_LINE_CHARS or words.startswith(("<", "IMPORTANT")):
         return line
@@ -291,7 +310,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def _shorten_sections(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, of a long section only the beginning; no more than one empty line at a time."""
+    """The lines, of a long section only the beginning; at most one empty line in a row."""
     said, blank = 0, True
     for line in lines:
         if _HEADING.match(line):
@@ -305,7 +324,7 @@ def _shorten_sections(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _least_system(text: str) -> str:
-    """What says who the model is and where, and a project's own words."""
+    """Keeps the model's role, facts, and a project's own instructions."""
     lines = text.split("\n")
     own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
     first = next((n for n, line in enumerate(lines[:own]) if line.strip() and not _HEADING.match(line)), own)
@@ -320,7 +339,7 @@ def _least_system(text: str) -> str:
 
 
 def _project_instructions(text: str) -> str:
-    """A project's own instructions, if the text has some."""
+    """A project's own instructions; empty if there are none."""
     lines = text.split("\n")
     own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
     return "\n".join(lines[own:])
@@ -355,5 +374,5 @@ TIERS: Final = {
     "lean": Tier(_tool_description, _empty, _lean_system),
     "least": Tier(_short_tool_description, _empty, _least_system, keep_optional=False, gather_system=True),
 }
-"""Those that do something."""
+"""The tiers that change something."""
 NAMES: Final = ("none", *TIERS)

@@ -1,1 +1,1 @@
-"""Secrets and personal text taken out of what is kept or sent."""
+"""Removes secrets and personal text from captures."""

@@ -1,12 +1,15 @@
-"""Words that say nothing, in place of words that do, of the same shape.
+"""Replaces text by meaningless text of the same shape.
 
     Please read /home/ada/notes.txt  →  Qzwkvy kbmn /hqtm/vko/wjcxb.pdq
     {"name": "Read", "arguments": {"path": "/home/ada"}}  →  {"name": "Read", "arguments": {"path": "/hqtm/vko"}}
 
-Every character stays one of its kind and of as many bytes; punctuation, white space and escapes stay what they are, and
-so do names that are to be kept. The same word becomes the same word throughout, another becomes another, so that what
-reads the text, and looks for what stands in it twice, does what it did. Which word it was cannot be told without the
-`salt`, which is chance and thrown away.
+Every character is replaced by one of the same kind with as many bytes; punctuation, white space, escapes, and names to
+keep
+are not changed. The same word always becomes the same word and different words become different ones, so code that
+reads the
+text or searches for repetitions in it behaves as before. The original words cannot be recovered without the `salt`,
+which is
+random and discarded.
 """
 
 import re
@@ -20,23 +23,26 @@ _TOKEN: Final = re.compile(
     r'"(?P<said>(?:[^"\\\n]|\\.)*+)(?:"|\\?$)(?P<key>\s*:)?|[\[{]|[\]}]|(?P<number>[0-9]+(?:\.[0-9]+)?)(?:[eE][+-]?[0-9]+)?',
     re.MULTILINE,
 )
-"""A string that is cut off, as the last of a stream that broke, is one too."""
+"""A string that is cut off, such as the last one of a broken stream, counts too."""
 _OUTERMOST: Final = 2
-"""As many are open within the outermost object."""
+"""Depth of the members of the outermost object."""
 _OF_BYTES: Final = {2: (0x3B1, 17), 3: (0x4E00, 5000), 4: (0x20000, 5000)}
-"""Letters whose UTF-8 is so long: Greek, Han and Han again; the first and how many."""
+"""Letters by the length of their UTF-8: Greek, Han and Han again; the first letter and how many are used."""
 
 
 class Anonymizer:
-    """Fills texts in."""
+    """Replaces words in texts."""
 
     def __init__(self, keep: Iterable[str], salt: bytes) -> None:
-        """`keep`: texts whose words stay."""
+        """Args:
+        keep: Texts whose words are not replaced.
+        salt: Random bytes; the same salt gives the same words.
+        """
         self._keep = {word for text in keep for word in re.findall(r"\w+", text)}
         self._salt = salt
 
     def anonymize(self, text: str) -> str:
-        """As long a text, of the same shape."""
+        """Returns a text of the same length and shape."""
         return _PIECE.sub(self._replace, text)
 
     def _replace(self, found: re.Match[str]) -> str:
@@ -63,27 +69,32 @@ class Anonymizer:
 
 
 class KeepRules(NamedTuple):
-    """What of JSON stays as it is, by names of members."""
+    """Which parts of JSON are not changed, by the names of members."""
 
     kept: Mapping[str, re.Pattern[str]] = {}
-    """Strings that stay where the whole of them is so."""
+    """Strings that stay if the pattern matches all of them."""
     whole: Collection[str] = ()
-    """Objects and lists that stay; only members of the outermost object."""
+    """Objects and lists that stay; only as members of the outermost object."""
     prose: Collection[str] = ()
-    """What does not stay in those after all."""
+    """Members in those objects and lists that are changed nevertheless."""
     free: Collection[str] = ()
-    """Objects of which nothing stays: names of members and numbers are changed too."""
+    """Objects in which everything is changed, also names of members and numbers."""
     named: Collection[str] = ()
-    """Objects whose members have names that somebody chose, so none of those above is one."""
+    """Objects whose members have names that a user chose; the names above do not apply to them."""
 
 
 KEEP_NOTHING: Final = KeepRules()
 
 
 def map_strings(text: str, change: Callable[[str], str], spared: KeepRules = KEEP_NOTHING) -> str:
-    """JSON, or pieces of it with whatever between, with its strings changed; `change` keeps their lengths.
+    """Returns JSON, or pieces of JSON with other text between them, with its strings changed.
 
-    What goes on in the next member of the same name, as in a stream, is one text.
+    Strings of consecutive members with the same name, as in a stream, are changed as one text.
+
+    Args:
+        text: The JSON.
+        change: Returns a text of the same length.
+        spared: What is not changed.
     """
     runs: dict[str, list[_Found]] = {}
     for found in _strings(text, spared):
@@ -105,7 +116,7 @@ class _Found(NamedTuple):
     start: int
     end: int
     name: str
-    """Of the member whose value it is; for names of members, that with a blank before it; for numbers, its place."""
+    """Of the member whose value it is; for names of members, the name after a space; for numbers, the position."""
 
 
 class _Open(NamedTuple):
@@ -117,7 +128,7 @@ class _Open(NamedTuple):
 
 
 def _strings(text: str, spared: KeepRules) -> Iterator[_Found]:
-    """The insides of the strings, and the numbers, that are to be changed."""
+    """The contents of the strings, and the numbers, that are to be changed."""
     above = [_Open()]
     name = ""
     for token in _TOKEN.finditer(text):
@@ -150,14 +161,14 @@ def _open(outer: _Open, name: str, is_object: bool, depth: int, spared: KeepRule
 
 
 def _is_kept(outer: _Open, name: str, said: str, spared: KeepRules) -> bool:
-    """Whether this string does."""
+    """Whether this string is not changed."""
     if outer.how == "whole":
         return name not in spared.prose
     return not outer.how and name in spared.kept and bool(spared.kept[name].fullmatch(said))
 
 
 def _similar_letter(letter: str, chance: int) -> str:
-    """A letter of the same kind, and as many bytes."""
+    """A letter of the same kind with as many bytes."""
     if letter.isascii():
         return chr((ord("A") if letter.isupper() else ord("a")) + chance % 26)
     first, count = _OF_BYTES.get(len(letter.encode("utf-8", "surrogatepass")), (ord(letter), 1))

@@ -1,9 +1,9 @@
-"""Secrets out of what is kept: those that are known, and what looks like one.
+"""Removes secrets from data that is stored: known ones, and text that looks like one.
 
     Bearer sk-live-0123456789abcdef   →   Bearer ***********************
 
-As many characters stay as there were, so that what is cut into pieces can be cleaned as one text and cut again, and
-JSON stays JSON.
+The number of characters does not change, so text in pieces can be redacted as one text and split again, and JSON stays
+valid.
 """
 
 import re
@@ -14,15 +14,15 @@ from typing import Final
 from dragoman.redaction.anonymize import map_strings
 
 HIDDEN: Final = "[hidden]"
-"""In place of a header's value."""
+"""Replaces the value of a header."""
 _MIN_SECRET_CHARS: Final = 6
-"""Characters of a known secret that is looked for: a shorter one stands in too many words."""
+"""Minimum length of a known secret: a shorter one occurs in too many words."""
 _VARIABLES: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|CUSTOM_HEADERS", re.IGNORECASE)
 _MIN_VARIABLE_CHARS: Final = 12
-"""Those that are shorter, `MAX_TOKENS=8192`, are no keys."""
+"""Shorter values, as in `MAX_TOKENS=8192`, are not keys."""
 _NAMES: Final = re.compile(r"auth|key|token|secret|passw|cookie|credential", re.IGNORECASE)
 _BEFORE: Final = rb"(?:(?<![\w-])|(?<=\\[nrtbf]))"
-"""Where a word begins: behind what is of none, or behind a line's end as JSON writes it."""
+"""The beginning of a word: after a character that is not part of one, or after a line end as JSON writes it."""
 _KEYS: Final = (b"api_key", b"api-key", b"apikey", b"access_key", b"access-key", b"accesskey", b"private_key")
 _PASSWORDS: Final = (b"password", b"passwd", b"passphrase")
 _TOKENS: Final = (b"token", b"secret", b"credential", b"_auth", b"authorization")
@@ -35,17 +35,17 @@ _NO_WORD: Final = (
     rb"(?![<{\[(%$&]|(?i:string|number|boolean|integer|object|unknown|undefined|required|optional)(?![\w-]))"
 )
 _NO_VALUE: Final = _NO_WORD + rb"(?!\d{1,12}(?:\.\d{0,9})?(?![\w.-]))"
-"""What stands in a secret's place where there is none: `<|eos|>`, `$TOKEN`, a type, and, but for passwords, a count."""
+"""Text in place of a secret that is not one: `<|eos|>`, `$TOKEN`, a type, and, except for passwords, a number."""
 _QUOTED: Final = re.compile(
     _NAMED + rb"\\{0,9}[\"']?" + _IS + rb"(?P<open>\\{0,9})(?:(?P<double>\")|')" + _NO_WORD + rb"((?:"
     rb"[^\"'\\\r\n]"
     rb"|(?(double)'|(?!))"
-    rb"|(?:(?P=open)\\){2}"  # a backslash, as a string so deep within others writes it
-    rb"|(?P=open)(?P=open)\\[\"']"  # a quote, likewise
+    rb"|(?:(?P=open)\\){2}"  # a backslash, as it is written in a string nested this deep
+    rb"|(?P=open)(?P=open)\\[\"']"  # a quote, as it is written in a string nested this deep
     rb"|\\++[^\"'\\]"
     rb"){6,10000}+)"
 )
-"""The third group: up to the quote that ends it, which has as many backslashes as the one that opened it."""
+"""The third group is the text up to the closing quote, which has as many backslashes as the opening one."""
 _WORD: Final = rb"[^\s\"'\\,;(){}\[\]<>&|`]{6,}+"
 _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], tuple[bytes, ...]], ...]] = (
     (re.compile(_BEFORE + rb"(?i:bearer|basic|apikey)\s{1,9}([\w.~+/=-]{8,})"), (b"bearer", b"basic", b"apikey")),
@@ -87,44 +87,47 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], tuple[bytes, ...]], ...]] = (
     (re.compile(rb"(?i:cookie): {0,9}([^\s\"'\\;]{6,}+(?:; {0,3}[^\s\"'\\;]++)*+)"), (b"cookie",)),
     (re.compile(rb"(?:KEY|TOKEN|SECRET|PASSWORD)=([^\s\"'\\]{6,}+)"), (b"key=", b"token=", b"secret=", b"password=")),
 )
-"""What looks like a secret, and the small letters that it begins with, which are found much faster. As vendors write
-their keys, and as programs name them, 2026-11: docs of OpenAI, Anthropic, GitHub, GitLab, Slack, Hugging Face, Groq,
-xAI, NVIDIA, AWS, Google; RFC 3986, RFC 6750, RFC 7519, RFC 7468. What is matched in vain takes as many steps as its
-pattern bounds, and what is found is gone on behind, so that hostile text takes no longer than any other."""
+"""Patterns of secrets, and the lower-case texts with which a match begins, which are found much faster. After vendors'
+keys and
+programs' names for them, 2026-11: docs of OpenAI, Anthropic, GitHub, GitLab, Slack, Hugging Face, Groq, xAI, NVIDIA,
+AWS,
+Google; RFC 3986, RFC 6750, RFC 7519, RFC 7468. The steps of a failed match are bounded by the pattern, and the search
+goes on
+after a match, so hostile text does not take longer than other text."""
 _ESCAPE: Final = re.compile(rb"(?<!\\)\\{1,15}(?:/|u00([2-7][0-9a-fA-F]))")
-"""A character that JSON may also write as it is."""
+"""A character that JSON can also write without an escape."""
 _STARS: Final = bytes(ord("*") if code < 128 else code for code in range(256))
 
 
 def is_secret(name: str) -> bool:
-    """Whether a header of this name may hold a secret."""
+    """Returns whether a header with this name can contain a secret."""
     return bool(_NAMES.search(name))
 
 
 def secret_variables(environ: Mapping[str, str]) -> list[str]:
-    """The values of variables that are named as keys are, but for paths."""
+    """Returns the values of environment variables whose names are those of keys, without paths."""
     named = (value for name, value in environ.items() if _VARIABLES.search(name))
     return [value for value in named if len(value) >= _MIN_VARIABLE_CHARS and not value.startswith(("/", "~"))]
 
 
 def redact_headers(fields: Mapping[str, str]) -> dict[str, str]:
-    """Headers without what nobody else may see."""
+    """Returns the headers with secret values replaced by `HIDDEN`."""
     return {name: HIDDEN if is_secret(name) else value for name, value in fields.items()}
 
 
 class Redactor:
-    """Takes secrets out of texts."""
+    """Removes secrets from texts."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """`secrets`: those that are known."""
+        """`secrets`: known secrets; those of fewer than 6 characters are ignored."""
         self._known = [secret.encode() for secret in secrets if len(secret) >= _MIN_SECRET_CHARS]
 
     def redact_text(self, text: str) -> str:
-        """The text without secrets, as long as it was."""
+        """Returns the text with secrets replaced by `*`, with the same length."""
         return self.redact_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def redact_bytes(self, data: bytes) -> bytes:
-        """Likewise, of bytes."""
+        """Returns the bytes with secrets replaced by `*`, with the same length."""
         made = bytearray(data)
         plain, place = _unescaped(data)
         for found in self._find_secrets(plain):
@@ -141,7 +144,7 @@ class Redactor:
             yield from _matches(pattern, beginning, data, small)
 
     def redact_stream(self, data: bytes) -> bytes:
-        """Likewise, of JSON in pieces, in whose strings a secret may go on from one to the next."""
+        """Returns JSON in pieces with secrets replaced, also those that continue from one string to the next."""
         text = map_strings(data.decode("utf-8", "surrogateescape"), self._redact_string)
         return self.redact_bytes(text.encode("utf-8", "surrogateescape"))
 
@@ -150,7 +153,7 @@ class Redactor:
 
 
 def _find_all(data: bytes, wanted: bytes) -> Iterator[int]:
-    """Where it stands, once for those that lie within each other."""
+    """The positions of `wanted`, without overlaps."""
     at = data.find(wanted)
     while at >= 0:
         yield at
@@ -158,7 +161,7 @@ def _find_all(data: bytes, wanted: bytes) -> Iterator[int]:
 
 
 def _matches(pattern: re.Pattern[bytes], beginning: bytes, data: bytes, small: bytes) -> Iterator[tuple[int, int]]:
-    """The secrets in what the pattern finds, each behind the end of the one before."""
+    """The secrets in matches of the pattern, without overlaps."""
     group = pattern.groups
     at = small.find(beginning)
     while at >= 0:
@@ -169,7 +172,7 @@ def _matches(pattern: re.Pattern[bytes], beginning: bytes, data: bytes, small: b
 
 
 def _unescaped(data: bytes) -> tuple[bytes, Callable[[int], int]]:
-    r"""What is written `\/` or `\u002b` as it is, and of each place in that, which it is in the data."""
+    r"""The data with `\/` and `\u002b` decoded, and a function from positions in that to positions in the data."""
     pieces, done = list[bytes](), 0
     places, lost = [0], [0]
     for found in _ESCAPE.finditer(data):
