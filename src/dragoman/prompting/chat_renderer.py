@@ -22,8 +22,8 @@ from dragoman.core.messages import (
 )
 from dragoman.core.part_text import part_text
 from dragoman.parsing.format import Format
-from dragoman.text.control_tokens import CONTROL
-from dragoman.text.escape import neutralise, neutralise_request, neutralise_strings
+from dragoman.text.control_tokens import CONTROL_TOKEN_START
+from dragoman.text.escape import escape_markers, escape_markers_in_request, escape_markers_in_strings
 
 
 class ChatTurn(NamedTuple):
@@ -46,8 +46,10 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
     The format's markers are escaped in all text that the model did not write; control tokens also in the model's own
     text.
     """
-    request = neutralise_request(request, CONTROL, own_words=True, spared=model_markup(format))
-    request = _with_format_ids(neutralise_request(request, format.markers), format)
+    request = escape_markers_in_request(
+        request, CONTROL_TOKEN_START, include_assistant=True, keep_verbatim=model_markup(format)
+    )
+    request = _with_format_ids(escape_markers_in_request(request, format.markers), format)
     last = max((i for i, m in enumerate(request.messages) if _is_new_user_message(m)), default=-1)
     names: dict[str, str] = {}
     spoken: list[tuple[Literal["system", "user", "assistant"], list[str]]] = []
@@ -72,7 +74,7 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
 def _join_texts(texts: list[str], role: str, format: Format) -> str:
     """Joins the texts of one turn; markers that span several lines are escaped, because several parts can form one."""
     text = "\n".join(texts)
-    return text if role == "assistant" else neutralise(text, tuple(mark for mark in format.markers if "\n" in mark))
+    return text if role == "assistant" else escape_markers(text, tuple(mark for mark in format.markers if "\n" in mark))
 
 
 def _to_turn(message: Message, names: dict[str, str], format: Format, *, first: bool) -> ChatTurn:
@@ -114,8 +116,10 @@ def _is_new_user_message(message: Message) -> bool:
 
 def model_markup(format: Format) -> tuple[str, ...]:
     """Returns the markers with which the model itself writes calls and reasoning."""
-    written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(format.thought)
-    read = {*format.calls, *format.thoughts, *format.thoughts.values()}
+    written = format.write_calls(ToolCall(f"call0000{i}", "n", '{"k": "v"}') for i in (1, 2)) + "".join(
+        format.reasoning_wrapper
+    )
+    read = {*format.calls, *format.reasoning_tags, *format.reasoning_tags.values()}
     read |= {*format.markup.closers, *format.markup.section} if format.markup else set()
     return tuple(marker for marker in format.markers if marker in written or marker in read)
 
@@ -123,12 +127,12 @@ def model_markup(format: Format) -> tuple[str, ...]:
 def reasoning_text(message: Message, format: Format) -> str:
     """Returns the reasoning of a message, with the format's markers escaped."""
     text = "\n".join(filter(None, (part.text for part in message.parts if isinstance(part, Reasoning))))
-    return neutralise(text, format.markers)
+    return escape_markers(text, format.markers)
 
 
 def _wrapped_reasoning(message: Message, format: Format) -> str:
     text = reasoning_text(message, format)
-    before, behind = format.thought
+    before, behind = format.reasoning_wrapper
     return f"{before}{text}{behind}" if text and before else ""
 
 
@@ -142,9 +146,9 @@ def _write_calls(calls: Iterable[Part], format: Format) -> str:
 
 def _escape_strings(call: ToolCall, format: Format) -> ToolCall:
     """The call with the format's markers escaped in its strings, for formats that write strings without quotes."""
-    shown = neutralise_strings(call.arguments, format.markers)
+    shown = escape_markers_in_strings(call.arguments, format.markers)
     for bracket in ("", ">", "]"):  # brackets of the format that can follow a value or a name
-        shown = neutralise_strings(shown, CONTROL, bracket)
+        shown = escape_markers_in_strings(shown, CONTROL_TOKEN_START, bracket)
     return msgspec.structs.replace(call, arguments=shown)
 
 
